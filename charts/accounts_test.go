@@ -58,9 +58,9 @@ func newCluster(t *testing.T, namespaces ...string) *cluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, one := range all.APIResources {
-			name, subresource, _ := strings.Cut(one.Name, "/")
-			called := kind{version.WithResource(name), subresource, one.Namespaced, one.Verbs}
+		for _, resource := range all.APIResources {
+			name, subresource, _ := strings.Cut(resource.Name, "/")
+			called := kind{version.WithResource(name), subresource, resource.Namespaced, resource.Verbs}
 			c.kinds[called.String()] = called
 		}
 	}
@@ -126,7 +126,7 @@ func TestForbidden(t *testing.T) {
 		for name, tc := range side.accounts {
 			t.Run(name, func(t *testing.T) {
 				token := side.own.token(t, tc.namespace, name)
-				account := side.own.as(t, token)
+				account := side.own.login(t, token)
 				// An account without any rights would pass.
 				for _, what := range side.own.attempts(t, tc.namespace, may[name]) {
 					allowed, err := account.reviewed(t.Context(), what)
@@ -152,7 +152,7 @@ func TestForbidden(t *testing.T) {
 					}
 				}
 				// The tokens of one cluster are not valid in the other.
-				elsewhere := side.foreign.as(t, token)
+				elsewhere := side.foreign.login(t, token)
 				for _, what := range side.foreign.attempts(t, "", forbidden{verbs: every, resource: "secrets"}) {
 					if err := elsewhere.try(t.Context(), what); !apierrors.IsUnauthorized(err) {
 						t.Errorf("the API server of the other cluster knows it: %s %s: %v", what.verb, what.kind, err)

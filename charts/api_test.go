@@ -45,7 +45,7 @@ func TestAPIServer(t *testing.T) {
 				if object.GetKind() != "Deployment" {
 					continue
 				}
-				template := as[appsv1.Deployment](t, object).Spec.Template
+				template := convert[appsv1.Deployment](t, object).Spec.Template
 				pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 				pod.Namespace, pod.Name = namespace, object.GetName()
 				if err := strict.Create(t.Context(), pod, client.DryRunAll); err != nil {

@@ -82,8 +82,8 @@ func (c *cluster) token(t *testing.T, namespace, name string) string {
 	return request.Status.Token
 }
 
-// as returns an account that has only a token.
-func (c *cluster) as(t *testing.T, token string) *account {
+// login returns an account that has only a token.
+func (c *cluster) login(t *testing.T, token string) *account {
 	t.Helper()
 	config := &rest.Config{Host: c.Config.Host, BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: c.Config.CAData}}
 	limited, err := client.New(config, client.Options{Scheme: c.Scheme, Mapper: c.Client.RESTMapper()})

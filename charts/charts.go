@@ -119,11 +119,11 @@ func Metadata(chart string, metadata, values []byte) ([]byte, error) {
 			"image": fmt.Sprintf("%s/%s:%s", defaults.Image.Registry, program, release.AppVersion)})
 	}
 	var definitions []map[string]string
-	for _, one := range definitionsOf {
-		if one.chart != chart {
+	for _, origin := range definitionsOf {
+		if origin.chart != chart {
 			continue
 		}
-		crds, err := one.load()
+		crds, err := origin.load()
 		if err != nil {
 			return nil, err
 		}
@@ -140,16 +140,16 @@ func Metadata(chart string, metadata, values []byte) ([]byte, error) {
 			}
 		}
 	}
-	for _, one := range []struct {
+	for _, annotation := range []struct {
 		key   string
 		value any
 	}{{"crds", definitions}, {"images", images}} {
-		text, err := yaml.Marshal(one.value)
+		text, err := yaml.Marshal(annotation.value)
 		if err != nil {
-			return nil, fmt.Errorf("writing the annotation %s of %s, %w", one.key, chart, err)
+			return nil, fmt.Errorf("writing the annotation %s of %s, %w", annotation.key, chart, err)
 		}
 		indented := strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ")
-		written += fmt.Sprintf("  artifacthub.io/%s: |\n    %s\n", one.key, indented)
+		written += fmt.Sprintf("  artifacthub.io/%s: |\n    %s\n", annotation.key, indented)
 	}
 	return []byte(written), nil
 }

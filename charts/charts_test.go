@@ -80,9 +80,9 @@ func TestArtifactHub(t *testing.T) {
 		if _, err := os.Stat(icon); icon == "" || err != nil || len(metadata.Maintainers) == 0 {
 			t.Errorf("%s has the icon %q and the maintainers %v: %v", chart, metadata.Icon, metadata.Maintainers, err)
 		}
-		annotation := func(name string, into any) {
+		annotation := func(name string, target any) {
 			t.Helper()
-			if err := yaml.UnmarshalStrict([]byte(metadata.Annotations["artifacthub.io/"+name]), into); err != nil {
+			if err := yaml.UnmarshalStrict([]byte(metadata.Annotations["artifacthub.io/"+name]), target); err != nil {
 				t.Errorf("%s: artifacthub.io/%s: %v", chart, name, err)
 			}
 		}

@@ -95,8 +95,8 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 	}
 }
 
-// as is an object in its own type.
-func as[T any](t *testing.T, object *unstructured.Unstructured) *T {
+// convert returns an object in its own type.
+func convert[T any](t *testing.T, object *unstructured.Unstructured) *T {
 	t.Helper()
 	typed := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, typed, true); err != nil {
@@ -111,7 +111,7 @@ func ofKind[T any](t *testing.T, objects []*unstructured.Unstructured, kind stri
 	found := map[string]*T{}
 	for _, object := range objects {
 		if object.GetKind() == kind {
-			found[object.GetName()] = as[T](t, object)
+			found[object.GetName()] = convert[T](t, object)
 		}
 	}
 	return found

@@ -88,9 +88,9 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range configuration.Webhooks {
-		if len(one.ClientConfig.CABundle) == 0 {
-			t.Errorf("the webhook has not told the API server to trust it: %s", one.Name)
+	for _, webhook := range configuration.Webhooks {
+		if len(webhook.ClientConfig.CABundle) == 0 {
+			t.Errorf("the webhook has not told the API server to trust it: %s", webhook.Name)
 		}
 	}
 	pods := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -115,9 +115,9 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range configuration.Webhooks {
-		if string(one.ClientConfig.CABundle) != authority {
-			t.Errorf("after the upgrade, the API server trusts %s no more", one.Name)
+	for _, webhook := range configuration.Webhooks {
+		if string(webhook.ClientConfig.CABundle) != authority {
+			t.Errorf("after the upgrade, the API server trusts %s no more", webhook.Name)
 		}
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(configuration), pods); err != nil {
@@ -146,7 +146,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object)
 			switch object.GetKind() {
 			case "CustomResourceDefinition":
-				definition := as[apiextensionsv1.CustomResourceDefinition](t, object)
+				definition := convert[apiextensionsv1.CustomResourceDefinition](t, object)
 				if err != nil || definition.DeletionTimestamp != nil {
 					t.Errorf("the definition %s is gone: %v", object.GetName(), err)
 				}

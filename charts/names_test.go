@@ -206,8 +206,8 @@ func selectPods(t *testing.T, objects []*unstructured.Unstructured, pods map[str
 	}
 	selected := func(what string, selector map[string]string, all map[string]labels.Set) {
 		found := 0
-		for _, one := range all {
-			if labels.SelectorFromSet(selector).Matches(one) {
+		for _, set := range all {
+			if labels.SelectorFromSet(selector).Matches(set) {
 				found++
 			}
 		}
@@ -250,9 +250,9 @@ func reachWebhook(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 	for _, configuration := range ofKind[admissionregistrationv1.ValidatingWebhookConfiguration](t, objects,
 		"ValidatingWebhookConfiguration") {
-		for _, one := range configuration.Webhooks {
-			if one.ClientConfig.Service.Name != service {
-				t.Errorf("%s is asked at %s, and there is %s", one.Name, one.ClientConfig.Service.Name, service)
+		for _, webhook := range configuration.Webhooks {
+			if webhook.ClientConfig.Service.Name != service {
+				t.Errorf("%s is asked at %s, and there is %s", webhook.Name, webhook.ClientConfig.Service.Name, service)
 			}
 		}
 	}

@@ -45,13 +45,13 @@ func TestResourceQuota(t *testing.T) {
 		}
 	}
 	machine := func(n int) error {
-		one := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("m-%d", n)}}
-		one.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "type"}
-		return environment.Client.Create(t.Context(), one)
+		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("m-%d", n)}}
+		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "type"}
+		return environment.Client.Create(t.Context(), machine)
 	}
 	secret := func(n int) error {
-		one := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("s-%d", n)}}
-		return environment.Client.Create(t.Context(), one)
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("s-%d", n)}}
+		return environment.Client.Create(t.Context(), secret)
 	}
 	for kind, create := range map[string]func(int) error{"machines.karpenter.metal3.io": machine, "secrets": secret} {
 		created := 0

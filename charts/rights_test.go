@@ -214,14 +214,14 @@ func TestBindings(t *testing.T) {
 			for _, object := range objects {
 				switch object.GetKind() {
 				case "RoleBinding":
-					binding := as[rbacv1.RoleBinding](t, object)
+					binding := convert[rbacv1.RoleBinding](t, object)
 					role := binding.RoleRef.Kind + " " + binding.RoleRef.Name
 					if binding.RoleRef.Kind == "Role" {
 						role = fmt.Sprintf("Role %s/%s", binding.Namespace, binding.RoleRef.Name)
 					}
 					check("RoleBinding "+binding.Namespace+"/"+binding.Name, binding.RoleRef, role, binding.Subjects)
 				case "ClusterRoleBinding":
-					binding := as[rbacv1.ClusterRoleBinding](t, object)
+					binding := convert[rbacv1.ClusterRoleBinding](t, object)
 					check("ClusterRoleBinding "+binding.Name, binding.RoleRef, "ClusterRole "+binding.RoleRef.Name, binding.Subjects)
 				default:
 					continue

@@ -69,9 +69,9 @@ func tokenOf(name string) corev1.Secret {
 
 // in is one of the contents in a namespace.
 func in(namespace string, secret corev1.Secret) *corev1.Secret {
-	one := secret.DeepCopy()
-	one.Namespace = namespace
-	return one
+	clone := secret.DeepCopy()
+	clone.Namespace = namespace
+	return clone
 }
 
 // startWriters makes both clusters with the accounts of the charts. What is returned applies their policies.
@@ -90,7 +90,7 @@ func startWriters(t *testing.T) (management, tenant *cluster, restrict func()) {
 			*cluster
 			writer
 		}{{management, managementWriters[0]}, {tenant, tenantWriters[0]}} {
-			account := side.as(t, side.token(t, side.home, side.account))
+			account := side.login(t, side.token(t, side.home, side.account))
 			poll.Eventually(t, "the policy is in force", func(ctx context.Context) error {
 				err := account.client.Create(ctx, in(side.namespace, contents[0].secret), client.DryRunAll)
 				if !apierrors.IsForbidden(err) {
@@ -124,26 +124,26 @@ func (c *cluster) policies(t *testing.T, release, namespace, chart string, flags
 func TestContents(t *testing.T) {
 	t.Setenv(audit.DirectoryVariable, "") // these attempts must not count as use of a right
 	management, tenant, restrict := startWriters(t)
-	each := func(try func(who writer, what int, err error)) {
+	each := func(try func(writer writer, what int, err error)) {
 		t.Helper()
 		for side, writers := range map[*cluster][]writer{management: managementWriters, tenant: tenantWriters} {
-			for _, who := range writers {
-				account := side.as(t, side.token(t, who.home, who.account))
+			for _, writer := range writers {
+				account := side.login(t, side.token(t, writer.home, writer.account))
 				for n := range contents {
-					try(who, n, account.client.Create(t.Context(), in(who.namespace, contents[n].secret), client.DryRunAll))
+					try(writer, n, account.client.Create(t.Context(), in(writer.namespace, contents[n].secret), client.DryRunAll))
 				}
 			}
 		}
 	}
-	each(func(who writer, what int, err error) {
+	each(func(writer writer, what int, err error) {
 		if err != nil {
-			t.Errorf("without the policies %s could not write a Secret %s, so the test shows nothing: %v", who.account, contents[what].what, err)
+			t.Errorf("without the policies %s could not write a Secret %s, so the test shows nothing: %v", writer.account, contents[what].what, err)
 		}
 	})
 	restrict()
-	each(func(who writer, what int, err error) {
+	each(func(writer writer, what int, err error) {
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'karpenter-metal3-") {
-			t.Errorf("%s: %s can write a Secret %s: %v", contents[what].why, who.account, contents[what].what, err)
+			t.Errorf("%s: %s can write a Secret %s: %v", contents[what].why, writer.account, contents[what].what, err)
 		}
 	})
 	table := "| it cannot create a Secret | because |\n|---|---|\n"
@@ -167,21 +167,21 @@ func TestNoTokenBySecret(t *testing.T) {
 	var all []victim
 	for side, writers := range map[*cluster][]writer{management: managementWriters, tenant: tenantWriters} {
 		side.controllers(t)
-		for _, who := range writers {
-			all = append(all, victim{side, who, side.as(t, side.token(t, who.home, who.account))})
+		for _, writer := range writers {
+			all = append(all, victim{side, writer, side.login(t, side.token(t, writer.home, writer.account))})
 		}
 	}
-	for _, who := range all {
-		secret := in(who.namespace, tokenOf("stolen"))
+	for _, victim := range all {
+		secret := in(victim.namespace, tokenOf("stolen"))
 		// A Secret for an account that does not exist yet would be deleted.
 		poll.Eventually(t, "there is a default account", func(ctx context.Context) error {
-			return who.Client.Get(ctx, types.NamespacedName{Namespace: who.namespace, Name: "default"}, &corev1.ServiceAccount{})
+			return victim.Client.Get(ctx, types.NamespacedName{Namespace: victim.namespace, Name: "default"}, &corev1.ServiceAccount{})
 		})
-		if err := who.account.client.Create(t.Context(), secret); err != nil {
-			t.Fatalf("%s cannot write the Secret without the policy: %v", who.writer.account, err)
+		if err := victim.account.client.Create(t.Context(), secret); err != nil {
+			t.Fatalf("%s cannot write the Secret without the policy: %v", victim.writer.account, err)
 		}
-		poll.Eventually(t, who.writer.account+" gets the token of another account without the policy", func(ctx context.Context) error {
-			if err := who.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
+		poll.Eventually(t, victim.writer.account+" gets the token of another account without the policy", func(ctx context.Context) error {
+			if err := victim.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
 				return err
 			}
 			if len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 {
@@ -191,14 +191,15 @@ func TestNoTokenBySecret(t *testing.T) {
 		})
 	}
 	restrict()
-	for _, who := range all {
-		err := who.account.client.Create(t.Context(), in(who.namespace, tokenOf("again")))
+	for _, victim := range all {
+		err := victim.account.client.Create(t.Context(), in(victim.namespace, tokenOf("again")))
 		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s can still have a Secret filled: %v", who.writer.account, err)
+			t.Errorf("%s can still have a Secret filled: %v", victim.writer.account, err)
 		}
 		left := &corev1.Secret{}
-		if err := who.Client.Get(t.Context(), types.NamespacedName{Namespace: who.namespace, Name: "again"}, left); !apierrors.IsNotFound(err) {
-			t.Errorf("the Secret of %s exists: %v", who.writer.account, err)
+		if err := victim.Client.Get(t.Context(),
+			types.NamespacedName{Namespace: victim.namespace, Name: "again"}, left); !apierrors.IsNotFound(err) {
+			t.Errorf("the Secret of %s exists: %v", victim.writer.account, err)
 		}
 	}
 }

@@ -166,10 +166,10 @@ func (b *bundle) collect(ctx context.Context) error {
 		return err
 	}
 	b.text("management/preflight.txt", checks.String())
-	for _, one := range places {
-		b.versions(ctx, one)
-		b.programs(ctx, one)
-		b.events(ctx, one)
+	for _, place := range places {
+		b.versions(ctx, place)
+		b.programs(ctx, place)
+		b.events(ctx, place)
 	}
 	return ctx.Err()
 }
@@ -180,14 +180,14 @@ func (b *bundle) place(name string, flags *genericclioptions.ConfigFlags) (place
 	if err != nil {
 		return place{}, err
 	}
-	one := place{name: name}
-	if one.client, err = b.connect(flags, what); err != nil {
+	source := place{name: name}
+	if source.client, err = b.connect(flags, what); err != nil {
 		return place{}, err
 	}
-	if one.kube, err = kubernetes.NewForConfig(config); err != nil {
+	if source.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return place{}, fmt.Errorf("reaching the %s, %w", what, err)
 	}
-	return one, nil
+	return source, nil
 }
 
 // groups are those whose definitions and events are collected.
@@ -220,14 +220,15 @@ func (b *bundle) versions(ctx context.Context, from place) {
 		if group, _, _ := unstructured.NestedString(crd.Object, "spec", "group"); !slices.Contains(groups, group) {
 			continue
 		}
-		one := definition{Name: crd.GetName(), Labels: crd.GetLabels(), Annotations: crd.GetAnnotations(), Generation: crd.GetGeneration()}
+		definition := definition{Name: crd.GetName(), Labels: crd.GetLabels(), Annotations: crd.GetAnnotations(), Generation: crd.GetGeneration()}
 		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 		for _, version := range versions {
 			if fields, isMap := version.(map[string]any); isMap {
-				one.Versions = append(one.Versions, map[string]any{"name": fields["name"], "served": fields["served"], "storage": fields["storage"]})
+				definition.Versions = append(definition.Versions,
+					map[string]any{"name": fields["name"], "served": fields["served"], "storage": fields["storage"]})
 			}
 		}
-		definitions = append(definitions, one)
+		definitions = append(definitions, definition)
 	}
 	found["definitions"] = definitions
 	b.object(from.name+"/versions.yaml", found)
@@ -370,13 +371,13 @@ func (b *bundle) write(name string) (err error) {
 	zipped := gzip.NewWriter(file)
 	archive := tar.NewWriter(zipped)
 	defer func() { err = errors.Join(err, archive.Close(), zipped.Close(), file.Close()) }()
-	for _, one := range b.files {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: "karpenter-metal3/" + one.name, Mode: 0o600, Size: int64(len(one.content)),
+	for _, file := range b.files {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: "karpenter-metal3/" + file.name, Mode: 0o600, Size: int64(len(file.content)),
 			ModTime: b.began}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}
-		if _, err := archive.Write(one.content); err != nil {
+		if _, err := archive.Write(file.content); err != nil {
 			return err
 		}
 	}

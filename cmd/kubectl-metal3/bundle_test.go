@@ -283,8 +283,8 @@ func TestSupportBundle(t *testing.T) {
 		t.Chdir(t.TempDir())
 		for line := range strings.Lines((&options{management: genericclioptions.NewConfigFlags(true)}).supportBundleCommand().Example) {
 			words := strings.Fields(line)[2:]
-			if at := slices.Index(words, "acme.kubeconfig"); at >= 0 {
-				words[at] = kubeconfig
+			if index := slices.Index(words, "acme.kubeconfig"); index >= 0 {
+				words[index] = kubeconfig
 			}
 			var out, problems bytes.Buffer
 			words = append(words, "--kubeconfig", kubeconfig)

@@ -95,9 +95,9 @@ func fleet() *view.Snapshot {
 		change(&machine)
 		s.Management.Machines = append(s.Management.Machines, machine)
 	}
-	done := func(m *v1alpha1.Machine, condition string, at time.Duration) {
+	done := func(m *v1alpha1.Machine, condition string, ago time.Duration) {
 		m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue,
-			LastTransitionTime: before(at)})
+			LastTransitionTime: before(ago)})
 	}
 	machine(7, "default-x7f2k", v1alpha1.MachineJoined, "server metal3-system/server-07 is node default-x7f2k", func(m *v1alpha1.Machine) {
 		m.Status.NodeName = m.Name
@@ -164,9 +164,9 @@ func fleet() *view.Snapshot {
 }
 
 func capacityOf(f *view.Fleet, name string) view.TypeCapacity {
-	for _, one := range f.Capacity() {
-		if one.NodeType == name {
-			return one
+	for _, capacity := range f.Capacity() {
+		if capacity.NodeType == name {
+			return capacity
 		}
 	}
 	return view.TypeCapacity{}
@@ -326,20 +326,20 @@ func TestHelpExamples(t *testing.T) {
 			}
 			count++
 			if words[2] == "top" {
-				on := onTerminal(t, 100, 30, append(arguments, "--snapshot", fileOf(t, fleet()))...)
-				on.until(t, "10 servers")
-				on.quit(t, "q")
+				terminal := onTerminal(t, 100, 30, append(arguments, "--snapshot", fileOf(t, fleet()))...)
+				terminal.until(t, "10 servers")
+				terminal.quit(t, "q")
 				continue
 			}
 			if out, problems, code := execute(t, arguments...); code == exitError || out+problems == "" {
 				t.Errorf("%s: exit code %d, printed %q: %s", strings.TrimSpace(line), code, out, problems)
 			}
 		}
-		for _, one := range command.Commands() {
-			if one.Short == "" || len(one.Example) == 0 && one.Name() != "help" && one.Name() != "completion" {
-				t.Errorf("kubectl metal3 %s has no example", one.Name())
+		for _, child := range command.Commands() {
+			if child.Short == "" || len(child.Example) == 0 && child.Name() != "help" && child.Name() != "completion" {
+				t.Errorf("kubectl metal3 %s has no example", child.Name())
 			}
-			walk(one)
+			walk(child)
 		}
 	}
 	walk(newCommand(genericiooptions.IOStreams{}))

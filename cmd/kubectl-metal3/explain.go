@@ -107,11 +107,11 @@ func draw(out io.Writer, cause view.Cause, first, rest string, colour bool) {
 	if cause.Remedy != "" {
 		fmt.Fprintf(out, "%s→ %s\n", below, cause.Remedy)
 	}
-	for i, one := range cause.Causes {
+	for i, inner := range cause.Causes {
 		if i == len(cause.Causes)-1 {
-			draw(out, one, rest+"└─ ", rest+"   ", colour)
+			draw(out, inner, rest+"└─ ", rest+"   ", colour)
 		} else {
-			draw(out, one, rest+"├─ ", rest+"│  ", colour)
+			draw(out, inner, rest+"├─ ", rest+"│  ", colour)
 		}
 	}
 }
@@ -133,8 +133,8 @@ func (o *options) issuesCommand() *cobra.Command {
 				fmt.Fprintln(o.Out, "nothing is wrong")
 			} else {
 				var rows [][]string
-				for _, one := range issues {
-					rows = append(rows, []string{string(one.Severity), one.Object, one.Problem, one.Remedy})
+				for _, issue := range issues {
+					rows = append(rows, []string{string(issue.Severity), issue.Object, issue.Problem, issue.Remedy})
 				}
 				err = o.print(issues, columns("Severity", "Object", "Problem", "Remedy"), rows, nil)
 			}

@@ -36,12 +36,12 @@ func (o *options) proposeTypesCommand() *cobra.Command {
 			}
 			proposed, uninspected := fleet.ProposedTypes()
 			var namespaces []string
-			proposed = slices.DeleteFunc(proposed, func(one view.ProposedType) bool {
-				if namespace != "" && one.Namespace != namespace {
+			proposed = slices.DeleteFunc(proposed, func(proposal view.ProposedType) bool {
+				if namespace != "" && proposal.Namespace != namespace {
 					return true
 				}
-				if !slices.Contains(namespaces, one.Namespace) {
-					namespaces = append(namespaces, one.Namespace)
+				if !slices.Contains(namespaces, proposal.Namespace) {
+					namespaces = append(namespaces, proposal.Namespace)
 				}
 				return false
 			})
@@ -88,9 +88,9 @@ func printProposed(out io.Writer, proposed []view.ProposedType) {
 			fmt.Fprintf(out, "- op: add\n  path: /spec/metal3/nodeTypes\n  value: []\n")
 		}
 	}
-	for _, one := range proposed {
+	for _, proposal := range proposed {
 		var entry strings.Builder
-		printType(&entry, one)
+		printType(&entry, proposal)
 		if len(providers) == 0 {
 			fmt.Fprint(out, "      -\n")
 		} else {
@@ -102,20 +102,21 @@ func printProposed(out io.Writer, proposed []view.ProposedType) {
 	}
 }
 
-func printType(out io.Writer, one view.ProposedType) {
-	fmt.Fprintf(out, "# %s: %s\n", one.Hardware, strings.Join(one.Servers, ", "))
-	if one.Unlabelled {
-		fmt.Fprintf(out, "# No label tells these servers from others in %s. Give them one:\n", one.Namespace)
-		fmt.Fprintf(out, "#   kubectl label baremetalhosts -n %s %s %s\n", one.Namespace, strings.Join(one.Servers, " "), pairs(one.Labels))
+func printType(out io.Writer, proposal view.ProposedType) {
+	fmt.Fprintf(out, "# %s: %s\n", proposal.Hardware, strings.Join(proposal.Servers, ", "))
+	if proposal.Unlabelled {
+		fmt.Fprintf(out, "# No label tells these servers from others in %s. Give them one:\n", proposal.Namespace)
+		fmt.Fprintf(out, "#   kubectl label baremetalhosts -n %s %s %s\n", proposal.Namespace, strings.Join(proposal.Servers, " "),
+			pairs(proposal.Labels))
 	}
-	if len(one.Shared) > 0 {
-		fmt.Fprintf(out, "# Other labels that they have in common: %s\n", pairs(one.Shared))
+	if len(proposal.Shared) > 0 {
+		fmt.Fprintf(out, "# Other labels that they have in common: %s\n", pairs(proposal.Shared))
 	}
-	fmt.Fprintf(out, "name: %s\nresources:\n  cpu: %q\n  memory: %q\n", one.Name, one.CPU, one.Memory)
+	fmt.Fprintf(out, "name: %s\nresources:\n  cpu: %q\n  memory: %q\n", proposal.Name, proposal.CPU, proposal.Memory)
 	fmt.Fprintf(out, "  # Inspection does not find accelerators. If there are any, say how many: nvidia.com/gpu: \"8\"\n")
 	fmt.Fprintf(out, "bareMetalHosts:\n  selector:\n    matchLabels:\n")
-	for _, key := range slices.Sorted(maps.Keys(one.Labels)) {
-		fmt.Fprintf(out, "      %q: %q\n", key, one.Labels[key])
+	for _, key := range slices.Sorted(maps.Keys(proposal.Labels)) {
+		fmt.Fprintf(out, "      %q: %q\n", key, proposal.Labels[key])
 	}
 }
 

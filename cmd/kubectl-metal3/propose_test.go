@@ -82,8 +82,8 @@ func TestProposedTypesApply(t *testing.T) {
 	}
 	const which = "error: servers in the namespaces attic, cellar, racks match no NodeType, and have a NodeProvider each: choose one by " +
 		"--hosts-in\n"
-	if said := propose(); said != which {
-		t.Errorf("it says %s", said)
+	if output := propose(); output != which {
+		t.Errorf("it says %s", output)
 	}
 	for namespace, want := range map[string]int{"attic": 1, "cellar": 1, "racks": 2} {
 		proposed := propose("--hosts-in", namespace)

@@ -107,13 +107,13 @@ func (o *options) register(ctx context.Context, list *serverList, dryRun bool) e
 	registrations := list.check(namespace, hosts.Items)
 	// What the API server and its webhooks refuse is found before anything is written, too.
 	var done []registered
-	for _, one := range registrations {
-		if one.wrong {
+	for _, registration := range registrations {
+		if registration.wrong {
 			continue
 		}
-		result, err := one.write(ctx, cluster, client.DryRunAll)
+		result, err := registration.write(ctx, cluster, client.DryRunAll)
 		if err != nil {
-			list.wrong(one.position, "%v", err)
+			list.wrong(registration.position, "%v", err)
 		}
 		done = append(done, result)
 	}
@@ -128,10 +128,10 @@ func (o *options) register(ctx context.Context, list *serverList, dryRun bool) e
 		return o.printRegistered(done)
 	}
 	done = nil
-	for _, one := range registrations {
-		result, err := one.write(ctx, cluster)
+	for _, registration := range registrations {
+		result, err := registration.write(ctx, cluster)
 		if err != nil {
-			return fmt.Errorf("%s:%d: %w: %d of %d servers are registered, run this again to go on", list.file, one.line, err, len(done),
+			return fmt.Errorf("%s:%d: %w: %d of %d servers are registered, run this again to go on", list.file, registration.line, err, len(done),
 				len(registrations))
 		}
 		done = append(done, result)
@@ -142,9 +142,9 @@ func (o *options) register(ctx context.Context, list *serverList, dryRun bool) e
 func (o *options) printRegistered(done []registered) error {
 	var rows [][]string
 	var names []string
-	for _, one := range done {
-		rows = append(rows, []string{one.Namespace, one.Name, one.Result, one.Credentials, strings.Join(one.Changes, ", ")})
-		names = append(names, "baremetalhost.metal3.io/"+one.Name)
+	for _, result := range done {
+		rows = append(rows, []string{result.Namespace, result.Name, result.Result, result.Credentials, strings.Join(result.Changes, ", ")})
+		names = append(names, "baremetalhost.metal3.io/"+result.Name)
 	}
 	return o.print(done, columns("Namespace", "Name", "Result", "Credentials", "Changes"), rows, names)
 }

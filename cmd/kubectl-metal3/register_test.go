@@ -418,11 +418,11 @@ func (r *registry) versions(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 	}
-	for _, one := range hosts.Items {
-		versions["host "+nameOf(&one)] = one.ResourceVersion
+	for _, host := range hosts.Items {
+		versions["host "+nameOf(&host)] = host.ResourceVersion
 	}
-	for _, one := range secrets.Items {
-		versions["secret "+nameOf(&one)] = one.ResourceVersion
+	for _, secret := range secrets.Items {
+		versions["secret "+nameOf(&secret)] = secret.ResourceVersion
 	}
 	return versions
 }

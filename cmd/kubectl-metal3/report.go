@@ -20,7 +20,7 @@ import (
 )
 
 func (o *options) reportCommand() *cobra.Command {
-	from, to, by := "30d", "", "tenant"
+	from, to, groupBy := "30d", "", "tenant"
 	command := &cobra.Command{
 		Use: "report", Short: "Count the server-hours of each tenant or NodeType, and their cost", Args: cobra.NoArgs,
 		Long: "Counts the hours for which Machines had servers, from a time on and before another one, of the record that the manager keeps.\n" +
@@ -30,8 +30,8 @@ func (o *options) reportCommand() *cobra.Command {
 		Example: "  kubectl metal3 report\n  kubectl metal3 report --from 2025-12-01 --to 2026-01-01 -o csv\n  " +
 			"kubectl metal3 report --from 7d --by type",
 		RunE: func(command *cobra.Command, _ []string) error {
-			if !slices.Contains(view.UsageBy, by) {
-				return fmt.Errorf("--by is %q: it must be one of %s", by, strings.Join(view.UsageBy, ", "))
+			if !slices.Contains(view.UsageBy, groupBy) {
+				return fmt.Errorf("--by is %q: it must be one of %s", groupBy, strings.Join(view.UsageBy, ", "))
 			}
 			fleet, err := o.usageOfServers(command.Context())
 			if err != nil {
@@ -51,13 +51,13 @@ func (o *options) reportCommand() *cobra.Command {
 				return fmt.Errorf("--from is %s, and --to is %s: --from must be before --to", begin.UTC().Format(time.RFC3339),
 					end.UTC().Format(time.RFC3339))
 			}
-			return o.printUsage(fleet.Report(begin, end, by, *o.management.Namespace), by)
+			return o.printUsage(fleet.Report(begin, end, groupBy, *o.management.Namespace), groupBy)
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&from, "from", from, "Begin of the time that is counted.")
 	flags.StringVar(&to, "to", to, "End of the time that is counted. Empty is now.")
-	flags.StringVar(&by, "by", by, "What is counted by: "+strings.Join(view.UsageBy, " or ")+".")
+	flags.StringVar(&groupBy, "by", groupBy, "What is counted by: "+strings.Join(view.UsageBy, " or ")+".")
 	return o.addOutput(command, "table", "csv", "json", "yaml")
 }
 
@@ -80,21 +80,21 @@ func (o *options) usageOfServers(ctx context.Context) (*view.Fleet, error) {
 	return view.New(snapshot), nil
 }
 
-func (o *options) printUsage(report view.Usage, by string) error {
+func (o *options) printUsage(report view.Usage, groupBy string) error {
 	for _, note := range report.Notes {
 		fmt.Fprintf(o.ErrOut, "note: %s\n", note)
 	}
 	cells := func(row view.UsageRow, decimals int) []string {
 		number := func(value float64) string { return strconv.FormatFloat(value, 'f', decimals, 64) }
 		name := row.Tenant
-		if by == "type" {
+		if groupBy == "type" {
 			name = row.NodeType
 		}
 		return []string{name, fmt.Sprint(row.Uses), fmt.Sprint(row.Servers), number(row.Hours), number(row.Cost)}
 	}
 	if o.output == "csv" {
 		out := csv.NewWriter(o.Out)
-		lines := [][]string{{"from", "to", by, "uses", "servers", "hours", "cost"}}
+		lines := [][]string{{"from", "to", groupBy, "uses", "servers", "hours", "cost"}}
 		for _, row := range report.Rows {
 			lines = append(lines, append([]string{row.From.UTC().Format(time.RFC3339), row.To.UTC().Format(time.RFC3339)}, cells(row, 6)...))
 		}
@@ -107,14 +107,14 @@ func (o *options) printUsage(report view.Usage, by string) error {
 	if len(rows) > 0 {
 		rows = append(rows, append([]string{"(all)"}, cells(report.Total, 2)[1:]...))
 	}
-	return o.print(report.Rows, columns(strings.ToUpper(by[:1])+by[1:], "Uses", "Servers", "Hours", "Cost"), rows, nil)
+	return o.print(report.Rows, columns(strings.ToUpper(groupBy[:1])+groupBy[1:], "Uses", "Servers", "Hours", "Cost"), rows, nil)
 }
 
 // timeOf reads a time, a date, or how long ago a time is.
 func timeOf(flag, text string, now time.Time) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
+		if parsed, err := time.Parse(layout, text); err == nil {
+			return parsed, nil
 		}
 	}
 	if days, ok := strings.CutSuffix(text, "d"); ok {

@@ -30,19 +30,19 @@ import (
 // usages are the record of the fleet.
 func usages() []v1alpha1.HostUsage {
 	use := func(namespace, machine, tenant, nodeType string, cost int64, start, hours time.Duration) v1alpha1.HostUse {
-		one := v1alpha1.HostUse{
+		use := v1alpha1.HostUse{
 			Machine:       v1alpha1.MachineReference{Namespace: namespace, Name: machine, UID: types.UID(machine)},
 			TenantCluster: tenant, NodeType: nodeType, Cost: ptr.To(cost), Start: usage.Time(now.Add(-start)),
 		}
 		if hours > 0 {
-			one.End = ptr.To(usage.Time(now.Add(hours - start)))
+			use.End = ptr.To(usage.Time(now.Add(hours - start)))
 		}
-		return one
+		return use
 	}
 	record := func(name string, uses ...v1alpha1.HostUse) v1alpha1.HostUsage {
-		one := v1alpha1.HostUsage{Spec: v1alpha1.HostUsageSpec{Uses: uses}}
-		one.Namespace, one.Name = "metal3-system", name
-		return one
+		record := v1alpha1.HostUsage{Spec: v1alpha1.HostUsageSpec{Uses: uses}}
+		record.Namespace, record.Name = "metal3-system", name
+		return record
 	}
 	const day = 24 * time.Hour
 	busy := record("server-08", use("globex", "batch-1", "globex", "h100-8x", 80000, 20*day, 2*day),
@@ -74,8 +74,8 @@ func TestReportReadsOnlyTheRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			builder := fake.NewClientBuilder().WithScheme(view.Scheme())
-			for _, one := range usages() {
-				builder = builder.WithObjects(&one)
+			for _, record := range usages() {
+				builder = builder.WithObjects(&record)
 			}
 			cluster := interceptor.NewClient(builder.Build(), interceptor.Funcs{
 				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
@@ -94,12 +94,12 @@ func TestReportReadsOnlyTheRecord(t *testing.T) {
 			command := o.command()
 			command.SetArgs([]string{"report", "--from", now.AddDate(0, 0, -100).Format(time.RFC3339)})
 			err := command.ExecuteContext(t.Context())
-			said := stdout.String()
+			output := stdout.String()
 			if err != nil {
-				said = err.Error()
+				output = err.Error()
 			}
-			if (err != nil) != (tc.code != 0) || !strings.Contains(said, tc.want) {
-				t.Errorf("%s: it says %q, want %q", tc.reason, said, tc.want)
+			if (err != nil) != (tc.code != 0) || !strings.Contains(output, tc.want) {
+				t.Errorf("%s: it says %q, want %q", tc.reason, output, tc.want)
 			}
 		})
 	}

@@ -59,41 +59,43 @@ func (l *serverList) check(namespace string, hosts []bmov1alpha1.BareMetalHost) 
 	mine := map[types.NamespacedName]bool{}
 	for i := range l.rows {
 		before := len(l.problems)
-		one := c.registration(&l.rows[i])
-		one.wrong = len(l.problems) > before
-		registrations[i] = one
-		mine[types.NamespacedName{Namespace: one.host.Namespace, Name: one.host.Name}] = true
+		registration := c.registration(&l.rows[i])
+		registration.wrong = len(l.problems) > before
+		registrations[i] = registration
+		mine[types.NamespacedName{Namespace: registration.host.Namespace, Name: registration.host.Name}] = true
 	}
 	for i := range hosts { // those of the list itself are compared with their row
 		if host := &hosts[i]; !mine[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}] {
-			who := "BareMetalHost " + nameOf(host)
-			c.users[[2]string{columnMAC, strings.ToLower(host.Spec.BootMACAddress)}] = who
-			c.users[[2]string{columnBMC, endpoint(host.Spec.BMC.Address)}] = who
+			user := "BareMetalHost " + nameOf(host)
+			c.users[[2]string{columnMAC, strings.ToLower(host.Spec.BootMACAddress)}] = user
+			c.users[[2]string{columnBMC, endpoint(host.Spec.BMC.Address)}] = user
 		}
 	}
-	for i, one := range registrations {
+	for i, registration := range registrations {
 		r, before := &l.rows[i], len(l.problems)
-		who := fmt.Sprintf("the server in line %d", r.line)
-		c.unique(r.at(columnName), columnName, nameOf(one.host), one.host.Name, who)
-		c.unique(r.at(columnMAC), columnMAC, strings.ToLower(one.host.Spec.BootMACAddress), one.host.Spec.BootMACAddress, who)
-		c.unique(r.at(columnBMC), columnBMC, endpoint(one.host.Spec.BMC.Address), properties.PublicURL(one.host.Spec.BMC.Address), who)
-		c.compare(r, one)
-		one.wrong = one.wrong || len(l.problems) > before
+		user := fmt.Sprintf("the server in line %d", r.line)
+		c.unique(r.cell(columnName), columnName, nameOf(registration.host), registration.host.Name, user)
+		c.unique(r.cell(columnMAC), columnMAC, strings.ToLower(registration.host.Spec.BootMACAddress),
+			registration.host.Spec.BootMACAddress, user)
+		c.unique(r.cell(columnBMC), columnBMC, endpoint(registration.host.Spec.BMC.Address),
+			properties.PublicURL(registration.host.Spec.BMC.Address), user)
+		c.compare(r, registration)
+		registration.wrong = registration.wrong || len(l.problems) > before
 	}
 	return registrations
 }
 
 // unique reports a value that another server has.
-func (c *checker) unique(at cell, column, value, shown, who string) {
-	if at.value == "" {
+func (c *checker) unique(cell cell, column, value, shown, user string) {
+	if cell.value == "" {
 		return
 	}
 	key := [2]string{column, value}
 	if other, taken := c.users[key]; taken {
-		c.list.wrong(at.position, "%s is %q, which %s has: each server has its own", column, shown, other)
+		c.list.wrong(cell.position, "%s is %q, which %s has: each server has its own", column, shown, other)
 		return
 	}
-	c.users[key] = who
+	c.users[key] = user
 }
 
 // endpoint is what tells one BMC from another, and one system behind it from another.
@@ -106,31 +108,31 @@ func endpoint(address string) string {
 }
 
 func (c *checker) registration(r *row) *registration {
-	one := &registration{position: r.position, host: &bmov1alpha1.BareMetalHost{
+	registration := &registration{position: r.position, host: &bmov1alpha1.BareMetalHost{
 		TypeMeta:   metav1.TypeMeta{APIVersion: bmov1alpha1.GroupVersion.String(), Kind: "BareMetalHost"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: r.at(columnName).value, Labels: c.labels(r)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: r.cell(columnName).value, Labels: c.labels(r)},
 	}}
-	c.names(r, one)
-	c.credentials(r, one)
-	address := r.at(columnBMC)
-	one.host.Spec.BMC.Address = address.value
-	switch unverified := r.at(columnUnverified); unverified.value {
+	c.names(r, registration)
+	c.credentials(r, registration)
+	address := r.cell(columnBMC)
+	registration.host.Spec.BMC.Address = address.value
+	switch unverified := r.cell(columnUnverified); unverified.value {
 	case "", "false":
 	case "true":
-		one.host.Spec.BMC.DisableCertificateVerification = true
+		registration.host.Spec.BMC.DisableCertificateVerification = true
 	default:
 		c.list.wrong(unverified.position, "%s is %q: write true, false or nothing", columnUnverified, unverified.value)
 	}
-	mac := r.at(columnMAC)
+	mac := r.cell(columnMAC)
 	if mac.value != "" && !macPattern.MatchString(mac.value) {
 		c.list.wrong(mac.position, "mac is %q: write six pairs of hexadecimal digits with colons, as 52:54:00:12:34:01", mac.value)
 	}
-	one.host.Spec.BootMACAddress = mac.value
+	registration.host.Spec.BootMACAddress = mac.value
 	if access := c.access(address); access != nil && access.NeedsMAC() && mac.value == "" {
 		c.list.wrong(mac.position, "mac is missing, and Metal3 needs that of the card which the server boots from for %s: write it",
 			access.Type())
 	}
-	return one
+	return registration
 }
 
 // macPattern is that of spec.bootMACAddress.
@@ -163,8 +165,8 @@ func (c *checker) access(address cell) bmc.AccessDetails {
 	return access
 }
 
-func (c *checker) names(r *row, one *registration) {
-	name := r.at(columnName)
+func (c *checker) names(r *row, registration *registration) {
+	name := r.cell(columnName)
 	_, noUUID := uuid.Parse(name.value)
 	switch problems := validation.IsDNS1123Subdomain(name.value); {
 	case name.value == "":
@@ -176,8 +178,8 @@ func (c *checker) names(r *row, one *registration) {
 	case noUUID == nil:
 		c.list.wrong(name.position, "name is %q, a UUID, which Metal3 refuses: write another name", name.value)
 	}
-	if namespace := r.at(columnNamespace); namespace.value != "" {
-		one.host.Namespace = namespace.value
+	if namespace := r.cell(columnNamespace); namespace.value != "" {
+		registration.host.Namespace = namespace.value
 		if problems := validation.IsDNS1123Label(namespace.value); len(problems) > 0 {
 			c.list.wrong(namespace.position, "namespace is %q: %s", namespace.value, properties.Because(problems))
 		}
@@ -187,19 +189,19 @@ func (c *checker) names(r *row, one *registration) {
 // credentialsSuffix follows the name of a host in that of its Secret.
 const credentialsSuffix = "-bmc"
 
-func (c *checker) credentials(r *row, one *registration) {
-	secret, username, password := r.at(columnCredentials), r.at(columnUsername), r.at(columnPassword)
+func (c *checker) credentials(r *row, registration *registration) {
+	secret, username, password := r.cell(columnCredentials), r.cell(columnUsername), r.cell(columnPassword)
 	if secret.value == "" {
-		one.host.Spec.BMC.CredentialsName = one.host.Name + credentialsSuffix
-		one.username, one.password = username.value, password.value
+		registration.host.Spec.BMC.CredentialsName = registration.host.Name + credentialsSuffix
+		registration.username, registration.password = username.value, password.value
 		for _, column := range []string{columnUsername, columnPassword} {
-			if at := r.at(column); at.value == "" {
-				c.list.wrong(at.position, "%s is missing: write it, or the name of a Secret that has it into the column credentials", column)
+			if cell := r.cell(column); cell.value == "" {
+				c.list.wrong(cell.position, "%s is missing: write it, or the name of a Secret that has it into the column credentials", column)
 			}
 		}
 		return
 	}
-	one.host.Spec.BMC.CredentialsName = secret.value
+	registration.host.Spec.BMC.CredentialsName = secret.value
 	if problems := validation.IsDNS1123Subdomain(secret.value); len(problems) > 0 {
 		c.list.wrong(secret.position, "credentials is no name of a Secret: %s", properties.Because(problems))
 	}
@@ -210,41 +212,41 @@ func (c *checker) credentials(r *row, one *registration) {
 
 func (c *checker) labels(r *row) map[string]string {
 	all := slices.Clone(r.labels)
-	if at := r.at(columnRack); at.value != "" {
-		all = append(all, label{at.position, v1alpha1.RackLabelKey, at.value})
+	if rack := r.cell(columnRack); rack.value != "" {
+		all = append(all, label{rack.position, v1alpha1.RackLabelKey, rack.value})
 	}
-	if at := r.at(columnZone); at.value != "" {
-		all = append(all, label{at.position, v1alpha1.DatacenterLabelKey, at.value})
+	if zone := r.cell(columnZone); zone.value != "" {
+		all = append(all, label{zone.position, v1alpha1.DatacenterLabelKey, zone.value})
 	}
 	labels := map[string]string{}
-	for _, one := range all {
-		if problems := validation.IsQualifiedName(one.key); len(problems) > 0 {
-			c.list.wrong(one.position, "the label %q has a wrong key: %s", one.key, properties.Because(problems))
+	for _, label := range all {
+		if problems := validation.IsQualifiedName(label.key); len(problems) > 0 {
+			c.list.wrong(label.position, "the label %q has a wrong key: %s", label.key, properties.Because(problems))
 		}
-		if problems := validation.IsValidLabelValue(one.value); len(problems) > 0 {
-			c.list.wrong(one.position, "the label %s is %q: %s", one.key, one.value, properties.Because(problems))
+		if problems := validation.IsValidLabelValue(label.value); len(problems) > 0 {
+			c.list.wrong(label.position, "the label %s is %q: %s", label.key, label.value, properties.Because(problems))
 		}
-		if other, is := labels[one.key]; is && other != one.value {
-			c.list.wrong(one.position, "the label %s is %q and %q: leave one out", one.key, other, one.value)
+		if other, is := labels[label.key]; is && other != label.value {
+			c.list.wrong(label.position, "the label %s is %q and %q: leave one out", label.key, other, label.value)
 		}
-		labels[one.key] = one.value
+		labels[label.key] = label.value
 	}
 	return labels
 }
 
 // compare finds what is different from the host that is there. A field that says which server it is cannot change. One that the row does
 // not have stays.
-func (c *checker) compare(r *row, one *registration) {
-	existing := c.existing[types.NamespacedName{Namespace: one.host.Namespace, Name: one.host.Name}]
+func (c *checker) compare(r *row, registration *registration) {
+	existing := c.existing[types.NamespacedName{Namespace: registration.host.Namespace, Name: registration.host.Name}]
 	if existing == nil {
 		return
 	}
-	one.existing = existing
-	wanted, host := one.host, existing.DeepCopy()
+	registration.existing = existing
+	wanted, host := registration.host, existing.DeepCopy()
 	change := func(what, before, after string, set func()) {
 		if before != after {
 			set()
-			one.changes = append(one.changes, fmt.Sprintf("%s: %q -> %q", what, before, after))
+			registration.changes = append(registration.changes, fmt.Sprintf("%s: %q -> %q", what, before, after))
 		}
 	}
 	spec := &host.Spec
@@ -252,16 +254,18 @@ func (c *checker) compare(r *row, one *registration) {
 	case !existing.DeletionTimestamp.IsZero():
 		c.list.wrong(r.position, "BareMetalHost %s is being deleted: run this again when it is gone", nameOf(existing))
 	case spec.BMC.Address != "" && spec.BMC.Address != wanted.Spec.BMC.Address:
-		c.list.wrong(r.at(columnBMC).position, "bmc is %q, and BareMetalHost %s has %q, so that it would be another server: use another name, "+
+		c.list.wrong(r.cell(columnBMC).position, "bmc is %q, and BareMetalHost %s has %q, so that it would be another server: use another name, "+
 			"or delete the BareMetalHost first", properties.PublicURL(wanted.Spec.BMC.Address), nameOf(existing),
 			properties.PublicURL(spec.BMC.Address))
 	case spec.BootMACAddress != "" && wanted.Spec.BootMACAddress != "" &&
 		!strings.EqualFold(spec.BootMACAddress, wanted.Spec.BootMACAddress):
-		c.list.wrong(r.at(columnMAC).position, "mac is %q, and BareMetalHost %s has %q, so that it would be another server: use another name, "+
+		c.list.wrong(r.cell(columnMAC).position, "mac is %q, and BareMetalHost %s has %q, so that it would be another server: use another name, "+
 			"or delete the BareMetalHost first", wanted.Spec.BootMACAddress, nameOf(existing), spec.BootMACAddress)
-	case r.at(columnCredentials).value == "" && spec.BMC.CredentialsName != "" && spec.BMC.CredentialsName != wanted.Spec.BMC.CredentialsName:
-		c.list.wrong(r.at(columnUsername).position, "BareMetalHost %s has its credentials from the Secret %s, which is not written here: write "+
-			"%[2]s into the column credentials, and no username and password", nameOf(existing), spec.BMC.CredentialsName)
+	case r.cell(columnCredentials).value == "" && spec.BMC.CredentialsName != "" &&
+		spec.BMC.CredentialsName != wanted.Spec.BMC.CredentialsName:
+		c.list.wrong(r.cell(columnUsername).position,
+			"BareMetalHost %s has its credentials from the Secret %s, which is not written here: write "+
+				"%[2]s into the column credentials, and no username and password", nameOf(existing), spec.BMC.CredentialsName)
 	}
 	change("bmc", spec.BMC.Address, wanted.Spec.BMC.Address, func() { spec.BMC.Address = wanted.Spec.BMC.Address })
 	change("credentials", spec.BMC.CredentialsName, wanted.Spec.BMC.CredentialsName, func() {
@@ -270,7 +274,7 @@ func (c *checker) compare(r *row, one *registration) {
 	if mac := wanted.Spec.BootMACAddress; mac != "" && spec.BootMACAddress == "" {
 		change("mac", "", mac, func() { spec.BootMACAddress = mac })
 	}
-	if unverified := r.at(columnUnverified).value; unverified != "" {
+	if unverified := r.cell(columnUnverified).value; unverified != "" {
 		change(columnUnverified, fmt.Sprint(spec.BMC.DisableCertificateVerification), unverified, func() {
 			spec.BMC.DisableCertificateVerification = unverified == "true"
 		})
@@ -279,9 +283,9 @@ func (c *checker) compare(r *row, one *registration) {
 		value := wanted.Labels[key]
 		if _, is := host.Labels[key]; !is && value == "" {
 			metav1.SetMetaDataLabel(&host.ObjectMeta, key, "")
-			one.changes = append(one.changes, "label "+key)
+			registration.changes = append(registration.changes, "label "+key)
 		}
 		change("label "+key, host.Labels[key], value, func() { metav1.SetMetaDataLabel(&host.ObjectMeta, key, value) })
 	}
-	one.host = host
+	registration.host = host
 }

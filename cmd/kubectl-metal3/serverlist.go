@@ -64,10 +64,10 @@ type label struct {
 	key, value string
 }
 
-// at returns the cell of a column. One that is not there is empty, and where the row begins.
-func (r *row) at(column string) cell {
-	if one, is := r.cells[column]; is {
-		return one
+// cell returns the cell of a column. One that is not there is empty, and where the row begins.
+func (r *row) cell(column string) cell {
+	if cell, is := r.cells[column]; is {
+		return cell
 	}
 	return cell{position: r.position}
 }
@@ -77,16 +77,16 @@ type problem struct {
 	text string
 }
 
-func (l *serverList) wrong(at position, format string, arguments ...any) {
-	l.problems = append(l.problems, problem{at, fmt.Sprintf(format, arguments...)})
+func (l *serverList) wrong(position position, format string, arguments ...any) {
+	l.problems = append(l.problems, problem{position, fmt.Sprintf(format, arguments...)})
 }
 
 // lines are the problems in the order of the file, one a line.
 func (l *serverList) lines() []string {
 	slices.SortStableFunc(l.problems, func(a, b problem) int { return cmp.Or(a.line-b.line, a.column-b.column) })
 	lines := make([]string, len(l.problems))
-	for i, one := range l.problems {
-		lines[i] = fmt.Sprintf("%s:%d:%d: %s", l.file, one.line, one.column, one.text)
+	for i, problem := range l.problems {
+		lines[i] = fmt.Sprintf("%s:%d:%d: %s", l.file, problem.line, problem.column, problem.text)
 	}
 	return lines
 }
@@ -142,30 +142,30 @@ func (l *serverList) parseCSV(content []byte) {
 		if values == nil {
 			continue
 		}
-		one := row{cells: map[string]cell{}}
+		server := row{cells: map[string]cell{}}
 		for i, value := range values {
 			line, column := reader.FieldPos(i)
-			at := position{line, column}
+			place := position{line, column}
 			if i == 0 {
-				one.position = at
+				server.position = place
 			}
 			if header[i] != columnPassword {
 				value = strings.TrimSpace(value)
 			}
 			if header[i] != columnLabels {
-				one.cells[header[i]] = cell{at, value}
+				server.cells[header[i]] = cell{place, value}
 				continue
 			}
 			for _, pair := range strings.Fields(value) {
 				key, value, isPair := strings.Cut(pair, "=")
 				if !isPair {
-					l.wrong(at, "labels has %q: write KEY=VALUE, with blanks between several", pair)
+					l.wrong(place, "labels has %q: write KEY=VALUE, with blanks between several", pair)
 					continue
 				}
-				one.labels = append(one.labels, label{at, key, value})
+				server.labels = append(server.labels, label{place, key, value})
 			}
 		}
-		l.rows = append(l.rows, one)
+		l.rows = append(l.rows, server)
 	}
 }
 
@@ -207,11 +207,11 @@ func (l *serverList) parseYAML(content []byte) {
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		at := position{1, 1}
+		place := position{1, 1}
 		if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
-			_, _ = fmt.Sscan(found[1], &at.line) // it is digits
+			_, _ = fmt.Sscan(found[1], &place.line) // it is digits
 		}
-		l.wrong(at, "it is not YAML: check the indentation, and put values with other characters than letters and digits into quotes")
+		l.wrong(place, "it is not YAML: check the indentation, and put values with other characters than letters and digits into quotes")
 		return
 	}
 	if document.Kind == 0 {
@@ -228,7 +228,7 @@ func (l *serverList) parseYAML(content []byte) {
 			l.wrong(positionOf(item), "it is not a server: write KEY: VALUE, with keys out of %s", strings.Join(listColumns, ", "))
 			continue
 		}
-		one := row{position: positionOf(item), cells: map[string]cell{}}
+		server := row{position: positionOf(item), cells: map[string]cell{}}
 		l.eachYAML(item, func(key, value *yaml.Node) {
 			switch {
 			case !slices.Contains(listColumns, key.Value):
@@ -236,18 +236,18 @@ func (l *serverList) parseYAML(content []byte) {
 			case key.Value == columnLabels && value.Kind == yaml.MappingNode:
 				l.eachYAML(value, func(key, value *yaml.Node) {
 					if text, ok := l.text("the label "+key.Value, value); ok {
-						one.labels = append(one.labels, label{positionOf(key), key.Value, text})
+						server.labels = append(server.labels, label{positionOf(key), key.Value, text})
 					}
 				})
 			case key.Value == columnLabels:
 				l.wrong(positionOf(value), "labels is no map: write KEY: VALUE below it")
 			default:
 				if text, ok := l.text(key.Value, value); ok {
-					one.cells[key.Value] = cell{positionOf(value), text}
+					server.cells[key.Value] = cell{positionOf(value), text}
 				}
 			}
 		})
-		l.rows = append(l.rows, one)
+		l.rows = append(l.rows, server)
 	}
 }
 

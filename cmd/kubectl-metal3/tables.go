@@ -88,10 +88,10 @@ func (o *options) hostsCommand() *cobra.Command {
 			servers := slices.DeleteFunc(fleet.Servers(), func(server view.Server) bool { return !where.Has(server) })
 			var rows [][]string
 			var names []string
-			for _, one := range servers {
-				rows = append(rows, []string{one.Namespace, one.Name, one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant,
-					one.Machine, age(fleet.Now(), one.Since), one.Node, one.Metal3, one.Why})
-				names = append(names, "baremetalhost.metal3.io/"+one.Name)
+			for _, server := range servers {
+				rows = append(rows, []string{server.Namespace, server.Name, server.Zone, server.Rack, typesOf(server), string(server.State),
+					server.Tenant, server.Machine, age(fleet.Now(), server.Since), server.Node, server.Metal3, server.Why})
+				names = append(names, "baremetalhost.metal3.io/"+server.Name)
 			}
 			return o.print(servers, columns("Namespace", "Name", "Zone", "Rack", "Types", "State", "Tenant", "Machine", "Claimed", "Node*",
 				"Metal3*", "Why*"), rows, names)
@@ -130,8 +130,8 @@ func (o *options) fleetCommand() *cobra.Command {
 			}
 			racks := racksOf(fleet.Servers())
 			var rows [][]string
-			for _, one := range racks {
-				rows = append(rows, []string{one.Zone, one.Rack, fmt.Sprint(one.Servers), countsOf(one.States), strings.Join(one.Tenants, ", ")})
+			for _, rack := range racks {
+				rows = append(rows, []string{rack.Zone, rack.Rack, fmt.Sprint(rack.Servers), countsOf(rack.States), strings.Join(rack.Tenants, ", ")})
 			}
 			return o.print(racks, columns("Zone", "Rack", "Servers", "States", "Tenants"), rows, nil)
 		},
@@ -155,11 +155,11 @@ func racksOf(servers []view.Server) []rack {
 		if last := len(racks) - 1; last < 0 || racks[last].Zone != server.Zone || racks[last].Rack != server.Rack {
 			racks = append(racks, rack{Zone: server.Zone, Rack: server.Rack, States: map[view.State]int{}})
 		}
-		one := &racks[len(racks)-1]
-		one.Servers++
-		one.States[server.State]++
-		if server.Tenant != "" && !slices.Contains(one.Tenants, server.Tenant) {
-			one.Tenants = append(one.Tenants, server.Tenant)
+		last := &racks[len(racks)-1]
+		last.Servers++
+		last.States[server.State]++
+		if server.Tenant != "" && !slices.Contains(last.Tenants, server.Tenant) {
+			last.Tenants = append(last.Tenants, server.Tenant)
 		}
 	}
 	return racks
@@ -177,10 +177,11 @@ func (o *options) machinesCommand() *cobra.Command {
 			machines := fleet.Machines()
 			var rows [][]string
 			var names []string
-			for _, one := range machines {
-				rows = append(rows, []string{one.Namespace, one.Name, string(one.Phase), one.NodeType, one.Server, one.Tenant, one.Progress,
-					expectedOf(one, fleet.Now()), one.Drifted, age(fleet.Now(), &one.Created), one.Node, one.Message})
-				names = append(names, "machine.karpenter.metal3.io/"+one.Name)
+			for _, machine := range machines {
+				rows = append(rows, []string{machine.Namespace, machine.Name, string(machine.Phase), machine.NodeType, machine.Server,
+					machine.Tenant, machine.Progress, expectedOf(machine, fleet.Now()), machine.Drifted, age(fleet.Now(), &machine.Created),
+					machine.Node, machine.Message})
+				names = append(names, "machine.karpenter.metal3.io/"+machine.Name)
 			}
 			return o.print(machines, columns("Namespace", "Name", "Phase", "Type", "Server", "Tenant", "Progress", "Expected", "Drifted", "Age",
 				"Node*", "Message*"), rows, names)
@@ -212,22 +213,23 @@ func (o *options) capacityCommand() *cobra.Command {
 			types := fleet.Capacity()
 			var rows [][]string
 			var names []string
-			for _, one := range types {
+			for _, capacity := range types {
 				var tenants []string
-				for _, tenant := range slices.Sorted(maps.Keys(one.Tenants)) {
-					tenants = append(tenants, fmt.Sprintf("%s %d", tenant, one.Tenants[tenant]))
+				for _, tenant := range slices.Sorted(maps.Keys(capacity.Tenants)) {
+					tenants = append(tenants, fmt.Sprintf("%s %d", tenant, capacity.Tenants[tenant]))
 				}
 				limit, typical := "", ""
-				if one.MaxCapacity != nil {
-					limit = fmt.Sprint(*one.MaxCapacity)
+				if capacity.MaxCapacity != nil {
+					limit = fmt.Sprint(*capacity.MaxCapacity)
 				}
-				if one.TypicalSeconds > 0 {
-					typical = duration.HumanDuration(time.Duration(one.TypicalSeconds) * time.Second)
+				if capacity.TypicalSeconds > 0 {
+					typical = duration.HumanDuration(time.Duration(capacity.TypicalSeconds) * time.Second)
 				}
-				rows = append(rows, []string{one.NodeType, one.Accelerators, fmt.Sprint(one.Total), fmt.Sprint(one.Available), fmt.Sprint(one.Claimed),
-					fmt.Sprint(one.InTransit), fmt.Sprint(one.Error), fmt.Sprint(one.Quarantined), fmt.Sprint(one.NotReady), limit, typical,
-					strings.Join(tenants, ", "), fmt.Sprint(one.Cost), fmt.Sprint(one.TooSmall), fmt.Sprint(one.NotCleaned)})
-				names = append(names, "nodetype.karpenter.metal3.io/"+one.NodeType)
+				rows = append(rows, []string{capacity.NodeType, capacity.Accelerators, fmt.Sprint(capacity.Total), fmt.Sprint(capacity.Available),
+					fmt.Sprint(capacity.Claimed), fmt.Sprint(capacity.InTransit), fmt.Sprint(capacity.Error), fmt.Sprint(capacity.Quarantined),
+					fmt.Sprint(capacity.NotReady), limit, typical, strings.Join(tenants, ", "), fmt.Sprint(capacity.Cost),
+					fmt.Sprint(capacity.TooSmall), fmt.Sprint(capacity.NotCleaned)})
+				names = append(names, "nodetype.karpenter.metal3.io/"+capacity.NodeType)
 			}
 			return o.print(types, columns("Type", "Accelerators", "Total", "Available", "Claimed", "In-Transit", "Error", "Quarantined",
 				"Not-Ready", "Limit", "Typical", "Tenants", "Cost*", "Too-Small*", "Not-Cleaned*"), rows, names)

@@ -106,7 +106,7 @@ func follow(ctx context.Context, live *view.Live) (fleetNow, tea.Cmd) {
 // grouping is an order of the servers, with a heading for each group.
 type grouping struct {
 	name string
-	of   func(view.Server) string
+	key  func(view.Server) string
 }
 
 var groupings = []grouping{
@@ -139,8 +139,8 @@ type top struct {
 	// typing is true while keys are for the filter.
 	typing bool
 	lines  []line
-	// at is the name of the selected server.
-	at string
+	// current is the name of the selected server.
+	current string
 	// selected and first are indexes of lines; the first one is on top of the screen.
 	selected, first int
 	width, height   int
@@ -173,10 +173,10 @@ func newTop(fleet fleetNow, next tea.Cmd) *top {
 func (t *top) show(fleet fleetNow) {
 	t.fleet, t.servers, t.waiting = fleet, fleet.Servers(), fleet.Unscheduled()
 	t.machines, t.onTheWay, t.name, t.kind, t.tenant = map[string]view.Machine{}, nil, 0, 0, 0
-	for _, one := range fleet.Machines() {
-		t.machines[one.Namespace+"/"+one.Name] = one
-		if one.Progress != "" || one.Server == "" {
-			t.onTheWay = append(t.onTheWay, one)
+	for _, machine := range fleet.Machines() {
+		t.machines[machine.Namespace+"/"+machine.Name] = machine
+		if machine.Progress != "" || machine.Server == "" {
+			t.onTheWay = append(t.onTheWay, machine)
 		}
 	}
 	slices.SortStableFunc(t.onTheWay, func(a, b view.Machine) int {
@@ -201,28 +201,28 @@ func (t *top) show(fleet fleetNow) {
 // list makes the lines.
 func (t *top) list() {
 	words := strings.Fields(strings.ToLower(t.filter))
-	by := groupings[t.grouping].of
+	groupKey := groupings[t.grouping].key
 	var found []int
 	count := map[string]int{}
-	for i, one := range t.servers {
-		text := strings.ToLower(strings.Join([]string{one.Key().String(), one.Zone, one.Rack, typesOf(one), string(one.State), one.Tenant,
-			one.Machine, one.Node, one.Why}, " "))
+	for i, server := range t.servers {
+		text := strings.ToLower(strings.Join([]string{server.Key().String(), server.Zone, server.Rack, typesOf(server), string(server.State),
+			server.Tenant, server.Machine, server.Node, server.Why}, " "))
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
 			found = append(found, i)
-			count[by(one)]++
+			count[groupKey(server)]++
 		}
 	}
 	if t.grouping > 0 { // they come by rack
-		slices.SortStableFunc(found, func(a, b int) int { return strings.Compare(by(t.servers[a]), by(t.servers[b])) })
+		slices.SortStableFunc(found, func(a, b int) int { return strings.Compare(groupKey(t.servers[a]), groupKey(t.servers[b])) })
 	}
 	t.head, t.foot = t.header(), t.below()
 	t.lines = nil
 	last := ""
 	for _, i := range found {
-		if heading := fmt.Sprintf("%s (%d)", by(t.servers[i]), count[by(t.servers[i])]); heading != last {
+		if heading := fmt.Sprintf("%s (%d)", groupKey(t.servers[i]), count[groupKey(t.servers[i])]); heading != last {
 			t.lines, last = append(t.lines, line{heading: heading}), heading
 		}
-		if t.servers[i].Key().String() == t.at {
+		if t.servers[i].Key().String() == t.current {
 			t.selected = len(t.lines)
 		}
 		t.lines = append(t.lines, line{server: i})
@@ -231,18 +231,18 @@ func (t *top) list() {
 }
 
 // move selects another server, so many lines further, and scrolls to it.
-func (t *top) move(by int) {
+func (t *top) move(delta int) {
 	if len(t.lines) == 0 {
 		t.selected, t.first = 0, 0
 		return
 	}
-	t.selected = max(0, min(t.selected+by, len(t.lines)-1))
+	t.selected = max(0, min(t.selected+delta, len(t.lines)-1))
 	if t.lines[t.selected].heading != "" { // the line below is a server
-		if t.selected--; by >= 0 || t.selected < 0 {
+		if t.selected--; delta >= 0 || t.selected < 0 {
 			t.selected += 2
 		}
 	}
-	t.at = t.servers[t.lines[t.selected].server].Key().String()
+	t.current = t.servers[t.lines[t.selected].server].Key().String()
 	t.first = max(0, min(t.first, t.selected-1, len(t.lines)-t.rows()), t.selected-t.rows()+1)
 }
 
@@ -280,21 +280,21 @@ func (t *top) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // steps are the keys that move up and down, with the lines that they move by. A page is so many.
-func steps(key string, page int) (by int, moves bool) {
-	by, moves = map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -1 << 30, "g": -1 << 30,
+func steps(key string, page int) (delta int, moves bool) {
+	delta, moves = map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -1 << 30, "g": -1 << 30,
 		"end": 1 << 30, "G": 1 << 30}[key]
-	return by, moves
+	return delta, moves
 }
 
 func (t *top) press(key string) {
-	if by, moves := steps(key, t.rows()); moves {
-		t.move(by)
+	if delta, moves := steps(key, t.rows()); moves {
+		t.move(delta)
 		return
 	}
 	switch key {
 	case "enter", "t":
 		if len(t.lines) > 0 {
-			t.detail = &detail{server: t.at, timeline: key == "t"}
+			t.detail = &detail{server: t.current, timeline: key == "t"}
 			t.open()
 		}
 	case "s":
@@ -326,8 +326,8 @@ func (t *top) typeFilter(key tea.KeyPressMsg) {
 }
 
 func (t *top) pressInDetail(key string) {
-	if by, moves := steps(key, t.detailRows()); moves {
-		t.detail.first += by
+	if delta, moves := steps(key, t.detailRows()); moves {
+		t.detail.first += delta
 	}
 	switch key {
 	case "esc", "enter":
@@ -408,8 +408,8 @@ func (t *top) View() tea.View {
 // header counts the servers.
 func (t *top) header() []string {
 	states := map[view.State]int{}
-	for _, one := range t.servers {
-		states[one.State]++
+	for _, server := range t.servers {
+		states[server.State]++
 	}
 	lines := strings.Split(ansi.Wrap(fmt.Sprintf("%s at %s: %s", paint(bold, count(len(t.servers), "server")),
 		t.fleet.Now().UTC().Format(time.RFC3339), countsOf(states)), t.width, ""), "\n")
@@ -429,11 +429,11 @@ func (t *top) header() []string {
 const barWidth = 10
 
 // draw draws a server, or the heading of a group.
-func (t *top) draw(one line, selected bool) string {
-	if one.heading != "" {
-		return paint(bold, one.heading)
+func (t *top) draw(line line, selected bool) string {
+	if line.heading != "" {
+		return paint(bold, line.heading)
 	}
-	server := t.servers[one.server]
+	server := t.servers[line.server]
 	sign := signs[t.fleet.Verdict(server)]
 	bar, text := strings.Repeat(" ", barWidth), server.Why
 	if gauge, has := t.fleet.Gauge(server); has {
@@ -473,7 +473,7 @@ func (t *top) expected(machine view.Machine) string {
 func (t *top) below() []string {
 	var lines []string
 	most := (t.height - 8) / 4
-	section := func(title string, count int, one func(int) string) {
+	section := func(title string, count int, entry func(int) string) {
 		if count == 0 || most < 1 {
 			return
 		}
@@ -483,20 +483,20 @@ func (t *top) below() []string {
 			shown = most - 1
 		}
 		for i := range shown {
-			lines = append(lines, one(i))
+			lines = append(lines, entry(i))
 		}
 		if shown < count {
 			lines = append(lines, fmt.Sprintf("  and %d more", count-shown))
 		}
 	}
 	section("on the way", len(t.onTheWay), func(i int) string {
-		one, sign := t.onTheWay[i], signs[view.Waiting]
-		text := strings.Trim(one.Progress+", "+t.expected(one), ", ")
-		if one.Server == "" {
-			sign, text = signs[view.Wrong], one.Message
+		machine, sign := t.onTheWay[i], signs[view.Waiting]
+		text := strings.Trim(machine.Progress+", "+t.expected(machine), ", ")
+		if machine.Server == "" {
+			sign, text = signs[view.Wrong], machine.Message
 		}
-		return paint(sign.colour, fmt.Sprintf("  %s %s/%s  %s  %s", sign.sign, one.Namespace, one.Name, cmp.Or(one.Server, "no server"),
-			oneLine(text)))
+		return paint(sign.colour, fmt.Sprintf("  %s %s/%s  %s  %s", sign.sign, machine.Namespace, machine.Name,
+			cmp.Or(machine.Server, "no server"), oneLine(text)))
 	})
 	section("pods without a node", len(t.waiting), func(i int) string {
 		pod := t.waiting[i]
@@ -515,9 +515,9 @@ func (t *top) waits(pod *corev1.Pod) view.Cause {
 	if err != nil {
 		return view.Cause{Text: err.Error(), Verdict: view.Wrong}
 	}
-	for _, one := range cause.Causes {
-		if one.Verdict == cause.Verdict {
-			return one
+	for _, inner := range cause.Causes {
+		if inner.Verdict == cause.Verdict {
+			return inner
 		}
 	}
 	return cause

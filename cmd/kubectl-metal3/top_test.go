@@ -64,18 +64,18 @@ func onTerminal(t *testing.T, columns, rows int, arguments ...string) *terminal 
 	t.Helper()
 	program := exec.Command(os.Args[0], arguments...)
 	program.Env = append(os.Environ(), asCommand+"=1", "TERM=xterm-256color")
-	keys, its, err := pty.Open()
+	keys, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer its.Close()
+	defer tty.Close()
 	if err := pty.Setsize(keys, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)}); err != nil {
 		t.Fatal(err)
 	}
 	term := &terminal{SafeEmulator: vt.NewSafeEmulator(columns, rows), keys: keys, program: program, drawn: make(chan struct{}, 1),
 		answered: make(chan []byte, 1)}
 	term.before = term.modes(t)
-	program.Stdin, program.Stdout, program.Stderr = its, its, its
+	program.Stdin, program.Stdout, program.Stderr = tty, tty, tty
 	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func TestTopSizes(t *testing.T) {
 func TestFollow(t *testing.T) { synctest.Test(t, testFollow) }
 
 func testFollow(t *testing.T) {
-	on := cluster(interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+	management := cluster(interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 		options ...client.ListOption) (watch.Interface, error) {
 		if asked := (&client.ListOptions{}).ApplyOptions(options); asked.Raw.SendInitialEvents != nil { // the fake cannot
 			return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
@@ -384,7 +384,7 @@ func testFollow(t *testing.T) {
 		return c.Watch(ctx, list, options...)
 	}})
 	ctx, stop := context.WithCancel(t.Context())
-	live, err := view.Follow(ctx, on, nil, "", clock.RealClock{})
+	live, err := view.Follow(ctx, management, nil, "", clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func testFollow(t *testing.T) {
 		t.Errorf("there are %d servers, want 10", count)
 	}
 	host := env.AvailableHost("metal3-system", "server-99", nil)
-	if err := on.Create(ctx, host); err != nil {
+	if err := management.Create(ctx, host); err != nil {
 		t.Fatal(err)
 	}
 	changed, is := next().(fleetNow)

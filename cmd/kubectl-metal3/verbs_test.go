@@ -53,13 +53,13 @@ func objectMeta(namespace, name string) metav1.ObjectMeta {
 }
 
 // write runs a command that writes. The answer is what a person types.
-func write(t *testing.T, on client.WithWatch, answer string, arguments ...string) (out string, err error) {
+func write(t *testing.T, management client.WithWatch, answer string, arguments ...string) (out string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	o := &options{
 		IOStreams:  genericiooptions.IOStreams{In: strings.NewReader(answer), Out: &stdout, ErrOut: &stderr},
 		management: genericclioptions.NewConfigFlags(true),
-		connect:    func(*genericclioptions.ConfigFlags, string) (client.WithWatch, error) { return on, nil },
+		connect:    func(*genericclioptions.ConfigFlags, string) (client.WithWatch, error) { return management, nil },
 	}
 	command := o.command()
 	command.SetArgs(arguments)
@@ -117,8 +117,8 @@ func TestVerbs(t *testing.T) {
 		"no host": {reason: "a typo", arguments: "release server-99", err: `host "server-99" was not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on := cluster(interceptor.Funcs{})
-			out, err := write(t, on, tc.answer, strings.Fields(tc.arguments)...)
+			management := cluster(interceptor.Funcs{})
+			out, err := write(t, management, tc.answer, strings.Fields(tc.arguments)...)
 			problem := ""
 			if err != nil {
 				problem = err.Error()
@@ -130,7 +130,7 @@ func TestVerbs(t *testing.T) {
 			for key, object := range map[client.ObjectKey]client.Object{
 				{Namespace: "metal3-system", Name: "server-07"}: host, {Namespace: "acme", Name: "default-x7f2k"}: machine,
 			} {
-				if err := on.Get(context.Background(), key, object); err != nil {
+				if err := management.Get(context.Background(), key, object); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -160,14 +160,14 @@ func TestKindsMissing(t *testing.T) {
 			want: "the management cluster has no machines.karpenter.metal3.io: install its CRD, or name another cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on := cluster(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			management := cluster(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 				options ...client.ListOption) error {
 				if _, isMachines := list.(*v1alpha1.MachineList); isMachines {
 					return tc.err
 				}
 				return c.List(ctx, list, options...)
 			}})
-			out, err := write(t, on, "", "hosts", "-o", "name", "--rack", "r9")
+			out, err := write(t, management, "", "hosts", "-o", "name", "--rack", "r9")
 			problem := ""
 			if err != nil {
 				problem = err.Error()
@@ -183,7 +183,7 @@ func TestKindsMissing(t *testing.T) {
 func TestVerbConflict(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.Group, Resource: "machines"}, "default-x7f2k", nil)
 	locked := false
-	on := cluster(interceptor.Funcs{Patch: func(_ context.Context, _ client.WithWatch, object client.Object, patch client.Patch,
+	management := cluster(interceptor.Funcs{Patch: func(_ context.Context, _ client.WithWatch, object client.Object, patch client.Patch,
 		_ ...client.PatchOption) error {
 		content, err := patch.Data(object)
 		locked = strings.Contains(string(content), "resourceVersion")
@@ -192,7 +192,7 @@ func TestVerbConflict(t *testing.T) {
 		}
 		return conflict
 	}})
-	if _, err := write(t, on, "yes\n", "reboot", "default-x7f2k"); err == nil || !strings.Contains(err.Error(),
+	if _, err := write(t, management, "yes\n", "reboot", "default-x7f2k"); err == nil || !strings.Contains(err.Error(),
 		"writing to Machine acme/default-x7f2k") ||
 		!locked {
 		t.Errorf("got %v, with a lock: %v", err, locked)

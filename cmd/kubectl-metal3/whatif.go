@@ -54,11 +54,11 @@ func (o *options) whatIfCommand() *cobra.Command {
 	flags.StringVarP(&q.file, "filename", "f", "", "File of the workload; - is the standard input.")
 	flags.IntVar(&q.replicas, "replicas", 0, "Pods of each document, instead of what it says.")
 	flags.StringSliceVar(&q.topology, "topology-labels", q.topology, "The same flag of the programs.")
-	change := func(use, short, example string, arguments int, of func([]string) (whatif.Change, error)) *cobra.Command {
+	change := func(use, short, example string, arguments int, parse func([]string) (whatif.Change, error)) *cobra.Command {
 		return o.addOutput(&cobra.Command{
 			Use: use, Short: short, Example: example, Args: cobra.ExactArgs(arguments),
 			RunE: func(command *cobra.Command, arguments []string) error {
-				change, err := of(arguments)
+				change, err := parse(arguments)
 				if err != nil {
 					return err
 				}
@@ -124,7 +124,7 @@ func (o *options) rolloutCommand(q *question) *cobra.Command {
 			if err := o.drawRollout(rollout); err != nil {
 				return err
 			}
-			if slices.ContainsFunc(rollout.Replacements, func(one whatif.Replacement) bool { return one.Way == whatif.Blocked }) {
+			if slices.ContainsFunc(rollout.Replacements, func(replacement whatif.Replacement) bool { return replacement.Way == whatif.Blocked }) {
 				return errWrong
 			}
 			return nil
@@ -136,8 +136,9 @@ func (o *options) rolloutCommand(q *question) *cobra.Command {
 
 func (o *options) drawRollout(rollout *whatif.Rollout) error {
 	var rows [][]string
-	for _, one := range rollout.Replacements {
-		rows = append(rows, []string{one.Machine, one.Server, string(one.Way), one.By, fmt.Sprint(one.Pods), one.Why})
+	for _, replacement := range rollout.Replacements {
+		rows = append(rows, []string{replacement.Machine, replacement.Server, string(replacement.Way), replacement.By,
+			fmt.Sprint(replacement.Pods), replacement.Why})
 	}
 	err := o.print([]*whatif.Rollout{rollout}, columns("Machine", "Server", "Way", "By", "Pods", "Why"), rows, nil)
 	if err != nil || o.output != "" {
@@ -215,26 +216,27 @@ func (o *options) draw(p *whatif.Prediction) error {
 		fmt.Fprintf(o.Out, "%s\n", note)
 	}
 	var servers, placed, left [][]string
-	for _, one := range p.Servers {
+	for _, server := range p.Servers {
 		ready := ""
-		if one.TypicalSeconds > 0 {
-			ready = "in " + duration.HumanDuration(time.Duration(one.TypicalSeconds)*time.Second)
+		if server.TypicalSeconds > 0 {
+			ready = "in " + duration.HumanDuration(time.Duration(server.TypicalSeconds)*time.Second)
 		}
-		servers = append(servers, []string{one.Name, one.Zone, one.Rack, one.NodeType, one.NodePool, ready, conditions.List(one.Pods, maxNamed)})
+		servers = append(servers, []string{server.Name, server.Zone, server.Rack, server.NodeType, server.NodePool, ready,
+			conditions.List(server.Pods, maxNamed)})
 	}
-	for _, one := range p.OnNodes() {
+	for _, placement := range p.OnNodes() {
 		runs := "now"
 		switch {
-		case one.Runs == nil:
+		case placement.Runs == nil:
 			runs = ""
-		case one.Runs.After(p.Time.Time):
-			runs = "in " + duration.HumanDuration(one.Runs.Sub(p.Time.Time))
+		case placement.Runs.After(p.Time.Time):
+			runs = "in " + duration.HumanDuration(placement.Runs.Sub(p.Time.Time))
 		}
-		placed = append(placed, []string{one.Node, runs, conditions.List(one.Pods, maxNamed)})
+		placed = append(placed, []string{placement.Node, runs, conditions.List(placement.Pods, maxNamed)})
 	}
-	for _, one := range p.Capacity {
-		left = append(left, []string{one.NodeType, fmt.Sprint(one.Total), fmt.Sprint(one.Before), fmt.Sprint(one.After),
-			strings.Join(one.Allowed, ", ")})
+	for _, capacity := range p.Capacity {
+		left = append(left, []string{capacity.NodeType, fmt.Sprint(capacity.Total), fmt.Sprint(capacity.Before), fmt.Sprint(capacity.After),
+			strings.Join(capacity.Allowed, ", ")})
 	}
 	for _, section := range []struct {
 		head  string
@@ -256,15 +258,15 @@ func (o *options) draw(p *whatif.Prediction) error {
 			return err
 		}
 	}
-	for _, one := range p.Quotas {
+	for _, quota := range p.Quotas {
 		var limits []string
-		if one.Servers != nil {
-			limits = append(limits, count(int(*one.Servers), "server"))
+		if quota.Servers != nil {
+			limits = append(limits, count(int(*quota.Servers), "server"))
 		}
-		if one.GPUs != nil {
-			limits = append(limits, count(int(*one.GPUs), "GPU"))
+		if quota.GPUs != nil {
+			limits = append(limits, count(int(*quota.GPUs), "GPU"))
 		}
-		fmt.Fprintf(o.Out, "The quota of TenantCluster %s would leave %s\n", one.Tenant, strings.Join(limits, " and "))
+		fmt.Fprintf(o.Out, "The quota of TenantCluster %s would leave %s\n", quota.Tenant, strings.Join(limits, " and "))
 	}
 	o.drawUnfit(p)
 	return nil
@@ -276,8 +278,8 @@ func (o *options) drawUnfit(p *whatif.Prediction) {
 		return
 	}
 	fmt.Fprintf(o.Out, "%s would not fit\n", count(len(p.Unfit), "pod"))
-	for _, one := range p.UnfitAlike() {
-		cause := view.Cause{Text: conditions.List(one.Pods, maxNamed) + ": " + one.Reason, Verdict: view.Wrong, Causes: one.Causes}
+	for _, alike := range p.UnfitAlike() {
+		cause := view.Cause{Text: conditions.List(alike.Pods, maxNamed) + ": " + alike.Reason, Verdict: view.Wrong, Causes: alike.Causes}
 		draw(o.Out, cause, "", "", isTerminal(o.Out))
 	}
 }
@@ -285,9 +287,9 @@ func (o *options) drawUnfit(p *whatif.Prediction) {
 // maxNamed is how many pods are named in a line.
 const maxNamed = 3
 
-func count(number int, of string) string {
+func count(number int, noun string) string {
 	if number != 1 {
-		of += "s"
+		noun += "s"
 	}
-	return fmt.Sprintf("%d %s", number, of)
+	return fmt.Sprintf("%d %s", number, noun)
 }

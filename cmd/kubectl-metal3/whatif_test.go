@@ -36,9 +36,9 @@ func planned() *view.Snapshot {
 	free := s.Management.Hosts[slices.IndexFunc(s.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool {
 		return host.Name == "server-16"
 	})]
-	for _, one := range []struct{ name, rack string }{{"server-20", "r1"}, {"server-21", "r1"}, {"server-22", "r2"}} {
+	for _, server := range []struct{ name, rack string }{{"server-20", "r1"}, {"server-21", "r1"}, {"server-22", "r2"}} {
 		host := *free.DeepCopy()
-		host.Name, host.UID, host.Labels = one.name, types.UID(one.name), map[string]string{"type": "h100-8x", "rack": one.rack}
+		host.Name, host.UID, host.Labels = server.name, types.UID(server.name), map[string]string{"type": "h100-8x", "rack": server.rack}
 		s.Management.Hosts = append(s.Management.Hosts, host)
 	}
 	const node = "default-x7f2k"
@@ -50,9 +50,9 @@ func planned() *view.Snapshot {
 	claim := &s.Tenant.NodeClaims[0]
 	claim.Labels, claim.Spec.NodeClassRef, claim.Status.ProviderID = labels, pool.Spec.Template.Spec.NodeClassRef, id
 	claim.Status.Allocatable, claim.Status.Capacity = gpus, gpus
-	on := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: labels}}
-	on.Spec.ProviderID, on.Status.Allocatable, on.Status.Capacity = id, gpus, gpus
-	s.Tenant.Nodes = []corev1.Node{on}
+	registered := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: labels}}
+	registered.Spec.ProviderID, registered.Status.Allocatable, registered.Status.Capacity = id, gpus, gpus
+	s.Tenant.Nodes = []corev1.Node{registered}
 	for i := range s.Management.Machines {
 		if machine := &s.Management.Machines[i]; machine.Name == node {
 			machine.Status.ProviderID, machine.Labels = id, map[string]string{karpv1.NodePoolLabelKey: "default",

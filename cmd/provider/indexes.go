@@ -20,22 +20,22 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		field  string
 		value  func(client.Object) string
 	}{
-		{&corev1.Pod{}, "spec.nodeName", of(func(o *corev1.Pod) string { return o.Spec.NodeName })},
-		{&corev1.Node{}, "spec.providerID", of(func(o *corev1.Node) string { return o.Spec.ProviderID })},
-		{&storagev1.VolumeAttachment{}, "spec.nodeName", of(func(o *storagev1.VolumeAttachment) string { return o.Spec.NodeName })},
-		{&karpv1.NodeClaim{}, "status.providerID", of(func(o *karpv1.NodeClaim) string { return o.Status.ProviderID })},
+		{&corev1.Pod{}, "spec.nodeName", valueOf(func(o *corev1.Pod) string { return o.Spec.NodeName })},
+		{&corev1.Node{}, "spec.providerID", valueOf(func(o *corev1.Node) string { return o.Spec.ProviderID })},
+		{&storagev1.VolumeAttachment{}, "spec.nodeName", valueOf(func(o *storagev1.VolumeAttachment) string { return o.Spec.NodeName })},
+		{&karpv1.NodeClaim{}, "status.providerID", valueOf(func(o *karpv1.NodeClaim) string { return o.Status.ProviderID })},
 		{&karpv1.NodeClaim{}, "spec.nodeClassRef.group",
-			of(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Group })},
+			valueOf(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Group })},
 		{&karpv1.NodeClaim{}, "spec.nodeClassRef.kind",
-			of(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Kind })},
+			valueOf(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Kind })},
 		{&karpv1.NodeClaim{}, "spec.nodeClassRef.name",
-			of(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Name })},
+			valueOf(func(o *karpv1.NodeClaim) string { return class(o.Spec.NodeClassRef).Name })},
 		{&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
-			of(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Group })},
+			valueOf(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Group })},
 		{&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
-			of(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Kind })},
+			valueOf(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Kind })},
 		{&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.name",
-			of(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Name })},
+			valueOf(func(o *karpv1.NodePool) string { return class(o.Spec.Template.Spec.NodeClassRef).Name })},
 	} {
 		values := func(object client.Object) []string { return []string{index.value(object)} }
 		if err := indexer.IndexField(ctx, index.object, index.field, values); err != nil {
@@ -45,7 +45,7 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-func of[T client.Object](value func(T) string) func(client.Object) string {
+func valueOf[T client.Object](value func(T) string) func(client.Object) string {
 	return func(object client.Object) string {
 		if typed, ok := object.(T); ok {
 			return value(typed)

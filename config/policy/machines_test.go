@@ -25,8 +25,8 @@ var environment env.Environment
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
 
-// as is a client of a user with its own rights only.
-func as(t *testing.T, user string, groups ...string) client.Client {
+// impersonate returns a client of a user with its own rights only.
+func impersonate(t *testing.T, user string, groups ...string) client.Client {
 	t.Helper()
 	config := rest.CopyConfig(environment.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
@@ -99,7 +99,7 @@ func TestMachines(t *testing.T) {
 		return machine
 	}
 	poll.Eventually(t, "the policy is in force", func(ctx context.Context) error {
-		err := as(t, provider).Create(ctx, machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"}), client.DryRunAll)
+		err := impersonate(t, provider).Create(ctx, machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"}), client.DryRunAll)
 		if !apierrors.IsForbidden(err) {
 			return errors.Join(errors.New("it is admitted"), err)
 		}
@@ -156,7 +156,7 @@ func TestMachines(t *testing.T) {
 			after: machine(annotations{hook: "x"}, v1alpha1.MachineFinalizer)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := as(t, tc.user, tc.groups...)
+			c := impersonate(t, tc.user, tc.groups...)
 			var err error
 			if tc.before == nil {
 				err = c.Create(t.Context(), tc.after)
@@ -178,7 +178,7 @@ func TestMachines(t *testing.T) {
 		})
 	}
 	// Deleting is for everyone with the right to it, as before: the namespace controller and the garbage collector among them.
-	if err := as(t, "collector", writers).DeleteAllOf(t.Context(), &v1alpha1.Machine{}, client.InNamespace(namespace)); err != nil {
+	if err := impersonate(t, "collector", writers).DeleteAllOf(t.Context(), &v1alpha1.Machine{}, client.InNamespace(namespace)); err != nil {
 		t.Error(err)
 	}
 }

@@ -133,21 +133,21 @@ type Gap struct {
 func Gaps(ctx context.Context, reader client.Reader, names []string) []Gap {
 	var gaps []Gap
 	for _, name := range names {
-		for _, one := range []struct {
+		for _, expected := range []struct {
 			kind   string
 			object client.Object
 		}{
 			{"ValidatingAdmissionPolicy", &admissionregistrationv1.ValidatingAdmissionPolicy{}},
 			{"ValidatingAdmissionPolicyBinding", &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}},
 		} {
-			err := reader.Get(ctx, client.ObjectKey{Name: name}, one.object)
+			err := reader.Get(ctx, client.ObjectKey{Name: name}, expected.object)
 			if err == nil {
 				continue
 			}
 			if apierrors.IsNotFound(err) {
 				err = nil
 			}
-			gaps = append(gaps, Gap{one.kind, name, err})
+			gaps = append(gaps, Gap{expected.kind, name, err})
 		}
 	}
 	return gaps

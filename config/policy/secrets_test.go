@@ -41,10 +41,10 @@ func userData(namespace string) *corev1.Secret {
 }
 
 func join(namespace string) *corev1.Secret {
-	one := secret(namespace, "m-join", corev1.SecretTypeOpaque)
-	one.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Name: "m", UID: uid,
+	joinSecret := secret(namespace, "m-join", corev1.SecretTypeOpaque)
+	joinSecret.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Name: "m", UID: uid,
 		Controller: ptr.To(true)}}
-	return one
+	return joinSecret
 }
 
 func token() *corev1.Secret {
@@ -58,16 +58,16 @@ func token() *corev1.Secret {
 
 // certificates are what the webhook writes.
 func certificates() *corev1.Secret {
-	one := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "karpenter-metal3-webhook-certs"},
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "karpenter-metal3-webhook-certs"},
 		Type: corev1.SecretTypeTLS}
-	one.Data = map[string][]byte{corev1.TLSCertKey: {}, corev1.TLSPrivateKeyKey: {}}
-	return one
+	secret.Data = map[string][]byte{corev1.TLSCertKey: {}, corev1.TLSPrivateKeyKey: {}}
+	return secret
 }
 
 // changed is a Secret with a change.
-func changed(one *corev1.Secret, change func(*corev1.Secret)) *corev1.Secret {
-	change(one)
-	return one
+func changed(secret *corev1.Secret, change func(*corev1.Secret)) *corev1.Secret {
+	change(secret)
+	return secret
 }
 
 // TestSecrets: with its own rights, each account can write the Secrets that it is for, and no other: above all none that Kubernetes would
@@ -93,17 +93,17 @@ func TestSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	const annotated = "kubernetes.io/service-account.name"
-	toToken := func(one *corev1.Secret) {
-		one.Type, one.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{annotated: "default"}
+	toToken := func(secret *corev1.Secret) {
+		secret.Type, secret.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{annotated: "default"}
 	}
-	annotate := func(one *corev1.Secret) { one.Annotations = map[string]string{annotated: "default"} }
-	unlabel := func(one *corev1.Secret) { one.Labels = nil }
+	annotate := func(secret *corev1.Secret) { secret.Annotations = map[string]string{annotated: "default"} }
+	unlabel := func(secret *corev1.Secret) { secret.Labels = nil }
 	foreign := func(namespace, name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeOpaque}
 	}
-	disowned := func(one *corev1.Secret) { one.OwnerReferences = nil }
-	group := func(one *corev1.Secret) { one.Data["auth-extra-groups"] = []byte("system:bootstrappers:admins") }
-	endless := func(one *corev1.Secret) { delete(one.Data, "expiration") }
+	disowned := func(secret *corev1.Secret) { secret.OwnerReferences = nil }
+	group := func(secret *corev1.Secret) { secret.Data["auth-extra-groups"] = []byte("system:bootstrappers:admins") }
+	endless := func(secret *corev1.Secret) { delete(secret.Data, "expiration") }
 	system := metav1.NamespaceSystem
 	cases := map[string]struct {
 		reason string
@@ -124,8 +124,8 @@ func TestSecrets(t *testing.T) {
 			after:  secret(hosts, "m-user-data", corev1.SecretTypeOpaque),
 			refuse: "-user-data"},
 		"ManagerUnlabelled": {reason: "no Machine's", user: ManagerUser, after: changed(userData(hosts), unlabel), refuse: "machine-uid"},
-		"ManagerType": {reason: "a registry's", user: ManagerUser, after: changed(userData(hosts), func(one *corev1.Secret) {
-			one.Type = "example.com/other"
+		"ManagerType": {reason: "a registry's", user: ManagerUser, after: changed(userData(hosts), func(secret *corev1.Secret) {
+			secret.Type = "example.com/other"
 		}), refuse: "Opaque"},
 		"ManagerTakesBMC": {reason: "it would be its own from then on", user: ManagerUser, before: foreign(hosts, "m-"+uid[:8]+"-user-data"),
 			after: userData(hosts), refuse: "machine-uid"},
@@ -146,11 +146,11 @@ func TestSecrets(t *testing.T) {
 		"ProviderAnnotates": {reason: "another account", user: ProviderUser, before: join(namespace), after: changed(join(namespace), annotate),
 			refuse: "would get the token of another account"},
 		"ProviderForeignName": {reason: "the tenant's kubeconfig", user: ProviderUser,
-			after: changed(join(namespace), func(one *corev1.Secret) { one.Name = "acme-kubeconfig" }), refuse: "and -join"},
+			after: changed(join(namespace), func(secret *corev1.Secret) { secret.Name = "acme-kubeconfig" }), refuse: "and -join"},
 		"ProviderOwner": {reason: "it would stay for ever", user: ProviderUser, after: changed(join(namespace), disowned),
 			refuse: "as their owner"},
 		"ProviderFinalizer": {reason: "it would hold the Machine", user: ProviderUser,
-			after:  changed(join(namespace), func(one *corev1.Secret) { one.Finalizers = []string{"example.com/hold"} }),
+			after:  changed(join(namespace), func(secret *corev1.Secret) { secret.Finalizers = []string{"example.com/hold"} }),
 			refuse: "may add no finalizer"},
 		"ProviderDeletesOther": {reason: "the tenant's kubeconfig", user: ProviderUser, before: foreign(namespace, "acme-kubeconfig"),
 			refuse: "and -join"},
@@ -172,9 +172,9 @@ func TestSecrets(t *testing.T) {
 		"TenantEndless": {reason: "it would stay valid", user: ProviderUser, before: token(), after: changed(token(), endless),
 			refuse: "expiration"},
 		"TenantEmptyExpiration": {reason: "Kubernetes takes it for none", user: ProviderUser, before: token(),
-			after: changed(token(), func(one *corev1.Secret) {
-				delete(one.Data, "expiration")
-				one.StringData = map[string]string{"expiration": ""}
+			after: changed(token(), func(secret *corev1.Secret) {
+				delete(secret.Data, "expiration")
+				secret.StringData = map[string]string{"expiration": ""}
 			}), refuse: "expiration"},
 		"TenantForeign": {reason: "a token of the tenant's own", user: ProviderUser, before: changed(token(), unlabel), after: token(),
 			refuse: "join tokens alone"},
@@ -192,7 +192,7 @@ func TestSecrets(t *testing.T) {
 	}
 	attempt := func(t *testing.T, user string, before, after *corev1.Secret) error {
 		t.Helper()
-		c, ctx := as(t, user), t.Context()
+		c, ctx := impersonate(t, user), t.Context()
 		if before == nil {
 			return c.Create(ctx, after.DeepCopy(), client.DryRunAll)
 		}
@@ -251,14 +251,14 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func fill(one *corev1.Secret) {
-	if one.Type == corev1.SecretTypeTLS {
-		one.Data[corev1.TLSCertKey] = []byte("later")
+func fill(secret *corev1.Secret) {
+	if secret.Type == corev1.SecretTypeTLS {
+		secret.Data[corev1.TLSCertKey] = []byte("later")
 		return
 	}
-	one.Data = map[string][]byte{v1alpha1.UserDataSecretKey: []byte("later")}
+	secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: []byte("later")}
 }
 
-func later(one *corev1.Secret) {
-	one.Data["expiration"] = []byte(time.Now().Add(2 * time.Hour).UTC().Format(time.RFC3339))
+func later(secret *corev1.Secret) {
+	secret.Data["expiration"] = []byte(time.Now().Add(2 * time.Hour).UTC().Format(time.RFC3339))
 }

@@ -66,7 +66,7 @@ func Both(options Options) ([]client.Object, error) {
 }
 
 // fill reads a configuration from a template.
-func (o Options) fill(from string, into any) error {
+func (o Options) fill(from string, target any) error {
 	if (o.URL == "") == (o.Service == nil) {
 		return errors.New("making the configuration of the webhook, neither or both of a URL and a service are given: give one")
 	}
@@ -90,7 +90,7 @@ func (o Options) fill(from string, into any) error {
 	if err := parsed.Execute(&filled, nil); err != nil {
 		return fmt.Errorf("filling in the template of the webhook's configuration, %w", err)
 	}
-	if err := yaml.UnmarshalStrict(filled.Bytes(), into); err != nil {
+	if err := yaml.UnmarshalStrict(filled.Bytes(), target); err != nil {
 		return fmt.Errorf("reading the webhook's configuration, %w", err)
 	}
 	return nil

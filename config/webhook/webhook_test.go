@@ -26,38 +26,39 @@ func TestManagementRules(t *testing.T) {
 	if configuration.Name != ConfigurationName || len(configuration.Webhooks) != 8 {
 		t.Fatalf("%s has %d webhooks", configuration.Name, len(configuration.Webhooks))
 	}
-	for _, one := range configuration.Webhooks {
-		if len(one.Rules) != 1 || !slices.Equal(one.Rules[0].APIGroups, []string{v1alpha1.Group}) || len(one.Rules[0].Resources) != 1 ||
-			strings.ContainsAny(one.Rules[0].Resources[0], "*/") {
-			t.Errorf("%s is about more than one of our kinds, or a subresource: %+v", one.Name, one.Rules)
+	for _, webhook := range configuration.Webhooks {
+		if len(webhook.Rules) != 1 || !slices.Equal(webhook.Rules[0].APIGroups, []string{v1alpha1.Group}) ||
+			len(webhook.Rules[0].Resources) != 1 || strings.ContainsAny(webhook.Rules[0].Resources[0], "*/") {
+			t.Errorf("%s is about more than one of our kinds, or a subresource: %+v", webhook.Name, webhook.Rules)
 			continue
 		}
-		resource := one.Rules[0].Resources[0]
-		if *one.FailurePolicy != admissionregistrationv1.Fail || *one.TimeoutSeconds != 5 ||
-			*one.SideEffects != admissionregistrationv1.SideEffectClassNone {
-			t.Errorf("%s: failure policy %s, %d s, side effects %s", one.Name, *one.FailurePolicy, *one.TimeoutSeconds, *one.SideEffects)
+		resource := webhook.Rules[0].Resources[0]
+		if *webhook.FailurePolicy != admissionregistrationv1.Fail || *webhook.TimeoutSeconds != 5 ||
+			*webhook.SideEffects != admissionregistrationv1.SideEffectClassNone {
+			t.Errorf("%s: failure policy %s, %d s, side effects %s", webhook.Name, *webhook.FailurePolicy, *webhook.TimeoutSeconds,
+				*webhook.SideEffects)
 		}
 		changes := "request.operation != 'UPDATE' || object.spec != oldObject.spec"
 		if resource == "machines" { // test/webhooks tries it
 			changes = "request.operation != 'UPDATE' || object.spec.exists(f, f != 'node' && !(f in oldObject.spec && " +
 				"object.spec[f] == oldObject.spec[f])) || oldObject.spec.exists(f, f != 'node' && !(f in object.spec))"
 		}
-		if one.MatchConditions[0].Expression != changes {
-			t.Errorf("%s is asked about more than specs: %s", one.Name, one.MatchConditions[0].Expression)
+		if webhook.MatchConditions[0].Expression != changes {
+			t.Errorf("%s is asked about more than specs: %s", webhook.Name, webhook.MatchConditions[0].Expression)
 		}
-		selector := one.ObjectSelector
-		if *one.Rules[0].Scope == admissionregistrationv1.NamespacedScope {
-			selector = one.NamespaceSelector
+		selector := webhook.ObjectSelector
+		if *webhook.Rules[0].Scope == admissionregistrationv1.NamespacedScope {
+			selector = webhook.NamespaceSelector
 		}
 		if selector == nil || len(selector.MatchExpressions) != 1 || selector.MatchExpressions[0].Key != "karpenter.metal3.io/admission" {
-			t.Errorf("%s has no way out: %v", one.Name, selector)
+			t.Errorf("%s has no way out: %v", webhook.Name, selector)
 		}
-		if want := "https://127.0.0.1:9443/validate/" + resource; one.ClientConfig.URL == nil || *one.ClientConfig.URL != want ||
-			string(one.ClientConfig.CABundle) != "x" {
-			t.Errorf("%s is at %+v, want %s", one.Name, one.ClientConfig, want)
+		if want := "https://127.0.0.1:9443/validate/" + resource; webhook.ClientConfig.URL == nil || *webhook.ClientConfig.URL != want ||
+			string(webhook.ClientConfig.CABundle) != "x" {
+			t.Errorf("%s is at %+v, want %s", webhook.Name, webhook.ClientConfig, want)
 		}
-		if resource == "nodetypes" && !strings.Contains(one.MatchConditions[1].Expression, `['a', 'it\'s \\ me']`) {
-			t.Errorf("%s does not know the managers: %s", one.Name, one.MatchConditions[1].Expression)
+		if resource == "nodetypes" && !strings.Contains(webhook.MatchConditions[1].Expression, `['a', 'it\'s \\ me']`) {
+			t.Errorf("%s does not know the managers: %s", webhook.Name, webhook.MatchConditions[1].Expression)
 		}
 	}
 }

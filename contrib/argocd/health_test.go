@@ -70,26 +70,26 @@ func (s *script) run(t *testing.T, object map[string]any) (health, message strin
 }
 
 // value is a part of an object in Lua.
-func (s *script) value(of any) lua.LValue {
-	switch of := of.(type) {
+func (s *script) value(object any) lua.LValue {
+	switch typed := object.(type) {
 	case map[string]any:
 		table := s.state.NewTable()
-		for key, value := range of {
+		for key, value := range typed {
 			table.RawSetString(key, s.value(value))
 		}
 		return table
 	case []any:
 		table := s.state.NewTable()
-		for _, value := range of {
+		for _, value := range typed {
 			table.Append(s.value(value))
 		}
 		return table
 	case string:
-		return lua.LString(of)
+		return lua.LString(typed)
 	case int64:
-		return lua.LNumber(of)
+		return lua.LNumber(typed)
 	}
-	panic(fmt.Sprintf("a %T is not in the objects of this test", of))
+	panic(fmt.Sprintf("a %T is not in the objects of this test", object))
 }
 
 // verdicts returns what kstatus and the script say of an object.
@@ -201,7 +201,7 @@ func TestVerdicts(t *testing.T) {
 	var out strings.Builder
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tSTATE\tREADY\tRECONCILING\tSTALLED\tREASON\tKSTATUS\tARGO CD")
-	for _, one := range []row{
+	for _, row := range []row{
 		{"NodeProvider", "its NodeTypes are written", yes, v1alpha1.ReasonSynced, status.CurrentStatus},
 		{"NodeProvider", "a NodeType is another's", no, v1alpha1.ReasonNameConflict, status.FailedStatus},
 		{"NodeType", "servers are free, or all are in use", yes, v1alpha1.ReasonSynced, status.CurrentStatus},
@@ -223,21 +223,21 @@ func TestVerdicts(t *testing.T) {
 		{"Machine", "was given up", no, v1alpha1.ReasonDeadlineExceeded, status.FailedStatus},
 	} {
 		var list []metav1.Condition
-		conditions.SetReady(&list, metav1.Condition{Status: one.ready, Reason: one.reason, Message: one.state}, 1, metav1.Now())
+		conditions.SetReady(&list, metav1.Condition{Status: row.ready, Reason: row.reason, Message: row.state}, 1, metav1.Now())
 		written, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.NodeProviderStatus{
 			ObservedGeneration: 1, Conditions: list})
 		if err != nil {
 			t.Fatal(err)
 		}
-		object := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": one.kind,
+		object := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": row.kind,
 			"metadata": map[string]any{"name": "one", "generation": int64(1)}, "status": written}
 		kstatus, argo, message := verdicts(t, s, object)
-		if kstatus != one.want || argo != healthOf[one.want] || message != one.state {
-			t.Errorf("%s, %s: kstatus %s, Argo CD %s %q, want %s", one.kind, one.state, kstatus, argo, message, one.want)
+		if kstatus != row.want || argo != healthOf[row.want] || message != row.state {
+			t.Errorf("%s, %s: kstatus %s, Argo CD %s %q, want %s", row.kind, row.state, kstatus, argo, message, row.want)
 		}
 		is := func(kind string) string { return cmp.Or(string(conditions.Find(list, kind).Status), "-") }
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", one.kind, one.state, one.ready, is(v1alpha1.ConditionReconciling),
-			is(v1alpha1.ConditionStalled), one.reason, kstatus, argo)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.kind, row.state, row.ready, is(v1alpha1.ConditionReconciling),
+			is(v1alpha1.ConditionStalled), row.reason, kstatus, argo)
 	}
 	if err := table.Flush(); err != nil {
 		t.Fatal(err)

@@ -115,8 +115,8 @@ func constraints(s schema, required bool) string {
 			all = append(all, fmt.Sprintf("at most %d %s", *bound, what))
 		}
 	}
-	if of := s.AdditionalProperties; of != nil && of.Schema != nil && of.Schema.MaxLength != nil {
-		all = append(all, fmt.Sprintf("values of at most %d characters", *of.Schema.MaxLength))
+	if additional := s.AdditionalProperties; additional != nil && additional.Schema != nil && additional.Schema.MaxLength != nil {
+		all = append(all, fmt.Sprintf("values of at most %d characters", *additional.Schema.MaxLength))
 	}
 	if s.MinItems != nil && *s.MinItems > 0 {
 		all = append(all, fmt.Sprintf("at least %d entries", *s.MinItems))

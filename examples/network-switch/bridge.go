@@ -65,12 +65,12 @@ func (b *bridge) move(names []string, vlan uint16) (changed bool, err error) {
 		return false, err
 	}
 	for _, port := range ports {
-		for _, of := range vlans[int32(port.Attrs().Index)] {
-			if of.Vid == vlan && of.Flags == access {
+		for _, info := range vlans[int32(port.Attrs().Index)] {
+			if info.Vid == vlan && info.Flags == access {
 				continue
 			}
-			if err := b.handle.BridgeVlanDel(port, of.Vid, false, false, false, true); err != nil {
-				return true, fmt.Errorf("taking port %s out of VLAN %d, %w", port.Attrs().Name, of.Vid, err)
+			if err := b.handle.BridgeVlanDel(port, info.Vid, false, false, false, true); err != nil {
+				return true, fmt.Errorf("taking port %s out of VLAN %d, %w", port.Attrs().Name, info.Vid, err)
 			}
 			changed = true
 		}
@@ -102,7 +102,7 @@ func (b *bridge) confirm(ports []netlink.Link, vlan uint16) error {
 }
 
 func isIn(vlans []*nl.BridgeVlanInfo, vlan uint16) bool {
-	return slices.ContainsFunc(vlans, func(of *nl.BridgeVlanInfo) bool { return of.Vid == vlan && of.Flags == access })
+	return slices.ContainsFunc(vlans, func(info *nl.BridgeVlanInfo) bool { return info.Vid == vlan && info.Flags == access })
 }
 
 // portsOf finds ports of the bridge.

@@ -51,7 +51,7 @@ func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 				continue
 			}
 			for _, path := range expireAfterPaths {
-				if at(schema.OpenAPIV3Schema, path, setNever) {
+				if changeAt(schema.OpenAPIV3Schema, path, setNever) {
 					patched++
 				}
 			}
@@ -102,7 +102,7 @@ func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefin
 func admitForms(crd *apiextensionsv1.CustomResourceDefinition) error {
 	for i := range crd.Spec.Versions {
 		for _, form := range compat.Forms {
-			if form.Kind == crd.Spec.Names.Kind && !at(crd.Spec.Versions[i].Schema.OpenAPIV3Schema, form.Path, form.Admit) {
+			if form.Kind == crd.Spec.Names.Kind && !changeAt(crd.Spec.Versions[i].Schema.OpenAPIV3Schema, form.Path, form.Admit) {
 				return fmt.Errorf("admitting another form of %v of %s: there is no such field", form.Path, crd.Name)
 			}
 		}

@@ -67,7 +67,7 @@ func setBounds(crd *apiextensionsv1.CustomResourceDefinition) error {
 		root := crd.Spec.Versions[i].Schema.OpenAPIV3Schema
 		for _, bound := range bounds[crd.Spec.Names.Kind] {
 			path := strings.NewReplacer("[]", ".[]", "{}", ".{}").Replace(bound.path)
-			if !at(root, strings.Split(path, "."), bound.set) {
+			if !changeAt(root, strings.Split(path, "."), bound.set) {
 				return fmt.Errorf("bounding %s of %s: there is no such field", bound.path, crd.Name)
 			}
 		}
@@ -76,26 +76,26 @@ func setBounds(crd *apiextensionsv1.CustomResourceDefinition) error {
 }
 
 func (b bound) set(schema *apiextensionsv1.JSONSchemaProps) {
-	for bounded, by := range map[**int64]int64{&schema.MaxLength: b.length, &schema.MaxItems: b.items, &schema.MaxProperties: b.keys} {
-		if by > 0 {
-			*bounded = ptr.To(by)
+	for bounded, limit := range map[**int64]int64{&schema.MaxLength: b.length, &schema.MaxItems: b.items, &schema.MaxProperties: b.keys} {
+		if limit > 0 {
+			*bounded = ptr.To(limit)
 		}
 	}
 }
 
-// at changes the schema at a path, of which [] is an item of a list and {} a value of a map, and returns whether it is there.
-func at(schema *apiextensionsv1.JSONSchemaProps, path []string, change func(*apiextensionsv1.JSONSchemaProps)) bool {
+// changeAt changes the schema at a path, of which [] is an item of a list and {} a value of a map, and returns whether it is there.
+func changeAt(schema *apiextensionsv1.JSONSchemaProps, path []string, change func(*apiextensionsv1.JSONSchemaProps)) bool {
 	switch {
 	case len(path) == 0:
 		change(schema)
 		return true
 	case path[0] == "[]":
-		return schema.Items != nil && at(schema.Items.Schema, path[1:], change)
+		return schema.Items != nil && changeAt(schema.Items.Schema, path[1:], change)
 	case path[0] == "{}":
-		return schema.AdditionalProperties != nil && at(schema.AdditionalProperties.Schema, path[1:], change)
+		return schema.AdditionalProperties != nil && changeAt(schema.AdditionalProperties.Schema, path[1:], change)
 	}
 	field, found := schema.Properties[path[0]]
-	if found = found && at(&field, path[1:], change); found {
+	if found = found && changeAt(&field, path[1:], change); found {
 		schema.Properties[path[0]] = field
 	}
 	return found

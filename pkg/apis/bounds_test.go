@@ -26,8 +26,8 @@ func TestWhatATenantWritesIsBounded(t *testing.T) {
 	namespace := api.Namespace(t)
 	for kind, schema := range specs(t) {
 		unbounded(t, kind+".spec", schema)
-		for field, one := range schema.Properties {
-			if one.AdditionalProperties == nil {
+		for field, property := range schema.Properties {
+			if property.AdditionalProperties == nil {
 				continue
 			}
 			object := smallest(kind, namespace)

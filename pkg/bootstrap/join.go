@@ -136,9 +136,9 @@ func CheckEndpoint(endpoint string) error {
 // CheckLabels returns what is wrong with labels that a node is to have.
 func CheckLabels(path *field.Path, labels map[string]string) (wrong field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		at := path.Key(strconv.Quote(key))
-		wrong = append(wrong, check(at, key, "cannot be the key of a label: ", validation.IsQualifiedName)...)
-		wrong = append(wrong, check(at, labels[key], "cannot be the value of a label: ", validation.IsValidLabelValue)...)
+		keyPath := path.Key(strconv.Quote(key))
+		wrong = append(wrong, check(keyPath, key, "cannot be the key of a label: ", validation.IsQualifiedName)...)
+		wrong = append(wrong, check(keyPath, labels[key], "cannot be the value of a label: ", validation.IsValidLabelValue)...)
 	}
 	return wrong
 }
@@ -148,21 +148,21 @@ var effects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEff
 // CheckTaints returns what is wrong with taints that a node is to have.
 func CheckTaints(path *field.Path, taints []corev1.Taint) (wrong field.ErrorList) {
 	for i, taint := range taints {
-		at := path.Index(i)
-		wrong = append(wrong, check(at.Child("key"), taint.Key, "cannot be the key of a taint: ", validation.IsQualifiedName)...)
-		wrong = append(wrong, check(at.Child("value"), taint.Value, "cannot be the value of a taint: ", validation.IsValidLabelValue)...)
+		taintPath := path.Index(i)
+		wrong = append(wrong, check(taintPath.Child("key"), taint.Key, "cannot be the key of a taint: ", validation.IsQualifiedName)...)
+		wrong = append(wrong, check(taintPath.Child("value"), taint.Value, "cannot be the value of a taint: ", validation.IsValidLabelValue)...)
 		if !slices.Contains(effects, taint.Effect) {
-			wrong = append(wrong, field.NotSupported(at.Child("effect"), taint.Effect, effects))
+			wrong = append(wrong, field.NotSupported(taintPath.Child("effect"), taint.Effect, effects))
 		}
 		if slices.ContainsFunc(taints[:i], func(other corev1.Taint) bool { return other.MatchTaint(&taint) }) {
-			wrong = append(wrong, field.Duplicate(at, taint.Key+":"+string(taint.Effect)))
+			wrong = append(wrong, field.Duplicate(taintPath, taint.Key+":"+string(taint.Effect)))
 		}
 	}
 	return wrong
 }
 
-func check(path *field.Path, value, message string, by func(string) []string) field.ErrorList {
-	if problems := by(value); len(problems) > 0 {
+func check(path *field.Path, value, message string, validate func(string) []string) field.ErrorList {
+	if problems := validate(value); len(problems) > 0 {
 		return field.ErrorList{field.Invalid(path, value, message+properties.Because(problems))}
 	}
 	return nil

@@ -108,7 +108,9 @@ func vclusterScriptOf(j Join) (joinScript, error) {
 func kubeletWords(j Join) []string {
 	var more []kubeletArg
 	if len(j.Taints) > 0 {
-		taints := lo.Map(j.Taints, func(one corev1.Taint, _ int) string { return one.Key + "=" + one.Value + ":" + string(one.Effect) })
+		taints := lo.Map(j.Taints, func(taint corev1.Taint, _ int) string {
+			return taint.Key + "=" + taint.Value + ":" + string(taint.Effect)
+		})
 		more = []kubeletArg{{argRegisterTaints, strings.Join(taints, ",")}}
 	}
 	return lo.Map(kubeletArgs(j, more...), func(arg kubeletArg, _ int) string { return "--" + arg.Name + "=" + arg.Value })

@@ -167,9 +167,9 @@ func readDevices[T any](section string, object json.RawMessage) (map[string]T, e
 
 // check finds what does not go together.
 func (c version2) check() error {
-	for _, one := range c.devices() {
-		if one.MTU < 0 || one.MTU > maxMTU {
-			return fmt.Errorf("has the mtu %d for %s: write one from 1 to %d", one.MTU, one.id, maxMTU)
+	for _, device := range c.devices() {
+		if device.MTU < 0 || device.MTU > maxMTU {
+			return fmt.Errorf("has the mtu %d for %s: write one from 1 to %d", device.MTU, device.id, maxMTU)
 		}
 	}
 	bondOf := map[string]string{}
@@ -179,23 +179,23 @@ func (c version2) check() error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.ethernets)) {
-		one := c.ethernets[id]
-		if len(one.SetName) > maxInterfaceName || strings.ContainsAny(one.SetName, "/ \t\r\n") {
-			return fmt.Errorf("has the set-name %q for %s, which cannot be the name of an interface", one.SetName, id)
+		ethernet := c.ethernets[id]
+		if len(ethernet.SetName) > maxInterfaceName || strings.ContainsAny(ethernet.SetName, "/ \t\r\n") {
+			return fmt.Errorf("has the set-name %q for %s, which cannot be the name of an interface", ethernet.SetName, id)
 		}
-		if bond := bondOf[id]; bond != "" && !configuresNothing(one.device) {
+		if bond := bondOf[id]; bond != "" && !configuresNothing(ethernet.device) {
 			return fmt.Errorf("has addresses, routes or name servers for %s, which is in bond %s: write them at the bond", id, bond)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.vlans)) {
-		one := c.vlans[id]
-		_, ofEthernet := c.ethernets[one.Link]
-		_, ofBond := c.bonds[one.Link]
+		vlan := c.vlans[id]
+		_, ofEthernet := c.ethernets[vlan.Link]
+		_, ofBond := c.bonds[vlan.Link]
 		switch {
-		case one.ID == nil || *one.ID < 0 || *one.ID > maxVLAN:
+		case vlan.ID == nil || *vlan.ID < 0 || *vlan.ID > maxVLAN:
 			return fmt.Errorf("has no id from 0 to %d for VLAN %s", maxVLAN, id)
 		case !ofEthernet && !ofBond:
-			return fmt.Errorf("has VLAN %s on %q, which is neither in \"ethernets\" nor in \"bonds\"", id, one.Link)
+			return fmt.Errorf("has VLAN %s on %q, which is neither in \"ethernets\" nor in \"bonds\"", id, vlan.Link)
 		case c.has(id, "vlans"):
 			return fmt.Errorf("has two devices with the name %s", id)
 		}
@@ -300,13 +300,14 @@ func (c version2) warnings() []string {
 			all = append(all, fmt.Sprintf("has VLAN %s, which cloud-init names %s: a config drive carries no names of VLANs", id, name))
 		}
 	}
-	for _, one := range c.devices() {
-		if one.Optional {
-			all = append(all, fmt.Sprintf("has %s as optional: a config drive cannot say that, and the server waits for it when it boots", one.id))
+	for _, device := range c.devices() {
+		if device.Optional {
+			all = append(all, fmt.Sprintf("has %s as optional: a config drive cannot say that, and the server waits for it when it boots",
+				device.id))
 		}
-		if len(one.Addresses) == 0 && len(one.Nameservers.Addresses)+len(one.Nameservers.Search) > 0 {
+		if len(device.Addresses) == 0 && len(device.Nameservers.Addresses)+len(device.Nameservers.Search) > 0 {
 			all = append(all, fmt.Sprintf("has name servers for %s, which has no addresses of its own: cloud-init leaves them to DHCP where "+
-				"the system is configured by netplan", one.id))
+				"the system is configured by netplan", device.id))
 		}
 	}
 	return all
@@ -337,31 +338,31 @@ func (c version2) networkData(host *bmov1alpha1.BareMetalHost) (networkData, err
 	data := networkData{Networks: []networkNetwork{}, Services: []networkService{}}
 	macs := map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(c.ethernets)) {
-		one := c.ethernets[id]
-		mac, err := macOf(id, one, host, len(c.ethernets) == 1)
+		ethernet := c.ethernets[id]
+		mac, err := macOf(id, ethernet, host, len(c.ethernets) == 1)
 		if err != nil {
 			return networkData{}, err
 		}
 		macs[id] = mac
-		data.Links = append(data.Links, networkLink{ID: id, Type: "phy", MAC: mac, MTU: one.MTU, Name: one.SetName})
+		data.Links = append(data.Links, networkLink{ID: id, Type: "phy", MAC: mac, MTU: ethernet.MTU, Name: ethernet.SetName})
 	}
 	for _, id := range c.bondIDs() {
-		one := c.bonds[id]
-		parameters, err := one.parameters(id)
+		bond := c.bonds[id]
+		parameters, err := bond.parameters(id)
 		if err != nil {
 			return networkData{}, err
 		}
 		// OpenStack wants a MAC address here. cloud-init 22 would take it for all interfaces of the bond, and find none of the others.
-		data.Links = append(data.Links, networkLink{ID: id, Type: "bond", MTU: one.MTU, BondLinks: one.Interfaces, bond: parameters})
-		macs[id] = macs[one.Interfaces[0]]
+		data.Links = append(data.Links, networkLink{ID: id, Type: "bond", MTU: bond.MTU, BondLinks: bond.Interfaces, bond: parameters})
+		macs[id] = macs[bond.Interfaces[0]]
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.vlans)) {
-		one := c.vlans[id]
-		data.Links = append(data.Links, networkLink{ID: id, Type: "vlan", MTU: one.MTU, VLAN: one.ID, VLANLink: one.Link,
-			VLANMAC: macs[one.Link]})
+		vlan := c.vlans[id]
+		data.Links = append(data.Links, networkLink{ID: id, Type: "vlan", MTU: vlan.MTU, VLAN: vlan.ID, VLANLink: vlan.Link,
+			VLANMAC: macs[vlan.Link]})
 	}
-	for _, one := range c.devices() {
-		if err := data.addNetworks(one.id, one.device); err != nil {
+	for _, device := range c.devices() {
+		if err := data.addNetworks(device.id, device.device); err != nil {
 			return networkData{}, err
 		}
 	}

@@ -268,19 +268,19 @@ func schemaFault(document []byte) string {
 		"ipv6": {"id": isText, "link": isText, "network_id": isText, "ip_address": isAddress, "netmask": isAddress},
 		"dns":  {"address": isAddress},
 	}
-	for _, one := range slices.Concat(data.Links, data.Networks, data.Services) {
-		kind, _ := one["type"].(string)
+	for _, entry := range slices.Concat(data.Links, data.Networks, data.Services) {
+		kind, _ := entry["type"].(string)
 		rule, known := rules[kind]
 		if !known {
 			return fmt.Sprintf("type %q", kind)
 		}
 		for _, key := range slices.Sorted(maps.Keys(rule)) {
-			if value, found := one[key]; !found || !rule[key](value) {
-				return fmt.Sprintf("%s of %v", key, one)
+			if value, found := entry[key]; !found || !rule[key](value) {
+				return fmt.Sprintf("%s of %v", key, entry)
 			}
 		}
-		if mtu, found := one["mtu"].(float64); found && (mtu < 1 || mtu > 65535) {
-			return fmt.Sprintf("mtu of %v", one)
+		if mtu, found := entry["mtu"].(float64); found && (mtu < 1 || mtu > 65535) {
+			return fmt.Sprintf("mtu of %v", entry)
 		}
 	}
 	return ""

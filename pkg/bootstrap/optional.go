@@ -28,13 +28,13 @@ func optionalPipe(tree *parse.Tree, pipe *parse.PipeNode) {
 				optionalPipe(tree, argument)
 			case *parse.FieldNode:
 				if object, key, optional := cutKey(argument.Ident); optional {
-					of := &parse.FieldNode{NodeType: parse.NodeField, Pos: argument.Pos, Ident: object}
-					command.Args[i] = indexOf(tree, argument.Pos, of, key)
+					field := &parse.FieldNode{NodeType: parse.NodeField, Pos: argument.Pos, Ident: object}
+					command.Args[i] = indexOf(tree, argument.Pos, field, key)
 				}
 			case *parse.VariableNode:
 				if object, key, optional := cutKey(argument.Ident); optional {
-					of := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: argument.Pos, Ident: object}
-					command.Args[i] = indexOf(tree, argument.Pos, of, key)
+					variable := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: argument.Pos, Ident: object}
+					command.Args[i] = indexOf(tree, argument.Pos, variable, key)
 				}
 			}
 		}

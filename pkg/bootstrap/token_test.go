@@ -64,16 +64,16 @@ func TestNewToken(t *testing.T) {
 	if _, err := NewToken("abcdef", iotest.ErrReader(errors.New("no entropy"))); err == nil {
 		t.Error("a token is made without randomness")
 	}
-	one, err := NewToken("abcdef", rand.Reader)
+	first, err := NewToken("abcdef", rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := NewToken("abcdef", rand.Reader)
+	second, err := NewToken("abcdef", rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if one == two || !bootstraputil.IsValidBootstrapToken(one.Reveal()) {
-		t.Errorf("tokens are not valid or not random: equal %v, form %v", one == two, bootstraputil.IsValidBootstrapToken(one.Reveal()))
+	if first == second || !bootstraputil.IsValidBootstrapToken(first.Reveal()) {
+		t.Errorf("tokens are not valid or not random: equal %v, form %v", first == second, bootstraputil.IsValidBootstrapToken(first.Reveal()))
 	}
 }
 
@@ -94,15 +94,15 @@ func TestTokenID(t *testing.T) {
 }
 
 func TestCACertHashes(t *testing.T) {
-	one, oneHash := selfSigned(t)
-	two, twoHash := selfSigned(t)
+	oneCA, oneHash := selfSigned(t)
+	twoCA, twoHash := selfSigned(t)
 	cases := map[string]struct {
 		reason string
 		pem    []byte
 		want   []string
 	}{
-		"One":    {"one certificate, one hash", one, []string{oneHash}},
-		"Bundle": {"a CA that is being replaced has two", bytes.Join([][]byte{one, two, one}, nil), []string{oneHash, twoHash}},
+		"One":    {"one certificate, one hash", oneCA, []string{oneHash}},
+		"Bundle": {"a CA that is being replaced has two", bytes.Join([][]byte{oneCA, twoCA, oneCA}, nil), []string{oneHash, twoHash}},
 		"Empty":  {"nothing to pin", nil, nil},
 		"Text":   {"not PEM", []byte("ca"), nil},
 	}

@@ -133,7 +133,7 @@ func tokenSecrets(ctx context.Context, c client.Reader, machine v1alpha1.Machine
 		client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(machine.UID)}); err != nil {
 		return nil, fmt.Errorf("listing token secrets, %w", err)
 	}
-	return slices.DeleteFunc(list.Items, func(one corev1.Secret) bool { return one.Type != bootstrapapi.SecretTypeBootstrapToken }), nil
+	return slices.DeleteFunc(list.Items, func(secret corev1.Secret) bool { return secret.Type != bootstrapapi.SecretTypeBootstrapToken }), nil
 }
 
 // nodeTokenGroup is the group that kubeadm binds to what a joining node needs: reading cluster information, asking

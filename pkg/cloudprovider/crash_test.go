@@ -33,11 +33,11 @@ const (
 
 // connection counts calls, and has one mishap.
 type connection struct {
-	lock  sync.Mutex
-	kind  mishap
-	at    int
-	calls int
-	dead  bool
+	lock   sync.Mutex
+	kind   mishap
+	failAt int
+	calls  int
+	dead   bool
 	// made are the UIDs of all Machines that were ever made.
 	made map[types.UID]bool
 }
@@ -50,7 +50,7 @@ func (c *connection) call(do func() error) error {
 		return lost
 	}
 	c.calls++
-	hit := c.calls == c.at
+	hit := c.calls == c.failAt
 	if hit && (c.kind == refusedCall || c.kind == diesBefore) {
 		c.dead = c.kind == diesBefore
 		return lost
@@ -143,10 +143,10 @@ func TestFaultAtEveryCall(t *testing.T) {
 	}
 	points := 0
 	for _, kind := range []mishap{refusedCall, lostAnswer, diesBefore, diesAfter} {
-		for at := 1; at <= undisturbed.calls; at++ {
+		for call := 1; call <= undisturbed.calls; call++ {
 			points++
-			t.Run(fmt.Sprintf("%s/Call%d", kind, at), func(t *testing.T) {
-				claimAndReturn(t, &connection{kind: kind, at: at})
+			t.Run(fmt.Sprintf("%s/Call%d", kind, call), func(t *testing.T) {
+				claimAndReturn(t, &connection{kind: kind, failAt: call})
 			})
 		}
 	}

@@ -29,10 +29,10 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 // Metrics are those of the instance types that the tenant may have. They are computed at each scrape, so the series of a type end with it.
-type Metrics struct{ of *CloudProvider }
+type Metrics struct{ provider *CloudProvider }
 
 // NewMetrics returns the metrics of the types of a provider.
-func NewMetrics(of *CloudProvider) Metrics { return Metrics{of: of} }
+func NewMetrics(provider *CloudProvider) Metrics { return Metrics{provider: provider} }
 
 // Register adds the metrics to those that the process serves.
 func (m Metrics) Register(context.Context, manager.Manager) error {
@@ -52,7 +52,7 @@ func (m Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. Until the types are known there are no series: zeros would look like a fleet without servers.
 func (m Metrics) Collect(metrics chan<- prometheus.Metric) {
 	ctx := context.Background()
-	of, err := m.of.scopeOf(ctx, nil)
+	scope, err := m.provider.scopeOf(ctx, nil)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("There are no metrics of instance types yet", "reason", err.Error())
 		return
@@ -60,7 +60,7 @@ func (m Metrics) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(description *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
 	}
-	for _, instanceType := range of.remaining.LimitTypes(of.catalog.InstanceTypes(of.filter())) {
+	for _, instanceType := range scope.remaining.LimitTypes(scope.catalog.InstanceTypes(scope.filter())) {
 		gauge(cpuDescription, instanceType.Capacity.Cpu().AsApproximateFloat64(), instanceType.Name)
 		gauge(memoryDescription, instanceType.Capacity.Memory().AsApproximateFloat64(), instanceType.Name)
 		// A zone has several offerings, of which all have the price of the type and few have servers.
@@ -70,14 +70,14 @@ func (m Metrics) Collect(metrics chan<- prometheus.Metric) {
 			if !offering.Requirements.Has(corev1.LabelTopologyZone) {
 				continue
 			}
-			at := place{offering.CapacityType(), offering.Zone()}
-			if available[at] += 0; offering.Available {
-				available[at] = 1
+			place := place{offering.CapacityType(), offering.Zone()}
+			if available[place] += 0; offering.Available {
+				available[place] = 1
 			}
 		}
-		for at, value := range available {
-			gauge(priceDescription, instanceType.Offerings[0].Price, instanceType.Name, at.capacityType, at.zone)
-			gauge(availableDescription, value, instanceType.Name, at.capacityType, at.zone)
+		for place, value := range available {
+			gauge(priceDescription, instanceType.Offerings[0].Price, instanceType.Name, place.capacityType, place.zone)
+			gauge(availableDescription, value, instanceType.Name, place.capacityType, place.zone)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func TestResourcesFor(t *testing.T) {
 		catalog.Set(nodeType)
 	}
 	types := catalog.InstanceTypes(instancetypes.NewFilter(nil, nil))
-	of := func(names ...string) []requirement {
+	ofTypes := func(names ...string) []requirement {
 		return []requirement{{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: names}}
 	}
 	for name, tc := range map[string]struct {
@@ -117,19 +117,19 @@ func TestResourcesFor(t *testing.T) {
 		},
 		"pods that ask for nothing": {
 			reason:   "they ask for no accelerator, whatever type was named",
-			requests: env.Resources("pods", "3"), requirements: of("a100"), want: corev1.ResourceList{},
+			requests: env.Resources("pods", "3"), requirements: ofTypes("a100"), want: corev1.ResourceList{},
 		},
 		"static pool of a type with accelerators": {
 			reason:       "naming the type is how a static pool asks for its accelerators",
-			requirements: of("a100"), want: env.Resources("nvidia.com/gpu", "1"),
+			requirements: ofTypes("a100"), want: env.Resources("nvidia.com/gpu", "1"),
 		},
 		"static pool of two vendors": {
 			reason:       "no server has both; the cheaper one is meant",
-			requirements: of("mi300", "a100"), want: env.Resources("nvidia.com/gpu", "1"),
+			requirements: ofTypes("mi300", "a100"), want: env.Resources("nvidia.com/gpu", "1"),
 		},
 		"static pool that names a plain type too": {
 			reason:       "it does not insist on accelerators, so it gets none",
-			requirements: of("a100", "cpu"),
+			requirements: ofTypes("a100", "cpu"),
 		},
 		"static pool that names nothing": {
 			reason: "as above",

@@ -90,11 +90,11 @@ func isRepair(nodeClaim *karpv1.NodeClaim) bool {
 }
 
 // unhealthy returns the condition of a node that had lasted for longer than is tolerated, nil if there was none.
-func (c *CloudProvider) unhealthy(node *corev1.Node, at time.Time) *v1alpha1.UnhealthyNode {
+func (c *CloudProvider) unhealthy(node *corev1.Node, moment time.Time) *v1alpha1.UnhealthyNode {
 	for _, policy := range c.RepairPolicies() {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus &&
-				!condition.LastTransitionTime.Add(policy.TolerationDuration).After(at) {
+				!condition.LastTransitionTime.Add(policy.TolerationDuration).After(moment) {
 				message := []rune(condition.Message)
 				return &v1alpha1.UnhealthyNode{
 					Condition: string(condition.Type), Status: condition.Status, Since: condition.LastTransitionTime,

@@ -101,19 +101,19 @@ func TestLongestName(t *testing.T) {
 	name, near := strings.Repeat("c", 253), strings.Repeat("c", 252)
 	w.createClaim(name)
 	w.createClaim(near)
-	one, two := w.awaitHostClaim(name), w.awaitHostClaim(near)
-	if one.Name == two.Name || len(one.Name) > 63 {
-		t.Errorf("the names are %s and %s", one.Name, two.Name)
+	first, second := w.awaitHostClaim(name), w.awaitHostClaim(near)
+	if first.Name == second.Name || len(first.Name) > 63 {
+		t.Errorf("the names are %s and %s", first.Name, second.Name)
 	}
 	tenantPod, hostPod := w.createPod("train")
-	w.allocate(one, "gpu-0", hostPod)
+	w.allocate(first, "gpu-0", hostPod)
 	w.awaitStatus(name, "", tenantPod)
 	for _, name := range []string{name, near} {
 		w.must(w.tenant.Delete(t.Context(), w.tenantClaim(name)))
 	}
-	w.deallocate(one)
-	w.awaitGone(w.host, one)
-	w.awaitGone(w.host, two)
+	w.deallocate(first)
+	w.awaitGone(w.host, first)
+	w.awaitGone(w.host, second)
 }
 
 // What could be read as another object is refused.

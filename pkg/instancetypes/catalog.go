@@ -53,9 +53,9 @@ type snapshot struct {
 
 // plannedTypes are the types of a snapshot, in its order, with the offerings for a demand. It is never changed either.
 type plannedTypes struct {
-	of     *snapshot
-	demand *Demand
-	types  []*cloudprovider.InstanceType
+	snapshot *snapshot
+	demand   *Demand
+	types    []*cloudprovider.InstanceType
 }
 
 type item struct {
@@ -139,8 +139,8 @@ func (c *Catalog) InstanceTypes(filter Filter) []*cloudprovider.InstanceType {
 func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovider.InstanceType {
 	current := c.read()
 	planned := c.planned.Load()
-	if planned == nil || planned.of != current || !planned.demand.Equal(demand) {
-		planned = &plannedTypes{of: current, demand: demand, types: make([]*cloudprovider.InstanceType, len(current.items))}
+	if planned == nil || planned.snapshot != current || !planned.demand.Equal(demand) {
+		planned = &plannedTypes{snapshot: current, demand: demand, types: make([]*cloudprovider.InstanceType, len(current.items))}
 		for i := range current.items {
 			planned.types[i] = withDemand(&current.items[i], demand)
 		}
@@ -273,13 +273,13 @@ func (c *Catalog) build() *snapshot {
 		if entry.converted == nil || !sameKeys {
 			entry.converted = convert(entry.nodeType, keys, c.pods, noDemand())
 		}
-		one := item{name: entry.nodeType.Name, nodeType: entry.nodeType, instanceType: entry.converted, freed: entry.freed}
+		item := item{name: entry.nodeType.Name, nodeType: entry.nodeType, instanceType: entry.converted, freed: entry.freed}
 		for _, domain := range entry.nodeType.Status.Domains {
-			one.sharedWith = append(one.sharedWith, domain.SharedWith...)
+			item.sharedWith = append(item.sharedWith, domain.SharedWith...)
 		}
-		slices.Sort(one.sharedWith)
-		one.sharedWith = slices.Compact(one.sharedWith)
-		result.items = append(result.items, one)
+		slices.Sort(item.sharedWith)
+		item.sharedWith = slices.Compact(item.sharedWith)
+		result.items = append(result.items, item)
 	}
 	for i := range result.items {
 		result.byName[result.items[i].name] = &result.items[i]

@@ -126,10 +126,10 @@ func TestFreedIsCounted(t *testing.T) {
 	}{
 		{"it is new", 2, 0}, {"it is the same", 2, 0}, {"all are claimed", 0, 0}, {"one is back", 1, 1}, {"another is back", 2, 2},
 	} {
-		one := nodeType("a100", 4, zone("dc1", step.available))
-		one.ResourceVersion, one.Status.Capacity.Available = fmt.Sprint(i), step.available
-		catalog.Set(one)
-		if found, freed := catalog.NodeType("a100"); found != one || freed != step.want {
+		current := nodeType("a100", 4, zone("dc1", step.available))
+		current.ResourceVersion, current.Status.Capacity.Available = fmt.Sprint(i), step.available
+		catalog.Set(current)
+		if found, freed := catalog.NodeType("a100"); found != current || freed != step.want {
 			t.Errorf("servers became free %d times, want %d: %s", freed, step.want, step.reason)
 		}
 	}
@@ -142,9 +142,9 @@ func TestFreedIsCounted(t *testing.T) {
 func hundred(hosts int32) *Catalog {
 	catalog := NewCatalog(DefaultPods)
 	for i := range 100 {
-		one := nodeType(fmt.Sprintf("type-%03d", i), int64(i%9), zone("dc1", hosts/200), zone("dc2", hosts/200))
-		one.OwnerReferences = env.MadeBy(one.Spec.ProviderRef.Name)
-		catalog.Set(one)
+		added := nodeType(fmt.Sprintf("type-%03d", i), int64(i%9), zone("dc1", hosts/200), zone("dc2", hosts/200))
+		added.OwnerReferences = env.MadeBy(added.Spec.ProviderRef.Name)
+		catalog.Set(added)
 	}
 	return catalog
 }

@@ -74,9 +74,9 @@ func TestRequirements(t *testing.T) {
 		return scheduling.NewRequirements(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
 	}
 	for name, tc := range map[string]struct {
-		reason    string
-		of, wants scheduling.Requirements
-		meets     bool
+		reason         string
+		offered, wants scheduling.Requirements
+		meets          bool
 	}{
 		"own name":                 {"the reference selects types this way", gpu.Requirements, in(v1alpha1.NodeTypeLabelKey, "a100"), true},
 		"other name":               {"it is another type", gpu.Requirements, in(corev1.LabelInstanceTypeStable, "h100"), false},
@@ -100,7 +100,7 @@ func TestRequirements(t *testing.T) {
 		"no accelerators, as it should": {"plain types stay", plain.Requirements, lacks(v1alpha1.AcceleratedLabelKey), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.of.Intersects(tc.wants) == nil; got != tc.meets {
+			if got := tc.offered.Intersects(tc.wants) == nil; got != tc.meets {
 				t.Errorf("meets %s: %v, want %v: %s", tc.wants, got, tc.meets, tc.reason)
 			}
 		})

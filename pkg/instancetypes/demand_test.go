@@ -47,7 +47,7 @@ func TestOfferingsForDemand(t *testing.T) {
 	racks := withDomains(rack("r1", 3), rack("r2", 2), rack("r3", 0))
 	all := offering{[]string{zoneIs + "dc1"}, poolID("a100", ""), true, 5}
 	notByRack := offering{[]string{"!rack", zoneIs + "dc1"}, poolID("a100", ""), true, 5}
-	one := func(rack string, free int) offering {
+	single := func(rack string, free int) offering {
 		return offering{[]string{"rack=" + rack, zoneIs + "dc1"}, poolID("a100", "rack="+rack+","), true, free}
 	}
 	joined := func(racks string, free int) offering {
@@ -68,7 +68,7 @@ func TestOfferingsForDemand(t *testing.T) {
 		},
 		"one rack too few": {
 			reason: "that rack is counted by itself", pods: slices.Concat(podsWith(3, inRack("r1")), podsWith(3, inRack("r2"))),
-			want: []offering{joined("r1", 3), one("r2", 2)},
+			want: []offering{joined("r1", 3), single("r2", 2)},
 		},
 		"pods for any rack": {
 			reason: "they count in every rack", pods: slices.Concat(podsWith(2, inRack("r1")), podsWith(1, nil)),
@@ -76,17 +76,17 @@ func TestOfferingsForDemand(t *testing.T) {
 		},
 		"two racks": {
 			reason: "pods count in each rack that they may be in", pods: podsWith(3, inRack("r1", "r2")),
-			want: []offering{joined("r1", 3), one("r2", 2)},
+			want: []offering{joined("r1", 3), single("r2", 2)},
 		},
 		"spread": {
 			reason: "each rack may get any of the pods", pods: podsWith(4, spreadByRack),
-			want: []offering{notByRack, one("r1", 3), one("r2", 2)},
+			want: []offering{notByRack, single("r1", 3), single("r2", 2)},
 		},
 		"a NodePool": {
 			reason: "it uses the label for its pods", pods: podsWith(3, nil), pools: []karpv1.NodePool{{Spec: karpv1.NodePoolSpec{
 				Template: karpv1.NodeClaimTemplate{ObjectMeta: karpv1.ObjectMeta{Labels: map[string]string{"rack": "r1"}}},
 			}}},
-			want: []offering{notByRack, joined("r1", 3), one("r2", 2)},
+			want: []offering{notByRack, joined("r1", 3), single("r2", 2)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,13 +125,13 @@ func TestTypesAreKeptWhileDemandStaysTheSame(t *testing.T) {
 	catalog, everything := NewCatalog(DefaultPods), NewFilter(nil, nil)
 	catalog.Set(withDomains(rack("r1", 3), rack("r2", 2)))
 	catalog.Set(nodeType("plain", 0, zone("dc1", 2)))
-	one := catalog.InstanceTypesFor(everything, NewDemand(podsWith(3, inRack("r1")), nil))
+	first := catalog.InstanceTypesFor(everything, NewDemand(podsWith(3, inRack("r1")), nil))
 	same := catalog.InstanceTypesFor(everything, NewDemand(podsWith(3, inRack("r1")), nil))
 	other := catalog.InstanceTypesFor(everything, NewDemand(podsWith(4, inRack("r1")), nil))
-	if one[0] != same[0] || one[0] == other[0] {
-		t.Errorf("same demand, same type: %v; other demand, other type: %v", one[0] == same[0], one[0] != other[0])
+	if first[0] != same[0] || first[0] == other[0] {
+		t.Errorf("same demand, same type: %v; other demand, other type: %v", first[0] == same[0], first[0] != other[0])
 	}
-	if one[1] != other[1] || one[1] != catalog.InstanceTypes(everything)[1] {
+	if first[1] != other[1] || first[1] != catalog.InstanceTypes(everything)[1] {
 		t.Error("a type without racks was converted again")
 	}
 }

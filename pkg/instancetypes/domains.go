@@ -58,13 +58,13 @@ func layoutOf(nodeType *v1alpha1.NodeType, demand *Demand) layout {
 				}
 			}
 		}
-		one := domain{place: place, available: reported.Available}
+		converted := domain{place: place, available: reported.Available}
 		if len(reported.SharedWith) > 0 {
-			one.pool = append(slices.Clone(reported.SharedWith), nodeType.Name)
-			slices.Sort(one.pool)
+			converted.pool = append(slices.Clone(reported.SharedWith), nodeType.Name)
+			slices.Sort(converted.pool)
 		}
 		free += reported.Available
-		domains = append(domains, one)
+		domains = append(domains, converted)
 	}
 	if total := nodeType.Status.Capacity.Available; nodeType.Spec.MaxCapacity != nil && free > total {
 		for i := range domains {
@@ -129,28 +129,28 @@ func (l layout) joinAmple(demand *Demand, total int32) []domain {
 	key := l.widestKey()
 	var result []domain
 	joined := map[string]int{}
-	for _, one := range l.domains {
-		value, has := one.place[key]
+	for _, domain := range l.domains {
+		value, has := domain.place[key]
 		switch {
-		case one.available <= 0:
+		case domain.available <= 0:
 			continue
-		case !has || len(one.pool) > 0 || int64(one.available) < demand.atMost(one.place):
-			result = append(result, one)
+		case !has || len(domain.pool) > 0 || int64(domain.available) < demand.atMost(domain.place):
+			result = append(result, domain)
 			continue
 		}
-		one.place = maps.Clone(one.place)
-		one.place[key], one.values = anyValue, []string{value}
-		id := placeOf(l.keys, one.place)
-		at, found := joined[id]
+		domain.place = maps.Clone(domain.place)
+		domain.place[key], domain.values = anyValue, []string{value}
+		id := placeOf(l.keys, domain.place)
+		index, found := joined[id]
 		if !found {
 			joined[id] = len(result)
-			result = append(result, one)
+			result = append(result, domain)
 			continue
 		}
-		result[at].values = append(result[at].values, value)
-		result[at].available += one.available
-		if result[at].limited = result[at].limited || one.limited; result[at].limited {
-			result[at].available = min(result[at].available, total)
+		result[index].values = append(result[index].values, value)
+		result[index].available += domain.available
+		if result[index].limited = result[index].limited || domain.limited; result[index].limited {
+			result[index].available = min(result[index].available, total)
 		}
 	}
 	return result
@@ -161,8 +161,8 @@ func (l layout) widestKey() string {
 	widest, most := "", 0
 	for _, key := range l.keys {
 		values := map[string]struct{}{}
-		for _, one := range l.domains {
-			values[one.place[key]] = struct{}{}
+		for _, domain := range l.domains {
+			values[domain.place[key]] = struct{}{}
 		}
 		if key != corev1.LabelTopologyZone && len(values) > most {
 			widest, most = key, len(values)
@@ -175,14 +175,14 @@ func (l layout) widestKey() string {
 func condense(domains []domain) layout {
 	result := layout{common: map[string]string{}}
 	values := map[string]map[string]bool{}
-	for _, one := range domains {
-		for key := range one.place {
+	for _, domain := range domains {
+		for key := range domain.place {
 			values[key] = map[string]bool{}
 		}
 	}
 	for key := range values {
-		for _, one := range domains {
-			values[key][one.place[key]] = true // absent is a value of its own
+		for _, domain := range domains {
+			values[key][domain.place[key]] = true // absent is a value of its own
 		}
 		if len(values[key]) > 1 {
 			result.keys = append(result.keys, key)
@@ -192,17 +192,17 @@ func condense(domains []domain) layout {
 	}
 	slices.Sort(result.keys)
 	joined := map[string]domain{}
-	for _, one := range domains {
+	for _, domain := range domains {
 		place := map[string]string{}
 		for _, key := range result.keys {
-			if value := one.place[key]; value != "" {
+			if value := domain.place[key]; value != "" {
 				place[key] = value
 			}
 		}
-		id := placeOf(result.keys, place) + strings.Join(one.pool, separator)
-		one.place = place
-		one.available += joined[id].available
-		joined[id] = one
+		id := placeOf(result.keys, place) + strings.Join(domain.pool, separator)
+		domain.place = place
+		domain.available += joined[id].available
+		joined[id] = domain
 	}
 	for _, id := range slices.Sorted(maps.Keys(joined)) {
 		result.domains = append(result.domains, joined[id])
@@ -224,12 +224,12 @@ func placeOf(keys []string, place map[string]string) string {
 // pools are the servers of all places together, by the types that they match, with as many as the type may still have.
 func (l layout) pools(nodeType *v1alpha1.NodeType) []domain {
 	var pools []domain
-	for _, one := range l.domains {
-		at := slices.IndexFunc(pools, func(other domain) bool { return slices.Equal(one.pool, other.pool) })
-		if at < 0 {
-			pools, at = append(pools, domain{pool: one.pool, limited: one.limited}), len(pools)
+	for _, source := range l.domains {
+		index := slices.IndexFunc(pools, func(other domain) bool { return slices.Equal(source.pool, other.pool) })
+		if index < 0 {
+			pools, index = append(pools, domain{pool: source.pool, limited: source.limited}), len(pools)
 		}
-		pools[at].available += one.available
+		pools[index].available += source.available
 	}
 	if nodeType.Spec.MaxCapacity != nil {
 		for i := range pools {

@@ -51,15 +51,15 @@ func (f Filter) Allows(nodeType *v1alpha1.NodeType) bool {
 // Meets returns whether servers of some type that passes the filter could meet each of the requirements, whether or
 // not they are free.
 func (c *Catalog) Meets(filter Filter, requirements ...*labels.Requirement) bool {
-	return slices.ContainsFunc(c.read().items, func(one item) bool {
-		if !filter.Allows(one.nodeType) {
+	return slices.ContainsFunc(c.read().items, func(item item) bool {
+		if !filter.Allows(item.nodeType) {
 			return false
 		}
-		offered := matching.OfferedBy(one.nodeType)
+		offered := matching.OfferedBy(item.nodeType)
 		if len(offered[corev1.LabelTopologyZone]) == 0 {
 			delete(offered, corev1.LabelTopologyZone) // a type without servers would be in every zone
 		}
-		return !slices.ContainsFunc(requirements, func(one *labels.Requirement) bool { return !offered.Meets(one) })
+		return !slices.ContainsFunc(requirements, func(requirement *labels.Requirement) bool { return !offered.Meets(requirement) })
 	})
 }
 

@@ -99,11 +99,11 @@ func (m offeringMaker) offering(available int32, reservation string) *cloudprovi
 // id of the reservation that an offering draws from. Core takes the least of what offerings with the same ID say, so
 // servers of several types share one only if no maxCapacity makes one of the types say less than there is. Which
 // types they match is in the pool: to one of the types it may be no difference between its servers.
-func (m offeringMaker) id(of domain, keys []string) string {
-	if len(of.pool) == 0 || of.limited {
-		return poolID(m.nodeType.Name, placeOf(keys, of.place))
+func (m offeringMaker) id(domain domain, keys []string) string {
+	if len(domain.pool) == 0 || domain.limited {
+		return poolID(m.nodeType.Name, placeOf(keys, domain.place))
 	}
-	return sharedPoolID(of.pool, placeOf(slices.DeleteFunc(slices.Clone(keys), v1alpha1.IsTypeLabel), of.place))
+	return sharedPoolID(domain.pool, placeOf(slices.DeleteFunc(slices.Clone(keys), v1alpha1.IsTypeLabel), domain.place))
 }
 
 func in(key string, values ...string) *scheduling.Requirement {

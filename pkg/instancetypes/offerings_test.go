@@ -223,7 +223,7 @@ func TestEveryNodeHasAnOffering(t *testing.T) {
 
 func TestAllowance(t *testing.T) {
 	two, nine := int64(2), int64(9)
-	of := func(instanceType *cloudprovider.InstanceType) (capacities []int) {
+	capacitiesOf := func(instanceType *cloudprovider.InstanceType) (capacities []int) {
 		for _, offering := range instanceType.Offerings.Available() {
 			capacities = append(capacities, offering.ReservationCapacity)
 		}
@@ -244,10 +244,10 @@ func TestAllowance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			original := convert(withDomains(rack("r1", 3), rack("r2", 2)), nil, DefaultPods, byRack)
 			narrowed := tc.remaining.LimitTypes([]*cloudprovider.InstanceType{original})[0]
-			if diff := cmp.Diff(tc.want, of(narrowed)); diff != "" {
+			if diff := cmp.Diff(tc.want, capacitiesOf(narrowed)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff([]int{5, 3, 2}, of(original)); diff != "" {
+			if diff := cmp.Diff([]int{5, 3, 2}, capacitiesOf(original)); diff != "" {
 				t.Errorf("what others hold has changed (-want +got):\n%s", diff)
 			}
 			if len(narrowed.Offerings) != len(original.Offerings) {

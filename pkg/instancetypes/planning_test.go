@@ -88,8 +88,8 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 	inRack := func(rack string) func(*corev1.Pod) { return planning.Selecting("rack", rack) }
 	ofType := func(name string) func(*corev1.Pod) { return planning.Selecting(v1alpha1.NodeTypeLabelKey, name) }
 	racks := planning.NodeType("a100", 4, planning.Domain(3, "rack", "r1"), planning.Domain(2, "rack", "r2"), planning.Domain(0, "rack", "r3"))
-	shared := func(domain v1alpha1.DomainCapacity, with string) v1alpha1.DomainCapacity {
-		domain.SharedWith = []string{with}
+	shared := func(domain v1alpha1.DomainCapacity, partner string) v1alpha1.DomainCapacity {
+		domain.SharedWith = []string{partner}
 		return domain
 	}
 	twins := []*v1alpha1.NodeType{

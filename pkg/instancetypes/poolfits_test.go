@@ -62,27 +62,27 @@ func TestPoolFitsAsKarpenterSays(t *testing.T) {
 		key := func() string { return keys[random.Intn(len(keys))] }
 		value := func() string { return values[random.Intn(len(values))] }
 		expression := func() corev1.NodeSelectorRequirement {
-			one := corev1.NodeSelectorRequirement{Key: key(), Operator: operators[random.Intn(len(operators))]}
-			switch one.Operator {
+			requirement := corev1.NodeSelectorRequirement{Key: key(), Operator: operators[random.Intn(len(operators))]}
+			switch requirement.Operator {
 			case "In", "NotIn":
-				one.Values = []string{value(), value()}
+				requirement.Values = []string{value(), value()}
 			case "Gt", "Lt":
-				one.Values = []string{fmt.Sprint(random.Intn(10))}
+				requirement.Values = []string{fmt.Sprint(random.Intn(10))}
 			}
-			return one
+			return requirement
 		}
 		term := func() corev1.NodeSelectorTerm {
-			one := corev1.NodeSelectorTerm{}
+			term := corev1.NodeSelectorTerm{}
 			for range random.Intn(3) {
-				one.MatchExpressions = append(one.MatchExpressions, expression())
+				term.MatchExpressions = append(term.MatchExpressions, expression())
 			}
-			return one
+			return term
 		}
 		pool, pod := fittingPool(), &corev1.Pod{}
 		for range random.Intn(3) {
-			one := expression()
+			requirement := expression()
 			pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements,
-				karpv1.NodeSelectorRequirementWithMinValues{Key: one.Key, Operator: one.Operator, Values: one.Values})
+				karpv1.NodeSelectorRequirementWithMinValues{Key: requirement.Key, Operator: requirement.Operator, Values: requirement.Values})
 		}
 		if random.Intn(2) == 0 {
 			pool.Spec.Template.Labels = map[string]string{"team": value()}

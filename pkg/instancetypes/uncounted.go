@@ -108,17 +108,17 @@ func (r *Remainder) takeAny(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Ma
 	byCost := slices.SortedStableFunc(slices.Values(r.from.items), func(a, b item) int {
 		return cmp.Compare(a.nodeType.Status.Cost, b.nodeType.Status.Cost)
 	})
-	for _, one := range byCost {
-		nodeType := matching.TypeOf(one.nodeType)
-		if named != "" && named != one.name || one.instanceType.Requirements.Intersects(wanted) != nil ||
+	for _, item := range byCost {
+		nodeType := matching.TypeOf(item.nodeType)
+		if named != "" && named != item.name || item.instanceType.Requirements.Intersects(wanted) != nil ||
 			nodeType.Check(&request).Reason != matching.Fits {
 			continue
 		}
-		one.nodeType = r.nodeType(one.name)
-		for _, servers := range one.freeServers() {
+		item.nodeType = r.nodeType(item.name)
+		for _, servers := range item.freeServers() {
 			if servers.in(wanted) {
-				r.NodeTypes[machine.Name] = one.name
-				for _, name := range append([]string{one.name}, servers.sharedWith...) {
+				r.NodeTypes[machine.Name] = item.name
+				for _, name := range append([]string{item.name}, servers.sharedWith...) {
 					r.take(name, servers.Labels)
 				}
 				return
@@ -144,8 +144,8 @@ func (r *Remainder) take(name string, labels map[string]string) {
 	if original == nil {
 		return
 	}
-	at := domainOf(original, labels)
-	if len(original.Status.Domains) > 0 && (at < 0 || original.Status.Domains[at].Available <= 0) {
+	index := domainOf(original, labels)
+	if len(original.Status.Domains) > 0 && (index < 0 || original.Status.Domains[index].Available <= 0) {
 		return
 	}
 	changed, copied := r.changed[name]
@@ -154,8 +154,8 @@ func (r *Remainder) take(name string, labels map[string]string) {
 		r.changed[name] = changed
 	}
 	status, zone := &changed.Status, labels[corev1.LabelTopologyZone]
-	if at >= 0 {
-		domain := &status.Domains[at]
+	if index >= 0 {
+		domain := &status.Domains[index]
 		domain.Available--
 		zone = domain.Zone
 	}

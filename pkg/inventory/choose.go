@@ -60,7 +60,7 @@ func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bo
 	if _, member := h.buckets[t.profile.Name]; !member || t.remaining(i.used[t.profile.Name]) == 0 {
 		return false
 	}
-	if _, free := h.freeFor(h.as(t.profile.Name, h.counts())); !free {
+	if _, free := h.freeFor(h.countedAs(t.profile.Name, h.counts())); !free {
 		return false // for which tenant it is free the claim finds out
 	}
 	i.change(h, changed, func() {
@@ -193,8 +193,8 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	}
 	// What only this tenant can have comes first: the others are for all.
 	for _, tenant := range [...]string{request.Tenant, ""} {
-		if at := slices.IndexFunc(t.free[tenant], meets); !full && at >= 0 {
-			return t.free[tenant][at].free[tenant][0]
+		if index := slices.IndexFunc(t.free[tenant], meets); !full && index >= 0 {
+			return t.free[tenant][index].free[tenant][0]
 		}
 	}
 	*candidate = t.explain(requirements, *candidate)
@@ -362,11 +362,11 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 		return requirements{}, &NoHostError{Reason: v1alpha1.ReasonInvalidSpec, Detail: wrong.ToAggregate().Error() + ": correct it"}
 	}
 	parsed := requirements{}
-	for _, one := range valid {
-		if i.differs(one.Key()) {
-			parsed.ofHost = append(parsed.ofHost, one)
+	for _, requirement := range valid {
+		if i.differs(requirement.Key()) {
+			parsed.ofHost = append(parsed.ofHost, requirement)
 		} else {
-			parsed.ofType = append(parsed.ofType, one)
+			parsed.ofType = append(parsed.ofType, requirement)
 		}
 	}
 	return parsed, nil

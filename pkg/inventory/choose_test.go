@@ -37,10 +37,10 @@ func profile(name string, cost int64, resources corev1.ResourceList) Profile {
 }
 
 // claimed makes the host show a claim as that type.
-func claimed(host *bmov1alpha1.BareMetalHost, as string) *bmov1alpha1.BareMetalHost {
+func claimed(host *bmov1alpha1.BareMetalHost, typeName string) *bmov1alpha1.BareMetalHost {
 	host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "tenant",
 		Name: "m"}
-	host.Annotations = map[string]string{v1alpha1.NodeTypeAnnotationKey: as}
+	host.Annotations = map[string]string{v1alpha1.NodeTypeAnnotationKey: typeName}
 	return host
 }
 
@@ -69,24 +69,24 @@ func rack() *Inventory {
 
 func TestChoose(t *testing.T) {
 	oneGPU := list("cpu", "1", "nvidia.com/gpu", "1")
-	one := int32(1)
+	limit := int32(1)
 	for name, tc := range map[string]struct {
-		reason  string
-		prepare func(*Inventory)
-		request Request
-		host    string
-		as      string
-		refused string // reason
-		message string
+		reason   string
+		prepare  func(*Inventory)
+		request  Request
+		host     string
+		nodeType string
+		refused  string // reason
+		message  string
 	}{
-		"Cheapest": {reason: "a100-4x before h100-8x", request: Request{Resources: oneGPU}, host: "a1", as: "a100-4x"},
+		"Cheapest": {reason: "a100-4x before h100-8x", request: Request{Resources: oneGPU}, host: "a1", nodeType: "a100-4x"},
 		"CheapestByPrice": {reason: "the cost decides, not the size", prepare: func(i *Inventory) {
 			i.SetType(profile("h100-8x", 5, list("cpu", "96", "nvidia.com/gpu", "8")))
-		}, request: Request{Resources: oneGPU}, host: "h1", as: "h100-8x"},
+		}, request: Request{Resources: oneGPU}, host: "h1", nodeType: "h100-8x"},
 		"TooBigForCheapest": {reason: "eight are in no a100-4x", request: Request{Resources: list("nvidia.com/gpu", "8")}, host: "h1",
-			as: "h100-8x"},
+			nodeType: "h100-8x"},
 		"CPUOnly": {reason: "plain work goes to plain servers", request: Request{Resources: list("cpu", "4", "pods", "7")}, host: "c1",
-			as: "cpu"},
+			nodeType: "cpu"},
 		"NeverAccelerators": {
 			reason:  "GPU servers are not for claims that ask for none, even when they alone are free",
 			prepare: func(i *Inventory) { i.SetHost(claimed(available("c1", map[string]string{"kind": "cpu"}), "cpu")) },
@@ -95,19 +95,19 @@ func TestChoose(t *testing.T) {
 				"Machine requests none of them; h100-8x: has accelerators (nvidia.com/gpu) and the Machine requests none of them",
 		},
 		"NamedType": {reason: "an explicitly named type wins, with and without resources", request: Request{NodeType: "h100-8x"}, host: "h1",
-			as: "h100-8x"},
+			nodeType: "h100-8x"},
 		"UnknownType": {reason: "a typo is found at once", request: Request{NodeType: "h100"}, refused: v1alpha1.ReasonNoMatchingType,
 			message: `NodeType "h100" does not exist: create it, or name one that does`},
 		"Topology": {reason: "one NVLink domain without pinning",
 			request: Request{Resources: oneGPU, Requirements: []corev1.NodeSelectorRequirement{in("nvlink-domain", "n2")}}, host: "h2",
-			as: "h100-8x"},
+			nodeType: "h100-8x"},
 		"Zone": {reason: "the zone is the datacenter",
 			request: Request{NodeType: "h100-8x", Requirements: []corev1.NodeSelectorRequirement{in("topology.kubernetes.io/zone", "dc2")}},
-			host:    "h2", as: "h100-8x"},
+			host:    "h2", nodeType: "h100-8x"},
 		"NotIn": {reason: "a host without the label meets NotIn",
 			request: Request{Resources: oneGPU,
 				Requirements: []corev1.NodeSelectorRequirement{{Key: "nvlink-domain", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"n1"}}}},
-			host: "a1", as: "a100-4x"},
+			host: "a1", nodeType: "a100-4x"},
 		"NoSuchRack": {
 			reason:  "waiting would not help",
 			request: Request{Resources: list("nvidia.com/gpu", "8"), Requirements: []corev1.NodeSelectorRequirement{in("rack", "r9")}},
@@ -144,7 +144,7 @@ func TestChoose(t *testing.T) {
 			reason: "a claimed host of the type counts, a free one does not help",
 			prepare: func(i *Inventory) {
 				limited := profile("h100-8x", 82496, list("cpu", "96", "nvidia.com/gpu", "8"))
-				limited.MaxCapacity = &one
+				limited.MaxCapacity = &limit
 				i.SetType(limited)
 				i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-8x"))
 			},
@@ -155,11 +155,11 @@ func TestChoose(t *testing.T) {
 			reason: "a host that is claimed as another type it matches does not count",
 			prepare: func(i *Inventory) {
 				limited := profile("h100-8x", 82496, list("cpu", "96", "nvidia.com/gpu", "8"))
-				limited.MaxCapacity = &one
+				limited.MaxCapacity = &limit
 				i.SetType(limited)
 				i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-reserved"))
 			},
-			request: Request{NodeType: "h100-8x"}, host: "h2", as: "h100-8x",
+			request: Request{NodeType: "h100-8x"}, host: "h2", nodeType: "h100-8x",
 		},
 		"NotAllowed": {reason: "the type fits, the tenant may not have it",
 			request: Request{Resources: oneGPU, Allowed: func(typeName, _ string) bool { return typeName == "cpu" }},
@@ -167,7 +167,7 @@ func TestChoose(t *testing.T) {
 			message: "this tenant is allowed no NodeType that fits: a100-4x: not allowed for this tenant; h100-8x: not allowed for this tenant; " +
 				"cpu: has no nvidia.com/gpu"},
 		"AllowedDearer": {reason: "the cheapest that is allowed", request: Request{Resources: oneGPU,
-			Allowed: func(typeName, _ string) bool { return typeName == "h100-8x" }}, host: "h1", as: "h100-8x"},
+			Allowed: func(typeName, _ string) bool { return typeName == "h100-8x" }}, host: "h1", nodeType: "h100-8x"},
 		"Operator": {reason: "names the requirement",
 			request: Request{Requirements: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: "Is"}}}, refused: v1alpha1.ReasonInvalidSpec,
 			message: `spec.requirements[0].operator: Unsupported value: "Is": supported values: "DoesNotExist", "Exists", "Gt", "In", "Lt", ` +
@@ -175,7 +175,7 @@ func TestChoose(t *testing.T) {
 		"Values": {reason: "names the requirement",
 			request: Request{Requirements: []corev1.NodeSelectorRequirement{in("rack", "r1"), in("zone")}}, refused: v1alpha1.ReasonInvalidSpec,
 			message: `spec.requirements[1]: Invalid value: "zone In": for 'in', 'notin' operators, values set can't be empty: correct it`},
-		"Pinned": {reason: "only that server", request: Request{Resources: oneGPU, ServerName: "h2"}, host: "h2", as: "h100-8x"},
+		"Pinned": {reason: "only that server", request: Request{Resources: oneGPU, ServerName: "h2"}, host: "h2", nodeType: "h100-8x"},
 		"PinnedToMissing": {reason: "never another server", request: Request{NodeType: "h100-8x", ServerName: "h9"},
 			refused: v1alpha1.ReasonNoCapacity, message: `pinned to server "h9", which cannot be had: h100-8x: server metal3/h9 does not exist`},
 		"PinnedToWrongType": {reason: "waiting does not help", request: Request{NodeType: "h100-8x", ServerName: "a1"},
@@ -207,7 +207,7 @@ func TestChoose(t *testing.T) {
 			} else if err != nil || tc.refused != "" {
 				t.Errorf("%s: error is %v, want reason %q", tc.reason, err, tc.refused)
 			}
-			if diff := cmp.Diff([]string{tc.host, tc.as}, []string{choice.Host.Name, choice.NodeType}); diff != "" {
+			if diff := cmp.Diff([]string{tc.host, tc.nodeType}, []string{choice.Host.Name, choice.NodeType}); diff != "" {
 				t.Errorf("%s: host and type (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -307,7 +307,7 @@ func TestPropertyWithSeveralValues(t *testing.T) {
 	inventory.SetType(several)
 	type all = []corev1.NodeSelectorRequirement
 	const notIn, exists, absent = corev1.NodeSelectorOpNotIn, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist
-	of := func(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
+	requirement := func(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values}
 	}
 	for name, tc := range map[string]struct {
@@ -320,16 +320,16 @@ func TestPropertyWithSeveralValues(t *testing.T) {
 		"First":  {reason: "the type has it", requirements: all{in("fabric", "roce")}, fabric: "roce"},
 		"Second": {reason: "the type has it, too", requirements: all{in("fabric", "ib")}, fabric: "ib"},
 		"Both": {reason: "each requirement narrows the values", fabric: "ib",
-			requirements: all{in("fabric", "ib", "roce"), of("fabric", notIn, "roce")}},
+			requirements: all{in("fabric", "ib", "roce"), requirement("fabric", notIn, "roce")}},
 		"Other":    {reason: "the type has it not", requirements: all{in("fabric", "tcp")}, refused: true},
-		"NotFirst": {reason: "the other is left", requirements: all{of("fabric", notIn, "roce")}, fabric: "ib"},
+		"NotFirst": {reason: "the other is left", requirements: all{requirement("fabric", notIn, "roce")}, fabric: "ib"},
 		"NotIn": {reason: "the server must not come in", refused: true,
-			requirements: all{of("fabric", notIn, "roce", "ib")}},
-		"Exists":       {reason: "it has a value", requirements: all{of("fabric", exists)}, fabric: "roce"},
-		"DoesNotExist": {reason: "as NotIn", requirements: all{of("fabric", absent)}, refused: true},
+			requirements: all{requirement("fabric", notIn, "roce", "ib")}},
+		"Exists":       {reason: "it has a value", requirements: all{requirement("fabric", exists)}, fabric: "roce"},
+		"DoesNotExist": {reason: "as NotIn", requirements: all{requirement("fabric", absent)}, refused: true},
 		"Any":          {reason: "any value is right", requirements: all{in("team", "ml")}, fabric: "roce", team: "ml"},
-		"AnyExists":    {reason: "a value is not known", requirements: all{of("team", exists)}, fabric: "roce"},
-		"AnyNot":       {reason: "it has one", requirements: all{of("team", absent)}, refused: true},
+		"AnyExists":    {reason: "a value is not known", requirements: all{requirement("team", exists)}, fabric: "roce"},
+		"AnyNot":       {reason: "it has one", requirements: all{requirement("team", absent)}, refused: true},
 		"KeysOfOthers": {reason: "SSH keys are a list, and no label", refused: true,
 			requirements: all{in(v1alpha1.PropertySSHKeys, "alice")}},
 	} {
@@ -396,7 +396,7 @@ func TestAssumption(t *testing.T) {
 // TestChosenBefore: the host that was chosen for a Machine before is chosen again as long as it fits, also if it cannot be had.
 func TestChosenBefore(t *testing.T) {
 	labels := map[string]string{"kind": "h100-8x", "rack": "r2", "nvlink-domain": "n2", "datacenter": "dc2"}
-	one := int32(1)
+	limit := int32(1)
 	reference := v1alpha1.HostReference{Namespace: "metal3", Name: "h2", UID: available("h2", labels).UID}
 	for name, tc := range map[string]struct {
 		reason  string
@@ -412,7 +412,7 @@ func TestChosenBefore(t *testing.T) {
 		}},
 		"AtMaxCapacity": {reason: "the type may have no more", want: "", prepare: func(i *Inventory) {
 			full := profile("h100-8x", 9, list("cpu", "96", "nvidia.com/gpu", "8"))
-			full.MaxCapacity = &one
+			full.MaxCapacity = &limit
 			i.SetType(full)
 			i.SetHost(claimed(available("h1", map[string]string{"kind": "h100-8x"}), "h100-8x"))
 		}},

@@ -57,126 +57,129 @@ func TestEligibility(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		reason string
-		with   []func(*bmov1alpha1.BareMetalHost)
-		want   Eligibility
+		reason  string
+		changes []func(*bmov1alpha1.BareMetalHost)
+		want    Eligibility
 	}{
-		"NotCleaned": {reason: "the next tenant could read the disks of the one before", with: []func(*bmov1alpha1.BareMetalHost){uncleaned},
+		"NotCleaned": {reason: "the next tenant could read the disks of the one before", changes: []func(*bmov1alpha1.BareMetalHost){uncleaned},
 			want: Eligibility{Reason: ReasonNotCleaned, Message: "is not cleaned between its owners (spec.automatedCleaningMode is disabled): " +
 				"an operator must set that to metadata, or name the namespace that it is for in the annotation karpenter.metal3.io/last-tenant"}},
 		"NotCleanedAfter": {reason: "it still has data of a tenant, whichever mode it has now, and others are not told whose",
-			with: []func(*bmov1alpha1.BareMetalHost){heldBy("blue")},
+			changes: []func(*bmov1alpha1.BareMetalHost){heldBy("blue")},
 			want: Eligibility{Reason: ReasonNotCleaned, LastTenant: "blue", Message: "was not cleaned after its last tenant, and is for that " +
 				"tenant only: an operator must erase its disks and remove the annotation karpenter.metal3.io/last-tenant"}},
 		"NotCleanedAndPaused": {reason: "that tenant cannot have it either",
-			with: []func(*bmov1alpha1.BareMetalHost){heldBy("blue"), func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){heldBy("blue"), func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations[bmov1alpha1.PausedAnnotation] = ""
 			}}, want: Eligibility{Reason: ReasonPaused, LastTenant: "blue", Message: "is paused"}},
 		"Available": {reason: "nothing is the matter", want: Eligibility{Claimable: true}},
-		"Ready": {reason: "old versions of Metal3 call it ready", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateReady)},
+		"Ready": {reason: "old versions of Metal3 call it ready", changes: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateReady)},
 			want: Eligibility{Claimable: true}},
 		"PoweredOn": {reason: "Metal3 leaves servers on or off in the pool, as configured",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Status.PoweredOn, host.Spec.Online = true, true }},
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Status.PoweredOn, host.Spec.Online = true, true
+			}},
 			want: Eligibility{Claimable: true}},
-		"OtherConsumer": {reason: "it has a consumer", with: []func(*bmov1alpha1.BareMetalHost){consume},
+		"OtherConsumer": {reason: "it has a consumer", changes: []func(*bmov1alpha1.BareMetalHost){consume},
 			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine of infrastructure.cluster.x-k8s.io", Claimed: true,
 				UsedBy: "Metal3Machine capi/m"}},
 		"OtherMachine": {reason: "others have a kind of that name, too",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "machine.openshift.io/v1beta1", Kind: "Machine",
 					Namespace: "openshift-machine-api", Name: "worker-0"}
 			}}, want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Machine of machine.openshift.io", Claimed: true,
 				UsedBy: "Machine openshift-machine-api/worker-0"}},
 		"OurMachine": {reason: "it is another tenant's, perhaps, and not named",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "blue",
 					Name: "m"}
 			}}, want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Machine", Claimed: true}},
-		"Error": {reason: "an errored host is never claimed", with: []func(*bmov1alpha1.BareMetalHost){fail},
+		"Error": {reason: "an errored host is never claimed", changes: []func(*bmov1alpha1.BareMetalHost){fail},
 			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error)", Error: true}},
 		"ErrorTypeAlone": {reason: "Metal3 keeps the type while it tries again",
-			with: []func(*bmov1alpha1.BareMetalHost){fail, operational(bmov1alpha1.OperationalStatusOK)},
-			want: Eligibility{Reason: ReasonError, Message: "is in error (power management error)", Error: true}},
-		"ClaimedAndInError": {reason: "it counts as both", with: []func(*bmov1alpha1.BareMetalHost){consume, fail},
+			changes: []func(*bmov1alpha1.BareMetalHost){fail, operational(bmov1alpha1.OperationalStatusOK)},
+			want:    Eligibility{Reason: ReasonError, Message: "is in error (power management error)", Error: true}},
+		"ClaimedAndInError": {reason: "it counts as both", changes: []func(*bmov1alpha1.BareMetalHost){consume, fail},
 			want: Eligibility{Reason: ReasonClaimed, Message: "is claimed by a Metal3Machine of infrastructure.cluster.x-k8s.io", Claimed: true,
 				Error: true, UsedBy: "Metal3Machine capi/m"}},
-		"Paused": {reason: "Metal3 would not act on the claim", with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.PausedAnnotation)},
-			want: Eligibility{Reason: ReasonPaused, Message: "is paused"}},
+		"Paused": {reason: "Metal3 would not act on the claim",
+			changes: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.PausedAnnotation)},
+			want:    Eligibility{Reason: ReasonPaused, Message: "is paused"}},
 		"DetachedByAnnotation": {reason: "asked for, not done yet",
-			with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.DetachedAnnotation)},
-			want: Eligibility{Reason: ReasonDetached, Message: "is detached"}},
+			changes: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.DetachedAnnotation)},
+			want:    Eligibility{Reason: ReasonDetached, Message: "is detached"}},
 		"DetachedByStatus": {reason: "not undone yet",
-			with: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusDetached)},
-			want: Eligibility{Reason: ReasonDetached, Message: "is detached"}},
+			changes: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusDetached)},
+			want:    Eligibility{Reason: ReasonDetached, Message: "is detached"}},
 		"Unhealthy": {reason: "it is marked as unhealthy",
-			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.CAPIUnhealthyAnnotationKey)},
-			want: Eligibility{Reason: ReasonUnhealthy, Message: "is marked as unhealthy"}},
+			changes: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.CAPIUnhealthyAnnotationKey)},
+			want:    Eligibility{Reason: ReasonUnhealthy, Message: "is marked as unhealthy"}},
 		"ExternallyProvisioned": {reason: "something runs on it",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.ExternallyProvisioned = true }},
-			want: Eligibility{Reason: ReasonExternallyProvisioned, Message: "is provisioned by others than Metal3"}},
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.ExternallyProvisioned = true }},
+			want:    Eligibility{Reason: ReasonExternallyProvisioned, Message: "is provisioned by others than Metal3"}},
 		"ImageWithoutConsumer": {reason: "it is installed by hand",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.Image = &bmov1alpha1.Image{URL: "http://x"}
 			}},
 			want: Eligibility{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
 		"CustomDeploy": {reason: "it is installed by hand, with a custom deploy method",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.CustomDeploy = &bmov1alpha1.CustomDeploy{Method: "install_coreos"}
 			}},
 			want: Eligibility{Reason: ReasonImageSet, Message: "has an image set and no consumer"}},
-		"Inspecting": {reason: "not there yet", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateInspecting)},
+		"Inspecting": {reason: "not there yet", changes: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateInspecting)},
 			want: Eligibility{Reason: ReasonInspecting, Message: "is being inspected"}},
 		"InspectionAskedFor": {reason: "Metal3 will take it away to inspect it",
-			with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.InspectAnnotationPrefix)},
-			want: Eligibility{Reason: ReasonInspecting, Message: "is being inspected"}},
+			changes: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.InspectAnnotationPrefix)},
+			want:    Eligibility{Reason: ReasonInspecting, Message: "is being inspected"}},
 		"InspectionDisabled": {reason: "the same annotation may say the opposite",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{bmov1alpha1.InspectAnnotationPrefix: "disabled"}
 			}},
 			want: Eligibility{Claimable: true}},
 		"Maintenance": {reason: "it is in maintenance, with a reason",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{v1alpha1.MaintenanceAnnotationKey: "fan 3"}
 			}},
 			want: Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance"}},
 		"MaintenanceUnsaid": {reason: "the value is optional",
-			with: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.MaintenanceAnnotationKey)},
-			want: Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance"}},
+			changes: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.MaintenanceAnnotationKey)},
+			want:    Eligibility{Reason: ReasonMaintenance, Message: "is in maintenance"}},
 		"Quarantined": {reason: "a Machine was given up on it, and tenants are not told whose",
-			with: []func(*bmov1alpha1.BareMetalHost){quarantine},
+			changes: []func(*bmov1alpha1.BareMetalHost){quarantine},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true,
 				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator must check it and remove the annotation " +
 					"karpenter.metal3.io/quarantined"}},
 		"QuarantinedByHand": {reason: "operators may quarantine too, and say what they like",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "smells burnt"}
 			}},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true,
 				Message: "is quarantined; an operator must check it and remove the annotation karpenter.metal3.io/quarantined"}},
 		"QuarantinedAndInError": {reason: "it counts as both; the quarantine says more",
-			with: []func(*bmov1alpha1.BareMetalHost){quarantine, fail},
+			changes: []func(*bmov1alpha1.BareMetalHost){quarantine, fail},
 			want: Eligibility{Reason: ReasonQuarantined, Quarantined: true, Error: true,
 				Message: "is quarantined: HostError, since 2026-01-02T03:04:05Z; an operator must check it and remove the annotation " +
 					"karpenter.metal3.io/quarantined"}},
 		"KeptOff": {reason: "a remediation controller keeps it off; it would never boot",
-			with: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.RebootAnnotationPrefix + "/remediation")},
-			want: Eligibility{Reason: ReasonRebooting, Message: "is to be rebooted or kept off (annotation reboot.metal3.io)"}},
-		"Deprovisioning": {reason: "still being cleaned", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateDeprovisioning)},
+			changes: []func(*bmov1alpha1.BareMetalHost){annotate(bmov1alpha1.RebootAnnotationPrefix + "/remediation")},
+			want:    Eligibility{Reason: ReasonRebooting, Message: "is to be rebooted or kept off (annotation reboot.metal3.io)"}},
+		"Deprovisioning": {reason: "still being cleaned", changes: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateDeprovisioning)},
 			want: Eligibility{Reason: ReasonNotReady, Message: `is not available yet (state "deprovisioning")`}},
-		"New": {reason: "Metal3 has not looked at it", with: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateNone), operational("")},
+		"New": {reason: "Metal3 has not looked at it", changes: []func(*bmov1alpha1.BareMetalHost){state(bmov1alpha1.StateNone), operational("")},
 			want: Eligibility{Reason: ReasonNotReady, Message: `is not available yet (state "")`}},
 		"Servicing": {reason: "firmware is being written",
-			with: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusServicing)},
-			want: Eligibility{Reason: ReasonNotOperational, Message: `is not operational (status "servicing")`}},
+			changes: []func(*bmov1alpha1.BareMetalHost){operational(bmov1alpha1.OperationalStatusServicing)},
+			want:    Eligibility{Reason: ReasonNotOperational, Message: `is not operational (status "servicing")`}},
 		"Deleting": {reason: "it would be gone under the Machine",
-			with: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
 				host.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			}},
 			want: Eligibility{Reason: ReasonDeleting, Message: "is being deleted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := available("server-01", nil)
-			for _, change := range tc.with {
+			for _, change := range tc.changes {
 				change(host)
 			}
 			if diff := cmp.Diff(tc.want, EligibilityOf(host)); diff != "" {

@@ -47,8 +47,8 @@ func hardwareOf(host *bmov1alpha1.BareMetalHost) hardware {
 	return found
 }
 
-// of returns how much cpu or memory was found, in threads or bytes.
-func (h hardware) of(name corev1.ResourceName) int64 {
+// amount returns how much cpu or memory was found, in threads or bytes.
+func (h hardware) amount(name corev1.ResourceName) int64 {
 	if name == corev1.ResourceCPU {
 		return h.cpus
 	}
@@ -57,7 +57,7 @@ func (h hardware) of(name corev1.ResourceName) int64 {
 
 // unknown returns whether inspection has not found one of the resources.
 func (h hardware) unknown(names []corev1.ResourceName) bool {
-	return slices.ContainsFunc(names, func(name corev1.ResourceName) bool { return h.of(name) == 0 })
+	return slices.ContainsFunc(names, func(name corev1.ResourceName) bool { return h.amount(name) == 0 })
 }
 
 // Lacks returns what a host has less of than the resources of a type say, in words: "cpu 64 of 96, memory 512Gi of 768Gi". It
@@ -73,9 +73,9 @@ func Lacks(host *bmov1alpha1.BareMetalHost, resources corev1.ResourceList) strin
 func (h hardware) lacks(resources corev1.ResourceList) string {
 	var lacking []string
 	compare := func(name corev1.ResourceName, found, tolerance int64, format resource.Format) {
-		said, named := resources[name]
-		if has := resource.NewQuantity(found, format); found > 0 && named && said.Cmp(*resource.NewQuantity(found+tolerance, format)) > 0 {
-			lacking = append(lacking, fmt.Sprintf("%s %s of %s", name, has, said.String()))
+		declared, named := resources[name]
+		if has := resource.NewQuantity(found, format); found > 0 && named && declared.Cmp(*resource.NewQuantity(found+tolerance, format)) > 0 {
+			lacking = append(lacking, fmt.Sprintf("%s %s of %s", name, has, declared.String()))
 		}
 	}
 	memory := resources.Memory().Value()
@@ -182,9 +182,9 @@ func Named(servers []SmallServer, count int) string {
 	return strings.Join(parts, ", ")
 }
 
-// as is what a host that counts like this adds to the counts of a type, for which it may be too small. It is that
+// countedAs is what a host that counts like this adds to the counts of a type, for which it may be too small. It is that
 // whatever else is the matter with it, and is never to be had.
-func (h *host) as(typeName string, counts Counts) Counts {
+func (h *host) countedAs(typeName string, counts Counts) Counts {
 	if h.lacks[typeName] != "" {
 		counts.TooSmall, counts.Available, counts.NotReady, counts.NotCleaned = counts.Total, 0, 0, 0
 	}

@@ -135,12 +135,12 @@ func TestLeftOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inventory := NewInventory(Options{})
-			one := &v1alpha1.NodeType{}
-			one.Name, one.Spec.Resources = "any", tc.resources
-			one.Spec.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{}}
+			nodeType := &v1alpha1.NodeType{}
+			nodeType.Name, nodeType.Spec.Resources = "any", tc.resources
+			nodeType.Spec.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{}}
 			provider := &v1alpha1.NodeProvider{}
 			provider.Spec.Metal3.ClusterRef.Namespace = "metal3"
-			if invalid := inventory.AddType(one, provider, ""); invalid != nil {
+			if invalid := inventory.AddType(nodeType, provider, ""); invalid != nil {
 				t.Fatal(invalid)
 			}
 			for _, host := range tc.hosts {
@@ -180,18 +180,18 @@ func TestTooSmallIsNotClaimed(t *testing.T) {
 	limited := profile("big", 2, list("cpu", "96", "memory", "768Gi"))
 	limited.MaxCapacity = ptr.To[int32](0)
 	for name, tc := range map[string]struct {
-		reason  string
-		types   []Profile
-		hosts   []*bmov1alpha1.BareMetalHost
-		request Request
-		host    string
-		as      string
-		refused string
-		message string
+		reason   string
+		types    []Profile
+		hosts    []*bmov1alpha1.BareMetalHost
+		request  Request
+		host     string
+		nodeType string
+		refused  string
+		message  string
 	}{
 		"TheOther": {reason: "the next one is big enough", types: []Profile{big},
 			hosts:   []*bmov1alpha1.BareMetalHost{inspected("h1", "big", 64), inspected("h2", "big", 96)},
-			request: Request{Machine: "m", NodeType: "big"}, host: "h2", as: "big"},
+			request: Request{Machine: "m", NodeType: "big"}, host: "h2", nodeType: "big"},
 		"None": {reason: "what is missing is said, server by server", types: []Profile{big},
 			hosts:   []*bmov1alpha1.BareMetalHost{inspected("h1", "big", 64), inspected("h2", "big", 48)},
 			request: Request{Machine: "m", NodeType: "big"}, refused: v1alpha1.ReasonNoCapacity,
@@ -214,14 +214,14 @@ func TestTooSmallIsNotClaimed(t *testing.T) {
 			message: "no server available: big: 1 server matches, 0 claimed, 0 in error, 1 too small: metal3/h2 (cpu 48 of 96)"},
 		"AnotherType": {reason: "it may be right for a type that says less", types: []Profile{big, every},
 			hosts:   []*bmov1alpha1.BareMetalHost{inspected("h1", "big", 64)},
-			request: Request{Machine: "m", Resources: list("cpu", "8")}, host: "h1", as: "every"},
+			request: Request{Machine: "m", Resources: list("cpu", "8")}, host: "h1", nodeType: "every"},
 		"Pinned": {reason: "nor by name", types: []Profile{big},
 			hosts:   []*bmov1alpha1.BareMetalHost{inspected("h1", "big", 64), inspected("h2", "big", 96)},
 			request: Request{Machine: "m", ServerName: "h1"}, refused: v1alpha1.ReasonNoMatchingType,
 			message: `pinned to server "h1", which cannot be had: big: server metal3/h1 is too small for this type (cpu 64 of 96)`},
 		"PinnedAsAnotherType": {reason: "the pin is to the server, not to the type", types: []Profile{big, every},
 			hosts:   []*bmov1alpha1.BareMetalHost{inspected("h1", "big", 64)},
-			request: Request{Machine: "m", ServerName: "h1"}, host: "h1", as: "every"},
+			request: Request{Machine: "m", ServerName: "h1"}, host: "h1", nodeType: "every"},
 		"Limited": {reason: "the limit is the reason then", types: []Profile{limited},
 			hosts:   []*bmov1alpha1.BareMetalHost{inspected("h1", "big", 96)},
 			request: Request{Machine: "m", NodeType: "big"}, refused: v1alpha1.ReasonNoCapacity,
@@ -236,8 +236,8 @@ func TestTooSmallIsNotClaimed(t *testing.T) {
 				inventory.SetHost(host)
 			}
 			choice, err := inventory.give(tc.request)
-			if choice.Host.Name != tc.host || choice.NodeType != tc.as {
-				t.Errorf("%s: got %s as %q (%v), want %s as %q", tc.reason, choice.Host.Name, choice.NodeType, err, tc.host, tc.as)
+			if choice.Host.Name != tc.host || choice.NodeType != tc.nodeType {
+				t.Errorf("%s: got %s as %q (%v), want %s as %q", tc.reason, choice.Host.Name, choice.NodeType, err, tc.host, tc.nodeType)
 			}
 			var none *NoHostError
 			if errors.As(err, &none) {

@@ -289,7 +289,7 @@ func (i *Inventory) change(h *host, changed changed, mutate func()) {
 		return
 	}
 	for name, b := range h.buckets {
-		old, new := h.as(name, counts), h.as(name, now)
+		old, new := h.countedAs(name, counts), h.countedAs(name, now)
 		if old == new {
 			continue
 		}

@@ -84,8 +84,8 @@ func (t *nodeType) nodeLabels(ofHost labels.Set, requirements []labels.Requireme
 				values = requirements[n].Values().List()
 			}
 		}
-		if at := slices.IndexFunc(values, meets); at >= 0 {
-			set[key] = values[at]
+		if index := slices.IndexFunc(values, meets); index >= 0 {
+			set[key] = values[index]
 		}
 	}
 	maps.Copy(set, ofHost)
@@ -93,10 +93,10 @@ func (t *nodeType) nodeLabels(ofHost labels.Set, requirements []labels.Requireme
 }
 
 // hostLabels are the labels that a node has from its host: zone, architecture and topology.
-func hostLabels(zone, arch string, mapping topology.Mapping, of labels.Set) labels.Set {
-	set := labels.Set(mapping.Labels(of))
+func hostLabels(zone, arch string, mapping topology.Mapping, given labels.Set) labels.Set {
+	set := labels.Set(mapping.Labels(given))
 	set[corev1.LabelArchStable] = arch
-	set[corev1.LabelTopologyZone] = cmp.Or(zone, mapping.Zone(of))
+	set[corev1.LabelTopologyZone] = cmp.Or(zone, mapping.Zone(given))
 	return set
 }
 

@@ -35,14 +35,14 @@ type model struct {
 }
 
 type assumption struct {
-	host types.NamespacedName
-	as   string
+	host     types.NamespacedName
+	nodeType string
 }
 
 func (m *model) assumedAs(key types.NamespacedName) (string, bool) {
 	for _, assumption := range m.assumed {
 		if assumption.host == key {
-			return assumption.as, true
+			return assumption.nodeType, true
 		}
 	}
 	return "", false
@@ -50,11 +50,11 @@ func (m *model) assumedAs(key types.NamespacedName) (string, bool) {
 
 func (m *model) used(name string) (used int32) {
 	for key, host := range m.hosts {
-		as, assumed := m.assumedAs(key)
+		nodeType, assumed := m.assumedAs(key)
 		if !assumed && host.Spec.ConsumerRef != nil && strings.HasPrefix(host.Spec.ConsumerRef.APIVersion, v1alpha1.Group) {
-			as = host.Annotations[v1alpha1.NodeTypeAnnotationKey]
+			nodeType = host.Annotations[v1alpha1.NodeTypeAnnotationKey]
 		}
-		if as == name {
+		if nodeType == name {
 			used++
 		}
 	}
@@ -206,10 +206,10 @@ func (m *model) summary(name string) Summary {
 func (m *model) choose(request Request) (types.NamespacedName, string) {
 	if before, found := m.assumed[request.Machine]; found {
 		delete(m.assumed, request.Machine)
-		profile, known := m.types[before.as]
+		profile, known := m.types[before.nodeType]
 		if known && m.suits(profile, m.hosts[before.host], request) {
 			m.assumed[request.Machine] = before
-			return before.host, before.as
+			return before.host, before.nodeType
 		}
 	}
 	profiles := slices.SortedFunc(maps.Values(m.types), func(a, b Profile) int {
@@ -289,12 +289,12 @@ func (m *model) suspects(namespace, nodeType string) (names []string, all, their
 // fleet makes random hosts, types and requests from few values, so that they collide.
 type fleet struct{ *rand.Rand }
 
-func (f fleet) one(values ...string) string { return values[f.IntN(len(values))] }
+func (f fleet) pick(values ...string) string { return values[f.IntN(len(values))] }
 
 func (f fleet) host() *bmov1alpha1.BareMetalHost {
 	host := available(fmt.Sprintf("h%d", f.IntN(12)), map[string]string{
-		"kind": f.one("a", "b", "c"), "rack": f.one("r1", "r2", ""), "datacenter": f.one("d1", "d2", ""), "serial": f.one("1", "2", "3")})
-	host.Namespace = f.one("metal3", "metal3", "elsewhere")
+		"kind": f.pick("a", "b", "c"), "rack": f.pick("r1", "r2", ""), "datacenter": f.pick("d1", "d2", ""), "serial": f.pick("1", "2", "3")})
+	host.Namespace = f.pick("metal3", "metal3", "elsewhere")
 	if cpus := f.IntN(5); cpus < 3 { // else it has not been inspected
 		host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Count: 2 + 3*cpus}}
 	}
@@ -302,11 +302,11 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 	case 0:
 		host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
 	case 1, 2:
-		host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: f.one("blue", "red", "")}
+		host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: f.pick("blue", "red", "")}
 	}
 	switch f.IntN(8) {
 	case 0, 1:
-		claimed(host, f.one("t0", "t1", "t2"))
+		claimed(host, f.pick("t0", "t1", "t2"))
 	case 2:
 		failed(host)
 	case 3:
@@ -318,17 +318,17 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 	}
 	if f.IntN(6) == 0 {
 		metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.QuarantinedAnnotationKey, Quarantine{
-			Reason: "DeadlineExceeded", Since: time.Unix(1, 0), Machine: types.NamespacedName{Namespace: f.one("blue", "red"), Name: "m"},
-			NodeType: f.one("t0", "t1"), Suspect: f.IntN(3) > 0,
+			Reason: "DeadlineExceeded", Since: time.Unix(1, 0), Machine: types.NamespacedName{Namespace: f.pick("blue", "red"), Name: "m"},
+			NodeType: f.pick("t0", "t1"), Suspect: f.IntN(3) > 0,
 		}.String())
 	}
 	return host
 }
 
 func (f fleet) profile() Profile {
-	profile := profile(f.one("t0", "t1", "t2", "t3"), int64(f.IntN(4)), list("cpu", f.one("4", "8"), "nvidia.com/gpu", f.one("0", "8")))
-	profile.Namespace = f.one("metal3", "metal3", "elsewhere")
-	profile.Selector = labels.SelectorFromSet(map[string]string{"kind": f.one("a", "b", "c")})
+	profile := profile(f.pick("t0", "t1", "t2", "t3"), int64(f.IntN(4)), list("cpu", f.pick("4", "8"), "nvidia.com/gpu", f.pick("0", "8")))
+	profile.Namespace = f.pick("metal3", "metal3", "elsewhere")
+	profile.Selector = labels.SelectorFromSet(map[string]string{"kind": f.pick("a", "b", "c")})
 	if f.IntN(4) == 0 {
 		profile.Selector = labels.Everything()
 	}
@@ -336,9 +336,9 @@ func (f fleet) profile() Profile {
 		delete(profile.Resources, "cpu")
 		profile.LeftOut = []corev1.ResourceName{"cpu"}
 	}
-	profile.Zone = f.one("", "", "z")
+	profile.Zone = f.pick("", "", "z")
 	profile.AnyTenant = f.IntN(4) == 0
-	profile.Properties = map[string]string{"team": f.one("x", "y"), "rack": f.one("", "r7")}
+	profile.Properties = map[string]string{"team": f.pick("x", "y"), "rack": f.pick("", "r7")}
 	if limit := int32(f.IntN(5)); limit < 3 {
 		profile.MaxCapacity = &limit
 	}
@@ -346,20 +346,20 @@ func (f fleet) profile() Profile {
 }
 
 func (f fleet) request() Request {
-	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))), Tenant: f.one("blue", "red", "green", ""),
-		Resources: list("cpu", f.one("2", "6"), "nvidia.com/gpu", f.one("0", "1"))}
+	request := Request{Machine: types.UID(fmt.Sprintf("m%d", f.IntN(8))), Tenant: f.pick("blue", "red", "green", ""),
+		Resources: list("cpu", f.pick("2", "6"), "nvidia.com/gpu", f.pick("0", "1"))}
 	for key, values := range map[string][]string{"rack": {"r1", "r2", "r7"}, leafLabel: {"r1", "r2"}, "team": {"x"},
-		corev1.LabelTopologyZone:                 {"d1", "z", "global"},
-		v1alpha1.TypeLabelKey(f.one("t0", "t1")): {"true"}} {
+		corev1.LabelTopologyZone:                  {"d1", "z", "global"},
+		v1alpha1.TypeLabelKey(f.pick("t0", "t1")): {"true"}} {
 		if f.IntN(4) == 0 {
 			request.Requirements = append(request.Requirements, in(key, values[:1+f.IntN(len(values))]...))
 		}
 	}
 	switch f.IntN(6) {
 	case 0:
-		request.NodeType = f.one("t0", "t1")
+		request.NodeType = f.pick("t0", "t1")
 	case 1:
-		request.ServerName = f.one("h1", "h2", "h3")
+		request.ServerName = f.pick("h1", "h2", "h3")
 	}
 	return request
 }
@@ -393,7 +393,7 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 			}
 		})
 		for step := range steps {
-			at := fmt.Sprintf("seed %d, step %d", seed, step)
+			position := fmt.Sprintf("seed %d, step %d", seed, step)
 			host := f.host()
 			key := types.NamespacedName{Namespace: host.Namespace, Name: host.Name}
 			switch f.IntN(10) {
@@ -407,7 +407,7 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 				m.types[profile.Name] = profile
 			case 2:
 				if f.IntN(4) == 0 {
-					name := f.one("t0", "t1", "t2", "t3")
+					name := f.pick("t0", "t1", "t2", "t3")
 					inventory.DeleteType(name)
 					delete(m.types, name)
 				}
@@ -429,21 +429,21 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 				wantHost, wantType := m.choose(request)
 				var none *NoHostError
 				if err != nil && !errors.As(err, &none) {
-					t.Fatalf("%s: %v", at, err)
+					t.Fatalf("%s: %v", position, err)
 				}
 				got := types.NamespacedName{Namespace: choice.Host.Namespace, Name: choice.Host.Name}
 				if got != wantHost || choice.NodeType != wantType {
-					t.Fatalf("%s: %+v: got %s as %q (%v), want %s as %q", at, request, got, choice.NodeType, err, wantHost, wantType)
+					t.Fatalf("%s: %+v: got %s as %q (%v), want %s as %q", position, request, got, choice.NodeType, err, wantHost, wantType)
 				}
 				if err == nil {
 					given++
 					if diff := cmp.Diff(map[string]string(m.labels(m.types[wantType], m.hosts[wantHost])), choice.Labels); diff != "" {
-						t.Fatalf("%s: labels (-want +got):\n%s", at, diff)
+						t.Fatalf("%s: labels (-want +got):\n%s", position, diff)
 					}
 				}
 			}
 			if missed := notifications.missed(inventory); missed != "" {
-				t.Fatalf("%s: %s", at, missed)
+				t.Fatalf("%s: %s", position, missed)
 			}
 			if refused, ok := f.refused(inventory); ok {
 				notifications.waiting = append(notifications.waiting, refused)
@@ -453,7 +453,7 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 				gotNames := inventory.SuspectTypes(namespace)
 				gotAll, gotTheirs := inventory.SuspectsOf("t0", namespace)
 				if !slices.Equal(names, gotNames) || all != gotAll || theirs != gotTheirs {
-					t.Fatalf("%s: suspects of %s are %v, %d of t0 and %d in all; want %v, %d and %d", at, namespace, gotNames, gotTheirs, gotAll,
+					t.Fatalf("%s: suspects of %s are %v, %d of t0 and %d in all; want %v, %d and %d", position, namespace, gotNames, gotTheirs, gotAll,
 						names, theirs, all)
 				}
 			}
@@ -461,21 +461,21 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 				want := m.summary(name)
 				got, _ := inventory.Summary(name)
 				if heard := told[name].LastClaim; heard != got.LastClaim {
-					t.Fatalf("%s: listeners know claim %d of %s, the last is %d", at, heard, name, got.LastClaim)
+					t.Fatalf("%s: listeners know claim %d of %s, the last is %d", position, heard, name, got.LastClaim)
 				}
 				told := told[name]
 				for _, summary := range []*Summary{&told, &got} {
 					summary.Claims, summary.LastClaim = 0, 0 // the model does not number claims
 				}
 				if diff := cmp.Diff(want, told); diff != "" {
-					t.Fatalf("%s: summary of %s as listeners see it (-want +got):\n%s", at, name, diff)
+					t.Fatalf("%s: summary of %s as listeners see it (-want +got):\n%s", position, name, diff)
 				}
 				if !cmp.Equal(want, got) {
-					t.Fatalf("%s: summary of %s (-want +got):\n%s", at, name, cmp.Diff(want, got))
+					t.Fatalf("%s: summary of %s (-want +got):\n%s", position, name, cmp.Diff(want, got))
 				}
 			}
 			if len(told) != len(m.types) {
-				t.Fatalf("%s: listeners know %d types, there are %d", at, len(told), len(m.types))
+				t.Fatalf("%s: listeners know %d types, there are %d", position, len(told), len(m.types))
 			}
 		}
 	}

@@ -100,18 +100,18 @@ func (t *nodeType) add(h *host, mapping topology.Mapping) {
 			t.disks[size]++
 		}
 		for _, name := range t.profile.LeftOut {
-			if size := h.hardware.of(name); size > 0 {
+			if size := h.hardware.amount(name); size > 0 {
 				t.found[name][size] = insert(t.found[name][size], h, byName)
 			}
 		}
 	}
-	t.count(h, b, Counts{}, h.as(t.profile.Name, h.counts()))
+	t.count(h, b, Counts{}, h.countedAs(t.profile.Name, h.counts()))
 }
 
 // remove takes a host out of its bucket.
 func (t *nodeType) remove(h *host) {
 	b := h.buckets[t.profile.Name]
-	t.count(h, b, h.as(t.profile.Name, h.counts()), Counts{})
+	t.count(h, b, h.countedAs(t.profile.Name, h.counts()), Counts{})
 	b.small = remove(b.small, h, byName)
 	if size := h.hardware.smallestDisk; h.lacks[t.profile.Name] == "" && size > 0 {
 		if t.disks[size]--; t.disks[size] == 0 {
@@ -119,7 +119,7 @@ func (t *nodeType) remove(h *host) {
 		}
 	}
 	for _, name := range t.profile.LeftOut {
-		size := h.hardware.of(name)
+		size := h.hardware.amount(name)
 		if t.found[name][size] = remove(t.found[name][size], h, byName); len(t.found[name][size]) == 0 {
 			delete(t.found[name], size)
 		}
@@ -157,8 +157,8 @@ func (t *nodeType) count(h *host, b *bucket, old, new Counts) {
 }
 
 // removeAt takes an item out of one of several sorted slices. Tenants come and go, so an empty slice is not kept.
-func removeAt[T any](sorted map[string][]T, key string, one T, compare func(a, b T) int) {
-	if sorted[key] = remove(sorted[key], one, compare); len(sorted[key]) == 0 && key != "" {
+func removeAt[T any](sorted map[string][]T, key string, value T, compare func(a, b T) int) {
+	if sorted[key] = remove(sorted[key], value, compare); len(sorted[key]) == 0 && key != "" {
 		delete(sorted, key)
 	}
 }
@@ -172,21 +172,21 @@ func (t *nodeType) remaining(used int32) int32 {
 }
 
 // insert adds an item to a sorted slice, once.
-func insert[T any](sorted []T, one T, compare func(a, b T) int) []T {
-	at, found := slices.BinarySearchFunc(sorted, one, compare)
+func insert[T any](sorted []T, value T, compare func(a, b T) int) []T {
+	index, found := slices.BinarySearchFunc(sorted, value, compare)
 	if found {
 		return sorted
 	}
-	return slices.Insert(sorted, at, one)
+	return slices.Insert(sorted, index, value)
 }
 
 // remove takes an item out of a sorted slice, if it is there.
-func remove[T any](sorted []T, one T, compare func(a, b T) int) []T {
-	at, found := slices.BinarySearchFunc(sorted, one, compare)
+func remove[T any](sorted []T, value T, compare func(a, b T) int) []T {
+	index, found := slices.BinarySearchFunc(sorted, value, compare)
 	if !found {
 		return sorted
 	}
-	return slices.Delete(sorted, at, at+1)
+	return slices.Delete(sorted, index, index+1)
 }
 
 // byCost is the order in which types are tried: cheapest first, then by name.

@@ -36,15 +36,15 @@ func (n *notifications) missed(inventory *Inventory) string {
 	called := n.called
 	n.called = false
 	var still []refused
-	for _, one := range n.waiting {
-		_, err := inventory.give(one.request)
+	for _, waiter := range n.waiting {
+		_, err := inventory.give(waiter.request)
 		var why *NoHostError
 		if errors.As(err, &why) {
-			still = append(still, refused{one.request, why})
+			still = append(still, refused{waiter.request, why})
 			continue
 		}
 		if !called {
-			return fmt.Sprintf("%+v was refused (%v) and can be served, and the listener has not been called", one.request, one.why)
+			return fmt.Sprintf("%+v was refused (%v) and can be served, and the listener has not been called", waiter.request, waiter.why)
 		}
 	}
 	if len(still) > 50 {

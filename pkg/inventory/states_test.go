@@ -19,7 +19,7 @@ func TestStates(t *testing.T) {
 		{NodeType: "gpu", State: StateAvailable}, {NodeType: "gpu", State: StateClaimed},
 		{NodeType: "gpu", State: StateError}, {NodeType: "gpu", State: StateQuarantined},
 	}
-	with := func(state State, reason Reason) []StateCount {
+	counted := func(state State, reason Reason) []StateCount {
 		var all []StateCount
 		found := false
 		for _, count := range zeros {
@@ -44,43 +44,43 @@ func TestStates(t *testing.T) {
 		want    []StateCount
 	}{
 		"None":      {reason: "A type without hosts still has its counts, for alerts that compare with zero.", want: zeros},
-		"Available": {reason: "A host that can be claimed.", change: func(*bmov1alpha1.BareMetalHost) {}, want: with(StateAvailable, "")},
-		"Claimed": {reason: "A host with any consumer.", want: with(StateClaimed, ""),
+		"Available": {reason: "A host that can be claimed.", change: func(*bmov1alpha1.BareMetalHost) {}, want: counted(StateAvailable, "")},
+		"Claimed": {reason: "A host with any consumer.", want: counted(StateClaimed, ""),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Other", Name: "x"}
 			}},
-		"ClaimedInError": {reason: "It is in one state, and the error is its reason.", want: with(StateClaimed, ReasonError),
+		"ClaimedInError": {reason: "It is in one state, and the error is its reason.", want: counted(StateClaimed, ReasonError),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Other", Name: "x"}
 				host.Status.ErrorType = bmov1alpha1.ProvisioningError
 			}},
-		"Error": {reason: "A free host that Metal3 reports an error for.", want: with(StateError, ""),
+		"Error": {reason: "A free host that Metal3 reports an error for.", want: counted(StateError, ""),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.ErrorType = bmov1alpha1.InspectionError
 			}},
-		"Paused": {reason: "The reason says why it is not to be had.", want: with(StateUnavailable, ReasonPaused),
+		"Paused": {reason: "The reason says why it is not to be had.", want: counted(StateUnavailable, ReasonPaused),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
 			}},
-		"TooSmall": {reason: "It is free, and never this type's.", want: with(StateUnavailable, ReasonTooSmall),
+		"TooSmall": {reason: "It is free, and never this type's.", want: counted(StateUnavailable, ReasonTooSmall),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails.CPU.Count = 64
 			}},
-		"NotInspected": {reason: "It would be free, and nothing says how big it is.", want: with(StateUnavailable, ReasonNotInspected),
+		"NotInspected": {reason: "It would be free, and nothing says how big it is.", want: counted(StateUnavailable, ReasonNotInspected),
 			leftOut: []corev1.ResourceName{"memory"}, change: func(*bmov1alpha1.BareMetalHost) {}},
-		"NotInspectedNotCleaned": {reason: "It is no server for its last tenant either.", want: with(StateUnavailable, ReasonNotInspected),
+		"NotInspectedNotCleaned": {reason: "It is no server for its last tenant either.", want: counted(StateUnavailable, ReasonNotInspected),
 			leftOut: []corev1.ResourceName{"memory"}, change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
 			}},
-		"NotInspectedPaused": {reason: "It must go on first.", want: with(StateUnavailable, ReasonPaused),
+		"NotInspectedPaused": {reason: "It must go on first.", want: counted(StateUnavailable, ReasonPaused),
 			leftOut: []corev1.ResourceName{"memory"}, change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
 			}},
-		"Inspected": {reason: "Its memory is known.", want: with(StateAvailable, ""),
+		"Inspected": {reason: "Its memory is known.", want: counted(StateAvailable, ""),
 			leftOut: []corev1.ResourceName{"memory"}, change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails.RAMMebibytes = 1024
 			}},
-		"TooSmallInError": {reason: "It must be checked first.", want: with(StateError, ""),
+		"TooSmallInError": {reason: "It must be checked first.", want: counted(StateError, ""),
 			change: func(host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails.CPU.Count, host.Status.ErrorType = 64, bmov1alpha1.InspectionError
 			}},

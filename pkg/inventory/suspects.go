@@ -23,12 +23,12 @@ func (i *Inventory) SuspectTypes(namespace string) (types []string) {
 func (i *Inventory) SuspectsOf(nodeType, namespace string) (all, theirs int32) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
-	for of, hosts := range i.suspects {
+	for tenant, hosts := range i.suspects {
 		for h := range hosts {
 			if _, member := h.buckets[nodeType]; !member {
 				continue
 			}
-			if all++; of == namespace {
+			if all++; tenant == namespace {
 				theirs++
 			}
 		}

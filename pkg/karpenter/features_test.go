@@ -41,10 +41,10 @@ func TestCoreGates(t *testing.T) {
 		if field.Name != string(staticCapacity) && spec.Default != defaults.Field(i).Bool() {
 			t.Errorf("%s is %v by default, and %v in core", field.Name, spec.Default, defaults.Field(i).Bool())
 		}
-		one := reflect.ValueOf(CoreGates(func(feature featuregate.Feature) bool { return string(feature) == field.Name }))
-		for j := range one.NumField() {
-			if other := one.Type().Field(j); other.IsExported() && one.Field(j).Bool() != (i == j) {
-				t.Errorf("with %s alone, %s is %v", field.Name, other.Name, one.Field(j).Bool())
+		gates := reflect.ValueOf(CoreGates(func(feature featuregate.Feature) bool { return string(feature) == field.Name }))
+		for j := range gates.NumField() {
+			if other := gates.Type().Field(j); other.IsExported() && gates.Field(j).Bool() != (i == j) {
+				t.Errorf("with %s alone, %s is %v", field.Name, other.Name, gates.Field(j).Bool())
 			}
 		}
 	}
@@ -62,18 +62,18 @@ func (m clientManager) GetClient() client.Client { return m.Client }
 func TestGatedCode(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason          string
-		on              featuregate.Feature
+		feature         featuregate.Feature
 		gangs, replaced bool
 	}{
 		"None":    {reason: "core is as it is elsewhere"},
-		"Gangs":   {reason: "pods are read with their domain", on: GangPlacement, gangs: true},
-		"Rollout": {reason: "our methods for drift are in core's controller", on: RolloutWithoutSpare, replaced: true},
+		"Gangs":   {reason: "pods are read with their domain", feature: GangPlacement, gangs: true},
+		"Rollout": {reason: "our methods for drift are in core's controller", feature: RolloutWithoutSpare, replaced: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Dependencies{
 				Manager: clientManager{Client: fake.NewClientBuilder().WithScheme(env.Scheme()).Build()}, Servers: &cloudprovider.CloudProvider{},
 				Management: &cloudprovider.Management{}, Clock: clock.RealClock{}, LaunchTimeout: time.Hour,
-				Enabled: func(feature featuregate.Feature) bool { return feature == tc.on },
+				Enabled: func(feature featuregate.Feature) bool { return feature == tc.feature },
 			}
 			before := &disruption.Controller{}
 			core := &Core{Controllers: []controller.Controller{before, &disruption.Queue{}, &lifecycle.Controller{}, &provisioning.Provisioner{}}}

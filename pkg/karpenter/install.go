@@ -185,13 +185,13 @@ func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient
 }
 
 // replace puts another controller in the place of the one of type T.
-func replace[T controller.Controller](all []controller.Controller, by func(core T) controller.Controller) error {
+func replace[T controller.Controller](all []controller.Controller, replacement func(core T) controller.Controller) error {
 	core, err := find[T](all)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(all, func(c controller.Controller) bool { _, is := c.(T); return is })
-	all[at] = by(core)
+	index := slices.IndexFunc(all, func(c controller.Controller) bool { _, is := c.(T); return is })
+	all[index] = replacement(core)
 	return nil
 }
 

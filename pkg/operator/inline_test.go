@@ -169,14 +169,14 @@ func TestKubeconfigMessages(t *testing.T) {
 	for range 3000 {
 		text := []byte(whole)
 		for range 1 + random.IntN(3) {
-			at := random.IntN(len(text))
+			position := random.IntN(len(text))
 			switch random.IntN(3) {
 			case 0:
-				text[at] = ":{}[]'\"\n\t&*!|>- 0"[random.IntN(17)]
+				text[position] = ":{}[]'\"\n\t&*!|>- 0"[random.IntN(17)]
 			case 1: // not so much that a value becomes the name of something
-				text = append(text[:at], text[min(len(text), at+random.IntN(8)):]...)
+				text = append(text[:position], text[min(len(text), position+random.IntN(8)):]...)
 			default:
-				text = append(text[:at], append([]byte("x: "), text[at:]...)...)
+				text = append(text[:position], append([]byte("x: "), text[position:]...)...)
 			}
 		}
 		if _, err := loadTenant(t, string(text)); err != nil {

@@ -30,7 +30,7 @@ const (
 // admission checks what the API server asks before it writes: the policies, our webhook and Metal3's.
 func (c *Cluster) admission(ctx context.Context) []Result {
 	results := c.policies(ctx)
-	for _, one := range []struct {
+	for _, required := range []struct {
 		check, name string
 		level       Level // if it does not exist
 		missing     string
@@ -41,15 +41,15 @@ func (c *Cluster) admission(ctx context.Context) []Result {
 		{"webhook of Metal3", metal3Webhook, Skip, "baremetal-operator runs without it, or it has another name", ""},
 	} {
 		configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-		err := c.Reader.Get(ctx, client.ObjectKey{Name: one.name}, configuration)
+		err := c.Reader.Get(ctx, client.ObjectKey{Name: required.name}, configuration)
 		switch {
 		case apierrors.IsNotFound(err):
-			results = append(results, Result{Check: one.check, Level: one.level, Remedy: one.remedy,
-				Message: fmt.Sprintf("there is no ValidatingWebhookConfiguration %s: %s", one.name, one.missing)})
+			results = append(results, Result{Check: required.check, Level: required.level, Remedy: required.remedy,
+				Message: fmt.Sprintf("there is no ValidatingWebhookConfiguration %s: %s", required.name, required.missing)})
 		case err != nil:
-			results = append(results, unreadable(one.check, err))
+			results = append(results, unreadable(required.check, err))
 		default:
-			results = append(results, webhookTrust(one.check, configuration, c.hasCertManager()))
+			results = append(results, webhookTrust(required.check, configuration, c.hasCertManager()))
 		}
 	}
 	return results
@@ -74,13 +74,13 @@ func webhookTrust(check string, configuration *admissionregistrationv1.Validatin
 	result := Result{Check: check, Level: OK, Message: fmt.Sprintf("%d webhooks, with an authority to trust", len(configuration.Webhooks))}
 	source, injected := configuration.Annotations[injectCA]
 	for i := range configuration.Webhooks {
-		one := &configuration.Webhooks[i]
-		if len(one.ClientConfig.CABundle) > 0 {
+		webhook := &configuration.Webhooks[i]
+		if len(webhook.ClientConfig.CABundle) > 0 {
 			continue
 		}
 		result.Level = Fail
 		result.Message = fmt.Sprintf("webhook %s has no caBundle: the API server cannot call it, and refuses what it would be asked about",
-			one.Name)
+			webhook.Name)
 		switch {
 		case injected && !certManager:
 			result.Message += "; cert-manager is to write it from Certificate " + source + ", and is not installed"

@@ -157,10 +157,10 @@ func (c *Cluster) served(version schema.GroupVersion) (map[string]sets.Set[strin
 	if err := json.Unmarshal(text, &document); err != nil {
 		return nil, fmt.Errorf("parsing the OpenAPI document of %s, %w", version, err)
 	}
-	for _, one := range document.Components.Schemas {
-		for _, kind := range one.Kinds {
+	for _, definition := range document.Components.Schemas {
+		for _, kind := range definition.Kinds {
 			if _, is := served[kind.Kind]; is && kind.GroupVersion() == version {
-				served[kind.Kind] = fieldsBelow(&one.node)
+				served[kind.Kind] = fieldsBelow(&definition.node)
 			}
 		}
 	}
@@ -177,12 +177,12 @@ type node struct {
 }
 
 // paths are the fields below a node.
-func (n *node) paths(prefix string, into sets.Set[string]) {
+func (n *node) paths(prefix string, found sets.Set[string]) {
 	for name, property := range n.Properties {
 		path := prefix + name
-		into.Insert(path)
+		found.Insert(path)
 		for below := property; below != nil; below, path = below.Items, path+"[]" {
-			below.paths(path+".", into)
+			below.paths(path+".", found)
 		}
 	}
 }

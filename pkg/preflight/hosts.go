@@ -72,8 +72,8 @@ func checkHosts(providers []v1alpha1.NodeProvider, hosts []bmov1alpha1.BareMetal
 			Remedy: "kubectl apply -f provider.yaml (docs/first-server.md, step 3)"})
 	}
 	for _, namespace := range sets.List(sets.KeySet(byNamespace).Union(sets.KeySet(users))) {
-		one := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], now: now}
-		results = append(results, one.check(there)...)
+		group := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], now: now}
+		results = append(results, group.check(there)...)
 	}
 	return results
 }
@@ -124,8 +124,8 @@ func (h *hostsOf) check(there sets.Set[string]) []Result {
 	return results
 }
 
-// with are the hosts that something holds for, and that are not being deleted, by name.
-func (h *hostsOf) with(holds func(*bmov1alpha1.BareMetalHost) bool) []*bmov1alpha1.BareMetalHost {
+// matching are the hosts that something holds for, and that are not being deleted, by name.
+func (h *hostsOf) matching(holds func(*bmov1alpha1.BareMetalHost) bool) []*bmov1alpha1.BareMetalHost {
 	found := slices.DeleteFunc(slices.Clone(h.hosts), func(host *bmov1alpha1.BareMetalHost) bool {
 		return !host.DeletionTimestamp.IsZero() || !holds(host)
 	})
@@ -156,7 +156,7 @@ var problems = []func(*hostsOf) (Result, bool){
 
 // unseen are hosts that baremetal-operator has written nothing on. One that is paused it does not look at.
 func unseen(h *hostsOf) (Result, bool) {
-	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
 		return host.Status.Provisioning.State == bmov1alpha1.StateNone && !isPaused(host) && h.now.Sub(host.CreationTimestamp.Time) > seenWithin
 	})
 	return h.some(Fail, names, "have no state: baremetal-operator does not run, does not watch this namespace (its variable "+
@@ -166,7 +166,7 @@ func unseen(h *hostsOf) (Result, bool) {
 // inError are hosts that Metal3 reports an error of. Its text may have the address of a BMC or a URL, so it is left to kubectl.
 func inError(h *hostsOf) (Result, bool) {
 	var types []string
-	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
 		if !inventory.EligibilityOf(host).Error {
 			return false
 		}
@@ -181,8 +181,8 @@ func inError(h *hostsOf) (Result, bool) {
 func foreign(h *hostsOf) (Result, bool) {
 	var names []string
 	for _, host := range h.hosts {
-		if by := inventory.EligibilityOf(host).UsedBy; by != "" {
-			names = append(names, host.Name+" ("+by+")")
+		if user := inventory.EligibilityOf(host).UsedBy; user != "" {
+			names = append(names, host.Name+" ("+user+")")
 		}
 	}
 	if len(names) == 0 {
@@ -195,7 +195,7 @@ func foreign(h *hostsOf) (Result, bool) {
 
 // uncleaned are hosts that Metal3 does not clean. By default they are for their last tenant only.
 func uncleaned(h *hostsOf) (Result, bool) {
-	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
 		return host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled
 	})
 	const what = "are not cleaned between their owners (spec.automatedCleaningMode is disabled)"
@@ -212,7 +212,7 @@ func uncleaned(h *hostsOf) (Result, bool) {
 
 // uninspected are hosts whose hardware Metal3 will not find out.
 func uninspected(h *hostsOf) (Result, bool) {
-	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
 		return host.InspectionDisabled() && host.Status.HardwareDetails == nil
 	})
 	return h.some(Warn, names, "are not inspected, so that nothing is known of their hardware, and a server that is smaller than its "+
@@ -221,7 +221,7 @@ func uninspected(h *hostsOf) (Result, bool) {
 
 // withoutMAC are hosts that boot from the network, and whose card is not known.
 func withoutMAC(h *hostsOf) (Result, bool) {
-	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
 		scheme, _, _ := strings.Cut(host.Spec.BMC.Address, "://")
 		return host.Spec.BootMACAddress == "" && !strings.Contains(scheme, "virtualmedia")
 	})
@@ -233,7 +233,7 @@ func withoutMAC(h *hostsOf) (Result, bool) {
 }
 
 func detached(h *hostsOf) (Result, bool) {
-	names := h.with(func(host *bmov1alpha1.BareMetalHost) bool {
+	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
 		return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.DetachedAnnotation) ||
 			host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached
 	})
@@ -245,6 +245,6 @@ func isPaused(host *bmov1alpha1.BareMetalHost) bool {
 }
 
 func paused(h *hostsOf) (Result, bool) {
-	return h.some(Warn, h.with(isPaused), "are paused: Metal3 does nothing on them",
+	return h.some(Warn, h.matching(isPaused), "are paused: Metal3 does nothing on them",
 		inventory.ReasonPaused.Remedy)
 }

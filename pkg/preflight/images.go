@@ -84,24 +84,24 @@ func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType
 	}
 	named := map[string]bool{}
 	for i := range types {
-		one := &types[i]
-		layers := []properties.Layer{properties.OfType(one)}
-		provider := byName[one.Spec.ProviderRef.Name]
+		nodeType := &types[i]
+		layers := []properties.Layer{properties.OfType(nodeType)}
+		provider := byName[nodeType.Spec.ProviderRef.Name]
 		if provider != nil {
-			layers = []properties.Layer{properties.OfProvider(provider), properties.OfType(one)}
+			layers = []properties.Layer{properties.OfProvider(provider), properties.OfType(nodeType)}
 		}
 		set := properties.Merge(layers...)
 		name := set.Get(v1alpha1.PropertyOSImage)
 		if name != "" {
 			if osImages[name] == nil {
-				results = append(results, Result{Check: "NodeType " + one.Name, Level: Fail, Message: "its OSImage " + name + " does not exist",
+				results = append(results, Result{Check: "NodeType " + nodeType.Name, Level: Fail, Message: "its OSImage " + name + " does not exist",
 					Remedy: "kubectl get osimages"})
 				continue
 			}
 			named[name] = true
 			set = set.WithOSImage(osImages[name])
 		}
-		add("NodeType "+one.Name, set, func(set properties.Set) error {
+		add("NodeType "+nodeType.Name, set, func(set properties.Set) error {
 			if provider == nil {
 				return nil
 			}

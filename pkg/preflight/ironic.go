@@ -161,7 +161,7 @@ func NewIronicClient(timeout time.Duration, authorities []byte) (*http.Client, e
 }
 
 // getJSON reads an answer. Its errors do not have the URL.
-func getJSON(ctx context.Context, client *http.Client, location, microversion string, into any) (int, error) {
+func getJSON(ctx context.Context, client *http.Client, location, microversion string, target any) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location, nil)
 	if err != nil {
 		return 0, errors.New("it is not a URL")
@@ -178,7 +178,7 @@ func getJSON(ctx context.Context, client *http.Client, location, microversion st
 	if response.StatusCode != http.StatusOK {
 		return response.StatusCode, nil
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into); err != nil {
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(target); err != nil {
 		return response.StatusCode, errors.New("the answer is not JSON")
 	}
 	return response.StatusCode, nil

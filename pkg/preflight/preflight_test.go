@@ -148,7 +148,7 @@ func provider(policy v1alpha1.UncleanedServersPolicy) v1alpha1.NodeProvider {
 }
 
 func TestHosts(t *testing.T) {
-	one := []v1alpha1.NodeProvider{provider(v1alpha1.UncleanedServersSameTenant)}
+	single := []v1alpha1.NodeProvider{provider(v1alpha1.UncleanedServersSameTenant)}
 	any := []v1alpha1.NodeProvider{provider(v1alpha1.UncleanedServersAnyTenant)}
 	type host = bmov1alpha1.BareMetalHost
 	annotated := func(key, value string) func(*host) {
@@ -163,59 +163,59 @@ func TestHosts(t *testing.T) {
 		want      Level // of the worst result
 		says      []string
 	}{
-		"Available": {reason: "it can be claimed", providers: one, hosts: []host{changed(nil)}, want: OK, says: []string{"1 can be claimed"}},
+		"Available": {reason: "it can be claimed", providers: single, hosts: []host{changed(nil)}, want: OK, says: []string{"1 can be claimed"}},
 		"NoProvider": {reason: "no tenant gets it", hosts: []host{changed(nil)}, want: Warn,
 			says: []string{"there is none, so that no server is offered"}},
-		"OtherNamespace": {reason: "no tenant gets it", providers: one, want: Warn, says: []string{"no NodeProvider uses this namespace"},
+		"OtherNamespace": {reason: "no tenant gets it", providers: single, want: Warn, says: []string{"no NodeProvider uses this namespace"},
 			hosts: []host{changed(func(host *host) { host.Namespace = "another" }), changed(nil)}},
-		"NoNamespace": {reason: "a typo, perhaps", providers: one, there: sets.New("default"), want: Fail,
+		"NoNamespace": {reason: "a typo, perhaps", providers: single, there: sets.New("default"), want: Fail,
 			says: []string{"does not exist", "fleet", "kubectl create namespace metal3"}},
-		"NoHosts":      {reason: "none is registered", providers: one, there: sets.New("metal3"), want: Warn, says: []string{"there is none"}},
-		"UnknownThere": {reason: "namespaces could not be listed", providers: one, want: Warn, says: []string{"there is none"}},
-		"Unseen": {reason: "no operator has written on it", providers: one, hosts: []host{changed(new)}, want: Fail,
+		"NoHosts":      {reason: "none is registered", providers: single, there: sets.New("metal3"), want: Warn, says: []string{"there is none"}},
+		"UnknownThere": {reason: "namespaces could not be listed", providers: single, want: Warn, says: []string{"there is none"}},
+		"Unseen": {reason: "no operator has written on it", providers: single, hosts: []host{changed(new)}, want: Fail,
 			says: []string{"WATCH_NAMESPACE"}},
-		"JustRegistered": {reason: "the operator has time", providers: one, want: OK, hosts: []host{changed(func(host *host) {
+		"JustRegistered": {reason: "the operator has time", providers: single, want: OK, hosts: []host{changed(func(host *host) {
 			new(host)
 			host.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
 		})}},
-		"Foreign": {reason: "an operator can ask whose they are", providers: one, want: OK,
+		"Foreign": {reason: "an operator can ask whose they are", providers: single, want: OK,
 			says: []string{"1 of 1 are used by others, and left alone: server-01 (Metal3Machine capi/worker-7)"},
 			hosts: []host{changed(func(host *host) {
 				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine",
 					Namespace: "capi", Name: "worker-7"}
 			})}},
-		"PausedUnseen": {reason: "it is told not to look", providers: one, want: Warn, says: []string{"are paused",
+		"PausedUnseen": {reason: "it is told not to look", providers: single, want: Warn, says: []string{"are paused",
 			bmov1alpha1.PausedAnnotation + "-"},
 			hosts: []host{changed(func(host *host) { new(host); annotated(bmov1alpha1.PausedAnnotation, "")(host) })}},
-		"Error": {reason: "Metal3 says so", providers: one, want: Warn,
+		"Error": {reason: "Metal3 says so", providers: single, want: Warn,
 			says: []string{"registration error", "describe baremetalhost -n metal3 server-01"},
 			hosts: []host{changed(func(host *host) {
 				host.Status.ErrorType, host.Status.ErrorMessage = bmov1alpha1.RegistrationError, "https://admin:pw@192.0.2.1"
 			})}},
-		"Detached": {reason: "Metal3 does nothing", providers: one, want: Warn, says: []string{"are detached"},
+		"Detached": {reason: "Metal3 does nothing", providers: single, want: Warn, says: []string{"are detached"},
 			hosts: []host{changed(annotated(bmov1alpha1.DetachedAnnotation, ""))}},
-		"Uncleaned": {reason: "it is for its last tenant", providers: one, want: Warn, says: []string{"not claimed for another tenant",
+		"Uncleaned": {reason: "it is for its last tenant", providers: single, want: Warn, says: []string{"not claimed for another tenant",
 			`"metadata"`},
 			hosts: []host{changed(func(host *host) { host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled })}},
 		"UncleanedAllowed": {reason: "the provider allows it", providers: any, want: Warn, says: []string{"AnyTenant",
 			"patch nodeprovider fleet"},
 			hosts: []host{changed(func(host *host) { host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled })}},
-		"Uninspected": {reason: "nothing is known of it", providers: one, want: Warn, says: []string{"are not inspected"},
+		"Uninspected": {reason: "nothing is known of it", providers: single, want: Warn, says: []string{"are not inspected"},
 			hosts: []host{changed(func(host *host) {
 				host.Spec.InspectionMode = bmov1alpha1.InspectionModeDisabled
 				host.Status.HardwareDetails = nil
 			})}},
-		"Described": {reason: "its hardware is given", providers: one, want: OK, hosts: []host{changed(func(host *host) {
+		"Described": {reason: "its hardware is given", providers: single, want: OK, hosts: []host{changed(func(host *host) {
 			host.Spec.InspectionMode = bmov1alpha1.InspectionModeDisabled
 			host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{RAMMebibytes: 1}
 		})}},
-		"WithoutMAC": {reason: "it boots from the network", providers: one, want: Warn, says: []string{"bootMACAddress"},
+		"WithoutMAC": {reason: "it boots from the network", providers: single, want: Warn, says: []string{"bootMACAddress"},
 			hosts: []host{changed(func(host *host) { host.Spec.BootMACAddress, host.Spec.BMC.Address = "", "redfish+https://192.0.2.1/1" })}},
-		"WithoutScheme": {reason: "no scheme means IPMI", providers: one, want: Warn, says: []string{"bootMACAddress"},
+		"WithoutScheme": {reason: "no scheme means IPMI", providers: single, want: Warn, says: []string{"bootMACAddress"},
 			hosts: []host{changed(func(host *host) { host.Spec.BootMACAddress, host.Spec.BMC.Address = "", "192.0.2.1:623" })}},
-		"VirtualMediaWithoutMAC": {reason: "it needs none", providers: one, want: OK,
+		"VirtualMediaWithoutMAC": {reason: "it needs none", providers: single, want: OK,
 			hosts: []host{changed(func(host *host) { host.Spec.BootMACAddress = "" })}},
-		"Deleting": {reason: "it goes", providers: one, want: OK, hosts: []host{changed(func(host *host) {
+		"Deleting": {reason: "it goes", providers: single, want: OK, hosts: []host{changed(func(host *host) {
 			deleted := metav1.NewTime(now)
 			host.Spec.AutomatedCleaningMode, host.DeletionTimestamp = bmov1alpha1.CleaningModeDisabled, &deleted
 		})}},

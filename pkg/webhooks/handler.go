@@ -90,11 +90,11 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 }
 
 func decode[T any, P cluster.Object[T]](raw runtime.RawExtension) (P, error) {
-	into := P(new(T))
-	if err := json.Unmarshal(raw.Raw, into); err != nil {
+	object := P(new(T))
+	if err := json.Unmarshal(raw.Raw, object); err != nil {
 		return nil, fmt.Errorf("reading the object, %w", err)
 	}
-	return into, nil
+	return object, nil
 }
 
 // responseOf returns the response of the API server's own validation: the status of an invalid object, of which kubectl

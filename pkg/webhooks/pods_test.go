@@ -86,11 +86,11 @@ func TestPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			requests.Reset()
 			reader := interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(tenant).Build(), interceptor.Funcs{
-				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 					if tc.fails {
 						return errors.New("no cache")
 					}
-					return c.Get(ctx, key, into, options...)
+					return c.Get(ctx, key, object, options...)
 				},
 			})
 			text := hostPod

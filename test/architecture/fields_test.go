@@ -34,13 +34,13 @@ func fieldsOf(path string, from reflect.Type, fields map[string]string) {
 	for i := range from.NumField() {
 		field := from.Field(i)
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		at := path + "." + name
+		fieldPath := path + "." + name
 		if name == "" { // embedded
-			at = path
-		} else if _, seen := fields[at]; !seen {
-			fields[at] = from.Name() + "." + field.Name
+			fieldPath = path
+		} else if _, seen := fields[fieldPath]; !seen {
+			fields[fieldPath] = from.Name() + "." + field.Name
 		}
-		fieldsOf(at, field.Type, fields)
+		fieldsOf(fieldPath, field.Type, fields)
 	}
 }
 

@@ -44,11 +44,11 @@ var usesOfAPI = sync.OnceValues(func() (*uses, error) {
 	}
 	files := token.NewFileSet()
 	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(packages[path].Export) })
-	for path, one := range packages {
-		if _, tested := packages[path+" ["+path+".test]"]; tested || !one.isOurs() {
+	for path, pkg := range packages {
+		if _, tested := packages[path+" ["+path+".test]"]; tested || !pkg.isOurs() {
 			continue
 		}
-		if err := found.add(one, files, imports); err != nil {
+		if err := found.add(pkg, files, imports); err != nil {
 			return nil, err
 		}
 	}
@@ -63,10 +63,10 @@ func (p pkg) isOurs() bool {
 }
 
 // add adds what a package uses.
-func (u *uses) add(one pkg, files *token.FileSet, imports types.Importer) error {
+func (u *uses) add(pkg pkg, files *token.FileSet, imports types.Importer) error {
 	var parsed []*ast.File
-	for _, name := range one.GoFiles {
-		file, err := parser.ParseFile(files, filepath.Join(one.Dir, name), nil, parser.SkipObjectResolution)
+	for _, name := range pkg.GoFiles {
+		file, err := parser.ParseFile(files, filepath.Join(pkg.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (u *uses) add(one pkg, files *token.FileSet, imports types.Importer) error 
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	// A test package sees its package without what test files add to it: such errors do not matter here.
 	config := &types.Config{Importer: imports, Error: func(error) {}}
-	path, _, _ := strings.Cut(one.ImportPath, " ")
+	path, _, _ := strings.Cut(pkg.ImportPath, " ")
 	checked, _ := config.Check(path, files, parsed, info)
 	api := checked
 	if path != apiPackage {
@@ -97,10 +97,10 @@ func (u *uses) add(one pkg, files *token.FileSet, imports types.Importer) error 
 }
 
 // fieldNames are the names of the fields of the structs of a package, as "Type.Field".
-func fieldNames(of *types.Package) map[types.Object]string {
+func fieldNames(pkg *types.Package) map[types.Object]string {
 	names := map[types.Object]string{}
-	for _, name := range of.Scope().Names() {
-		structure, is := of.Scope().Lookup(name).Type().Underlying().(*types.Struct)
+	for _, name := range pkg.Scope().Names() {
+		structure, is := pkg.Scope().Lookup(name).Type().Underlying().(*types.Struct)
 		for i := 0; is && i < structure.NumFields(); i++ {
 			names[structure.Field(i)] = name + "." + structure.Field(i).Name()
 		}

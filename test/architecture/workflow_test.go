@@ -115,13 +115,13 @@ func TestForge(t *testing.T) {
 	}
 }
 
-func readYAML(t *testing.T, file string, into any) {
+func readYAML(t *testing.T, file string, target any) {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal(content, into); err != nil {
+	if err := yaml.Unmarshal(content, target); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
 }

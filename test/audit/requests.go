@@ -90,8 +90,8 @@ func Requests(directory string, users ...string) (map[Request]bool, error) {
 	all := map[Request]bool{}
 	for _, file := range files {
 		cluster, _, _ := strings.Cut(filepath.Base(file), "-")
-		if err := read(file, func(one line) {
-			request := one.request(cluster)
+		if err := read(file, func(line line) {
+			request := line.request(cluster)
 			for _, prefix := range users {
 				if strings.HasPrefix(request.User, prefix) {
 					all[request] = true
@@ -119,12 +119,12 @@ func read(file string, take func(line)) error {
 		if err != nil {
 			return fmt.Errorf("reading %s, %w", file, err)
 		}
-		one := line{}
-		if err := json.Unmarshal(text, &one); err != nil {
+		parsed := line{}
+		if err := json.Unmarshal(text, &parsed); err != nil {
 			return fmt.Errorf("reading %s, %w", file, err)
 		}
-		if one.ObjectRef != nil {
-			take(one)
+		if parsed.ObjectRef != nil {
+			take(parsed)
 		}
 	}
 }

@@ -179,10 +179,10 @@ func measureDRA(ctx context.Context, dir string, claims int) (result draResult, 
 		return result, err
 	}
 	result.status = time.Since(begin)
-	result.creates = requests.of("host POST resourceclaims")
-	result.statuses = requests.of("tenant PUT resourceclaims/status")
-	result.patches = requests.of("tenant PATCH resourceclaims") + requests.of("host PATCH resourceclaims")
-	result.writes = requests.of("resourceclaims")
+	result.creates = requests.countOf("host POST resourceclaims")
+	result.statuses = requests.countOf("tenant PUT resourceclaims/status")
+	result.patches = requests.countOf("tenant PATCH resourceclaims") + requests.countOf("host PATCH resourceclaims")
+	result.writes = requests.countOf("resourceclaims")
 
 	before := requests.all()
 	select {
@@ -214,14 +214,14 @@ func populate(ctx context.Context, w *environment.Environment, claims int) error
 		})
 	}
 	for _, t := range w.Tenants {
-		on := v1alpha1.SyncSwitch{Enabled: true}
+		enabled := v1alpha1.SyncSwitch{Enabled: true}
 		group.Go(func() error {
 			return w.Host.Client.Create(ctx, &v1alpha1.TenantCluster{
 				ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: t.Name},
 				Spec: v1alpha1.TenantClusterSpec{APIServerEndpoint: "192.0.2.1:6443", Sync: v1alpha1.Sync{
-					FromHost: v1alpha1.SyncFromHost{DeviceClasses: v1alpha1.DeviceClassSync{SyncSwitch: on}},
-					ToHost: v1alpha1.SyncToHost{ResourceClaims: v1alpha1.ClaimSync{SyncSwitch: on},
-						ResourceClaimTemplates: v1alpha1.ClaimSync{SyncSwitch: on}},
+					FromHost: v1alpha1.SyncFromHost{DeviceClasses: v1alpha1.DeviceClassSync{SyncSwitch: enabled}},
+					ToHost: v1alpha1.SyncToHost{ResourceClaims: v1alpha1.ClaimSync{SyncSwitch: enabled},
+						ResourceClaimTemplates: v1alpha1.ClaimSync{SyncSwitch: enabled}},
 				}},
 			})
 		})
@@ -347,7 +347,7 @@ func (c *counter) count(key string) {
 	c.counts[key].Add(1)
 }
 
-func (c *counter) of(key string) int64 {
+func (c *counter) countOf(key string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !strings.Contains(key, " ") {

@@ -146,10 +146,10 @@ func (g *greedy) counts(t testing.TB) (have, wait, refused int) {
 			t.Fatal(err)
 		}
 		for i := range list.Items {
-			switch one := &list.Items[i]; {
-			case one.Status.HostRef != nil:
+			switch machine := &list.Items[i]; {
+			case machine.Status.HostRef != nil:
 				have++
-			case conditions.Find(one.Status.Conditions, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonTooManyPending:
+			case conditions.Find(machine.Status.Conditions, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonTooManyPending:
 				refused++
 			default:
 				wait++

@@ -87,8 +87,8 @@ func rewriteStatuses(b *testing.B, cluster *management.Cluster, hosts []bmov1alp
 }
 
 func touch(ctx context.Context, cluster *management.Cluster, host *bmov1alpha1.BareMetalHost, n int) error {
-	at := time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(time.RFC3339)
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"lastUpdated":%q}}`, at))
+	updated := time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(time.RFC3339)
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"lastUpdated":%q}}`, updated))
 	target := &bmov1alpha1.BareMetalHost{}
 	target.Namespace, target.Name = host.Namespace, host.Name
 	if err := cluster.Client.Status().Patch(ctx, target, patch); err != nil {

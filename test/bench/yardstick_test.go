@@ -149,8 +149,8 @@ func runBurst(ctx context.Context, config *rest.Config, tenant client.Client, pr
 	}
 	begin := time.Now()
 	select {
-	case at := <-nodeClaims.enough:
-		result.took = at.Sub(begin)
+	case finished := <-nodeClaims.enough:
+		result.took = finished.Sub(begin)
 	case <-ctx.Done():
 		made, launched := nodeClaims.count()
 		return result, fmt.Errorf("%d of %d NodeClaims were launched within %s, %d were made", launched, burstServers, waitTimeout, made)

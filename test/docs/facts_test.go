@@ -57,20 +57,20 @@ func TestVersions(t *testing.T) {
 
 // TestMessages compares the messages in docs/operations.md with the strings in the code, with … for values.
 func TestMessages(t *testing.T) {
-	said := messages(t, "pkg/controllers/management/machine", "pkg/inventory", "pkg/fleet/quota")
+	says := messages(t, "pkg/controllers/management/machine", "pkg/inventory", "pkg/fleet/quota")
 	_, table, _ := strings.Cut(read(t, "docs/operations.md"), "| message |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	count := 0
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
 		count++
-		if message := row[1]; !said(message) {
+		if message := row[1]; !says(message) {
 			t.Errorf("no string in the packages of the manager is %q", message)
 		}
 	}
 	if count < 10 {
 		t.Errorf("%d messages: the test does not parse the table", count)
 	}
-	if said("server … is fine") {
+	if says("server … is fine") {
 		t.Error("a message that no program prints is found")
 	}
 }

@@ -115,8 +115,8 @@ func TestEveryCommand(t *testing.T) {
 }
 
 func contains(pages []string, page string) bool {
-	for _, one := range pages {
-		if one == page {
+	for _, known := range pages {
+		if known == page {
 			return true
 		}
 	}

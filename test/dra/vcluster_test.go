@@ -30,8 +30,8 @@ import (
 const (
 	// syncError is the reason of the events by which vCluster tells its tenant that a pod was not created on the host.
 	syncError = "SyncError"
-	// one is what a claim of one GPU asks for.
-	one = `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu}}]}`
+	// oneGPU is what a claim of one GPU asks for.
+	oneGPU = `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu}}]}`
 	// onlyA100 is what only one device of the host meets.
 	onlyA100 = `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, selectors: [{cel: {expression: '` + model + `"a100"'}}]}}]}`
 )
@@ -230,15 +230,15 @@ func TestVClusterDoesNotTranslate(t *testing.T) {
 	system.Only(t)
 	s := newVCluster(t, "")
 	s.ignoreWebhook(true)
-	s.claim("unasked", one)
+	s.claim("unasked", oneGPU)
 	if diff := cmp.Diff([]string{"unasked"}, claimsOf(s.hostPod(key("unasked")))); diff != "" {
 		t.Errorf("without the webhook, claims of the pod on the host, -want +got:\n%s", diff)
 	}
 	s.onHost("unasked")
 	s.ignoreWebhook(false)
 
-	s.claim("denied", one)
-	s.template("denied", one)
+	s.claim("denied", oneGPU)
+	s.template("denied", oneGPU)
 	s.pod("denied-template", "resourceClaimTemplateName: denied")
 	for pod, field := range map[string]string{
 		"denied":          "sync.toHost.resourceClaims.enabled in the vcluster.yaml, of vCluster v0.32 or later",
@@ -382,8 +382,8 @@ func TestVClusterPodBeforeClaim(t *testing.T) {
 			t.Errorf("pod %s is on node %s, and its claim does not exist", pod, copied.Spec.NodeName)
 		}
 	}
-	s.create("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: late}\nspec: {devices: " + one + "}\n")
-	s.template("late", one)
+	s.create("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: late}\nspec: {devices: " + oneGPU + "}\n")
+	s.template("late", oneGPU)
 	s.untilRunning("early", "early-template")
 	s.deleteAll()
 }
@@ -395,7 +395,7 @@ func TestVClusterWebhookDown(t *testing.T) {
 	if err := s.environment.Processes().Stop(environment.WebhookProcess); err != nil {
 		t.Fatal(err)
 	}
-	s.claim("waiting", one)
+	s.claim("waiting", oneGPU)
 	s.pod("plain", "")
 	s.untilRunning("plain")
 	s.untilEvent(key("waiting"), syncError, `failed calling webhook "pods.karpenter.metal3.io"`)
@@ -418,7 +418,7 @@ func TestVClusterForgedPods(t *testing.T) {
 	s.eventually("pods can be created in namespace ml", func(ctx context.Context) error {
 		return s.tenant.Client.Get(ctx, client.ObjectKey{Namespace: "ml", Name: "default"}, &corev1.ServiceAccount{})
 	})
-	s.create("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: secret}\nspec: {devices: " + one + "}\n")
+	s.create("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: secret}\nspec: {devices: " + oneGPU + "}\n")
 	s.onHost("secret")
 	pod := func(name, claim, metadata string) client.ObjectKey {
 		s.createIn("ml", fmt.Sprintf(`
@@ -486,7 +486,7 @@ func TestPlayedSyncerIsLikeVCluster(t *testing.T) {
 	var got []map[string]any
 	for _, s := range []*tenantObjects{first, played} {
 		s.create("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: same}\nspec: {devices: " + onlyA100 + "}\n")
-		s.template("same", one)
+		s.template("same", oneGPU)
 		s.create(`
 apiVersion: v1
 kind: Pod

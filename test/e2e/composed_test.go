@@ -54,10 +54,10 @@ func TestComposedTypes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	one, also := int64(1), karpv1.NodeSelectorRequirementWithMinValues{
+	replicas, also := int64(1), karpv1.NodeSelectorRequirementWithMinValues{
 		Key: v1alpha1.TypeLabelKey("customer-a"), Operator: corev1.NodeSelectorOpIn, Values: []string{v1alpha1.TypeLabelValue}}
 	first := w.createPool(t, "edge", 3, resources("cpu", "8", "memory", "32Gi"), func(pool *karpv1.NodePool) {
-		pool.Spec.Replicas = &one
+		pool.Spec.Replicas = &replicas
 		pool.Spec.Template.Spec.Requirements = append(pool.Spec.Template.Spec.Requirements, also)
 	})
 

@@ -246,9 +246,9 @@ func (w *fixture) claimHasCondition(pool, reason string, parts ...string) func(c
 		if len(claims.Items) != 1 {
 			return fmt.Sprintf("there are %d NodeClaims that are not on their way out", len(claims.Items)), nil
 		}
-		said := claims.Items[0].StatusConditions().Get(v1alpha1.ConditionServerReady)
-		if said == nil || said.Reason != reason || containsAll(said.Message, parts...) != "" {
-			return fmt.Sprintf("the NodeClaim says %+v", said), nil
+		reported := claims.Items[0].StatusConditions().Get(v1alpha1.ConditionServerReady)
+		if reported == nil || reported.Reason != reason || containsAll(reported.Message, parts...) != "" {
+			return fmt.Sprintf("the NodeClaim says %+v", reported), nil
 		}
 		return "", nil
 	}
@@ -269,7 +269,8 @@ func (w *fixture) hasEventIn(cluster client.Client, kind, name, reason string, p
 		}
 		var all []string
 		for _, event := range events.Items {
-			if on := event.InvolvedObject; on.Kind != kind || name != "" && on.Name != name || name == "" && !w.group.owns(on.Name) {
+			if involved := event.InvolvedObject; involved.Kind != kind || name != "" && involved.Name != name || name == "" &&
+				!w.group.owns(involved.Name) {
 				continue
 			}
 			if event.Reason == reason && containsAll(event.Message, parts...) == "" {

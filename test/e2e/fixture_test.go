@@ -246,9 +246,9 @@ func (w *fixture) ownsObject(object client.Object) bool {
 		return ours && w.group.owns(machine)
 	case *corev1.Secret:
 		// User data and tokens say in an annotation of which Machine they are; a join is beside its Machine.
-		of := cmp.Or(object.Annotations[v1alpha1.MachineAnnotationKey], object.Annotations[v1alpha1.MachineLabelKey],
+		reference := cmp.Or(object.Annotations[v1alpha1.MachineAnnotationKey], object.Annotations[v1alpha1.MachineLabelKey],
 			object.Namespace+"/"+object.Labels[v1alpha1.MachineLabelKey])
-		namespace, machine, _ := strings.Cut(of, "/")
+		namespace, machine, _ := strings.Cut(reference, "/")
 		return namespace == tenantNamespace && w.group.owns(machine)
 	}
 	return w.group.owns(object.GetName())

@@ -34,7 +34,7 @@ func TestGarbageCollection(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually(t, "Machine "+machine.Name+", its NodeClaim and its Node are gone", func(ctx context.Context) (string, error) {
-		for _, one := range []struct {
+		for _, deleted := range []struct {
 			from   client.Client
 			object client.Object
 			key    client.ObjectKey
@@ -43,8 +43,8 @@ func TestGarbageCollection(t *testing.T) {
 			{w.tenant, &corev1.Node{}, client.ObjectKey{Name: machine.Status.NodeName}},
 			{w.management, &v1alpha1.Machine{}, client.ObjectKeyFromObject(machine)},
 		} {
-			if err := one.from.Get(ctx, one.key, one.object); err == nil {
-				return fmt.Sprintf("there is still %T %s", one.object, one.key.Name), nil
+			if err := deleted.from.Get(ctx, deleted.key, deleted.object); err == nil {
+				return fmt.Sprintf("there is still %T %s", deleted.object, deleted.key.Name), nil
 			} else if !apierrors.IsNotFound(err) {
 				return "", err
 			}

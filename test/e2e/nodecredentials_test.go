@@ -40,8 +40,8 @@ func TestCredentialsOfNode(t *testing.T) {
 		return missing, err
 	})
 	tenant, management := w.config(t, w.tenantKubeconfig), w.config(t, w.managementKubeconfig)
-	withToken := func(of *rest.Config) *rest.Config {
-		config := rest.AnonymousClientConfig(of)
+	withToken := func(base *rest.Config) *rest.Config {
+		config := rest.AnonymousClientConfig(base)
 		config.BearerToken = join.Token.Reveal()
 		return config
 	}
@@ -61,8 +61,8 @@ func TestCredentialsOfNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.untilRuns(t, "second")
-	withCertificate := func(of *rest.Config) *rest.Config {
-		config := rest.AnonymousClientConfig(of)
+	withCertificate := func(base *rest.Config) *rest.Config {
+		config := rest.AnonymousClientConfig(base)
 		config.CertData, config.KeyData = certificate, key
 		return config
 	}

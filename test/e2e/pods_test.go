@@ -61,7 +61,8 @@ func (w *fixture) podsAreSeen(ctx context.Context) (string, error) {
 	pods := &corev1.PodList{}
 	err := w.tenant.List(ctx, pods, client.InNamespace(w.group.namespace))
 	for i := range pods.Items {
-		if !slices.ContainsFunc(pods.Items[i].Status.Conditions, func(one corev1.PodCondition) bool { return one.Type == corev1.PodScheduled }) {
+		if !slices.ContainsFunc(pods.Items[i].Status.Conditions,
+			func(condition corev1.PodCondition) bool { return condition.Type == corev1.PodScheduled }) {
 			return "pod " + pods.Items[i].Name + " has no condition", nil
 		}
 	}

@@ -137,8 +137,8 @@ func (p *pods) deployment(ctx context.Context, program string) (*appsv1.Deployme
 	return &found.Items[0], nil
 }
 
-// of returns the pods of a Deployment that are not being deleted.
-func (p *pods) of(ctx context.Context, deployment *appsv1.Deployment) ([]corev1.Pod, error) {
+// podsOf returns the pods of a Deployment that are not being deleted.
+func (p *pods) podsOf(ctx context.Context, deployment *appsv1.Deployment) ([]corev1.Pod, error) {
 	found := &corev1.PodList{}
 	err := p.management.List(ctx, found, client.InNamespace(deployment.Namespace),
 		client.MatchingLabels(deployment.Spec.Selector.MatchLabels))
@@ -151,7 +151,7 @@ func (p *pods) leader(ctx context.Context, program string) (*corev1.Pod, error) 
 	if err != nil {
 		return nil, err
 	}
-	replicas, err := p.of(ctx, deployment)
+	replicas, err := p.podsOf(ctx, deployment)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (p *pods) logs(ctx context.Context, program string) (map[string][]byte, err
 	if err != nil {
 		return nil, err
 	}
-	replicas, err := p.of(ctx, deployment)
+	replicas, err := p.podsOf(ctx, deployment)
 	logs := map[string][]byte{}
 	for _, pod := range replicas {
 		content, err := p.clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](logLines)}).

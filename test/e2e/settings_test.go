@@ -88,8 +88,9 @@ func readSettings() (settings, error) {
 	if (s.managementDown == "") != (s.managementUp == "") {
 		return s, fmt.Errorf("set both %s and %s, or neither", managementDownVariable, managementUpVariable)
 	}
-	for file, into := range map[string]*[]*unstructured.Unstructured{examples.ManagementFile: &s.management, examples.TenantFile: &s.tenant} {
-		if *into, err = manifests(os.Getenv(fleetVariable), file); err != nil {
+	for file, objects := range map[string]*[]*unstructured.Unstructured{examples.ManagementFile: &s.management,
+		examples.TenantFile: &s.tenant} {
+		if *objects, err = manifests(os.Getenv(fleetVariable), file); err != nil {
 			return s, err
 		}
 	}

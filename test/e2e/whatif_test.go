@@ -95,7 +95,7 @@ func TestWhatIf(t *testing.T) {
 			lots = append(lots, seed)
 		}
 		if diff := cmp.Diff(predicted, happened); diff != "" || open != "" {
-			verdict, lots, differed = "differs", slices.DeleteFunc(lots, func(one int) bool { return one == seed }), append(differed, seed)
+			verdict, lots, differed = "differs", slices.DeleteFunc(lots, func(lot int) bool { return lot == seed }), append(differed, seed)
 			t.Errorf("seed %d: open: %q; workload:\n%s\nwithout %v (-predicted +happened):\n%s\n%s", seed, open, describe(kinds), out, diff,
 				w.claimsMade(t))
 		}
@@ -149,9 +149,9 @@ type kind struct {
 
 func describe(kinds []kind) string {
 	var lines []string
-	for _, one := range kinds {
-		asks, _ := json.Marshal(one.asks)
-		lines = append(lines, fmt.Sprintf("  %d of %s: %s, %s", one.count, one.name, asks, one.constraint))
+	for _, kind := range kinds {
+		asks, _ := json.Marshal(kind.asks)
+		lines = append(lines, fmt.Sprintf("  %d of %s: %s, %s", kind.count, kind.name, asks, kind.constraint))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -161,35 +161,35 @@ func (w *fixture) workload(random *rand.Rand) []kind {
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }
 	var kinds []kind
 	for i := range 1 + random.IntN(3) {
-		one := kind{name: fmt.Sprintf("kind%d", i), count: 1 + random.IntN(5), constraint: "anywhere", change: func(*corev1.Pod) {}}
-		one.asks = resources("cpu", strconv.Itoa(1+random.IntN(24)), "memory", fmt.Sprintf("%dGi", 1+random.IntN(100)))
+		drawn := kind{name: fmt.Sprintf("kind%d", i), count: 1 + random.IntN(5), constraint: "anywhere", change: func(*corev1.Pod) {}}
+		drawn.asks = resources("cpu", strconv.Itoa(1+random.IntN(24)), "memory", fmt.Sprintf("%dGi", 1+random.IntN(100)))
 		if gpus := pick("0", "1", "2", "4", "8", "8", "16"); gpus != "0" {
-			one.asks = resources("cpu", strconv.Itoa(1+random.IntN(12)), "memory", fmt.Sprintf("%dGi", 1+random.IntN(48)), gpu, gpus)
+			drawn.asks = resources("cpu", strconv.Itoa(1+random.IntN(12)), "memory", fmt.Sprintf("%dGi", 1+random.IntN(48)), gpu, gpus)
 		}
-		own := map[string]string{"what-if": one.name}
+		own := map[string]string{"what-if": drawn.name}
 		together := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: own}}}
 		switch random.IntN(6) {
 		case 0:
 			rack := pick("rack-a", "rack-b", "r1", "r2")
-			one.constraint = "in rack " + rack
-			one.change = func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{v1alpha1.RackLabelKey: rack} }
+			drawn.constraint = "in rack " + rack
+			drawn.change = func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{v1alpha1.RackLabelKey: rack} }
 		case 1:
 			together[0].TopologyKey = corev1.LabelHostname
-			one.constraint = "each on a server of its own"
-			one.change = func(pod *corev1.Pod) {
+			drawn.constraint = "each on a server of its own"
+			drawn.change = func(pod *corev1.Pod) {
 				pod.Labels = own
 				pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 					RequiredDuringSchedulingIgnoredDuringExecution: together}}
 			}
 		case 2:
 			together[0].TopologyKey = pick(v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey)
-			one.constraint = "all in one " + together[0].TopologyKey
-			one.change = func(pod *corev1.Pod) {
+			drawn.constraint = "all in one " + together[0].TopologyKey
+			drawn.change = func(pod *corev1.Pod) {
 				pod.Labels = own
 				pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: together}}
 			}
 		}
-		kinds = append(kinds, one)
+		kinds = append(kinds, drawn)
 	}
 	return kinds
 }
@@ -378,11 +378,11 @@ func (w *fixture) decisions(ctx context.Context, t *testing.T, kinds []kind) (no
 	for _, kind := range kinds {
 		for i := range kind.count {
 			name := fmt.Sprintf("%s-%d", kind.name, i)
-			fits, said, err := w.decision(ctx, name)
+			fits, decided, err := w.decision(ctx, name)
 			if err != nil {
 				return now, "", err
 			}
-			if !said {
+			if !decided {
 				return now, "nothing is decided about pod " + name, nil
 			}
 			if !fits {
@@ -400,7 +400,7 @@ func (w *fixture) decisions(ctx context.Context, t *testing.T, kinds []kind) (no
 }
 
 // decision is what the last event on a pod says: Karpenter has a node for it, or it or the provider says why not.
-func (w *fixture) decision(ctx context.Context, name string) (fits, said bool, err error) {
+func (w *fixture) decision(ctx context.Context, name string) (fits, decided bool, err error) {
 	pod, events := &corev1.Pod{}, &corev1.EventList{}
 	if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
 		return false, false, err
@@ -415,13 +415,13 @@ func (w *fixture) decision(ctx context.Context, name string) (fits, said bool, e
 		}
 		switch {
 		case event.Reason == "Nominated":
-			fits, said, last = true, true, event.LastTimestamp.Time
+			fits, decided, last = true, true, event.LastTimestamp.Time
 		case slices.Contains(refusals, event.Reason),
 			event.Reason == "FailedScheduling" && strings.HasPrefix(event.Message, "Failed to schedule pod"):
-			fits, said, last = false, true, event.LastTimestamp.Time
+			fits, decided, last = false, true, event.LastTimestamp.Time
 		}
 	}
-	return fits, said, nil
+	return fits, decided, nil
 }
 
 // refusals are the reasons of the provider's events on pods that get no server.
@@ -443,8 +443,8 @@ func (w *fixture) plannedTooSoon(t *testing.T) bool {
 	}
 	return slices.ContainsFunc(claims, func(claim karpv1.NodeClaim) bool {
 		return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-			return slices.ContainsFunc(pod.Status.Conditions, func(one corev1.PodCondition) bool {
-				return one.Type == corev1.PodScheduled && !one.LastTransitionTime.Before(&claim.CreationTimestamp)
+			return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+				return condition.Type == corev1.PodScheduled && !condition.LastTransitionTime.Before(&claim.CreationTimestamp)
 			})
 		})
 	})

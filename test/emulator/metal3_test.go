@@ -18,11 +18,11 @@ import (
 
 func TestPowerOf(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		state  metal3api.ProvisioningState
-		online bool
-		on     bool
-		disk   bool
+		reason  string
+		state   metal3api.ProvisioningState
+		online  bool
+		powered bool
+		disk    bool
 	}{
 		"Provisioned":    {"it boots what was installed", metal3api.StateProvisioned, true, true, true},
 		"SwitchedOff":    {"its disk stays", metal3api.StateProvisioned, false, false, true},
@@ -34,15 +34,15 @@ func TestPowerOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host := &metal3api.BareMetalHost{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Spec: metal3api.BareMetalHostSpec{Online: tc.online}}
 			host.Status.Provisioning.State = tc.state
-			if got := powerOf(host); got.On != tc.on || (got.Install != "") != tc.disk {
+			if got := powerOf(host); got.On != tc.powered || (got.Install != "") != tc.disk {
 				t.Errorf("%s: got %+v", tc.reason, got)
 			}
 		})
 	}
-	one, two := &metal3api.BareMetalHost{}, &metal3api.BareMetalHost{}
-	one.Status.Provisioning.State, two.Status.Provisioning.State = metal3api.StateProvisioned, metal3api.StateProvisioned
-	two.Status.OperationHistory.Provision.Start = metav1.Unix(1, 0)
-	if powerOf(one).Install == powerOf(two).Install {
+	first, second := &metal3api.BareMetalHost{}, &metal3api.BareMetalHost{}
+	first.Status.Provisioning.State, second.Status.Provisioning.State = metal3api.StateProvisioned, metal3api.StateProvisioned
+	second.Status.OperationHistory.Provision.Start = metav1.Unix(1, 0)
+	if powerOf(first).Install == powerOf(second).Install {
 		t.Error("two installations cannot be told apart")
 	}
 }

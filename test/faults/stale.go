@@ -95,10 +95,10 @@ func (s *StaleReads) list(ctx context.Context, direct client.WithWatch, list cli
 	return meta.SetList(list, nil)
 }
 
-func assign(from, into client.Object) error {
+func assign(from, target client.Object) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err != nil {
 		return err
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(fields, into)
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(fields, target)
 }

@@ -90,9 +90,9 @@ func open(t *testing.T, path string) archive {
 }
 
 // parse reads the blob that is described, which must be what its digest and size say.
-func (a archive) parse(t *testing.T, described descriptor, into any) {
+func (a archive) parse(t *testing.T, described descriptor, target any) {
 	t.Helper()
-	if err := json.Unmarshal(a.blob(t, described), into); err != nil {
+	if err := json.Unmarshal(a.blob(t, described), target); err != nil {
 		t.Fatalf("reading %s, %v", described.Digest, err)
 	}
 }

@@ -79,12 +79,12 @@ func newBurst(t *testing.T, seed uint64) *burst {
 		})
 	}
 	for n := range hosts {
-		of := types[n%len(types)]
+		typeName := types[n%len(types)]
 		if b.kind == "shared servers" || b.kind == "pods and a static pool" {
-			of = "type-0"
+			typeName = "type-0"
 		}
 		b.environment.CreateHost(t, env.AvailableHost(b.metal3, fmt.Sprintf("host-%02d", n),
-			labels.Set{"type": of, v1alpha1.RackLabelKey: fmt.Sprintf("r%d", n%2)}))
+			labels.Set{"type": typeName, v1alpha1.RackLabelKey: fmt.Sprintf("r%d", n%2)}))
 	}
 	b.addPool("pool", types, nil)
 	pool := &karpv1.NodePool{}

@@ -276,9 +276,9 @@ func (w *fixture) feedTypes() {
 	}
 }
 
-func (w *fixture) list(into client.ObjectList, options ...client.ListOption) {
+func (w *fixture) list(list client.ObjectList, options ...client.ListOption) {
 	w.t.Helper()
-	if err := w.api.List(w.ctx, into, options...); err != nil {
+	if err := w.api.List(w.ctx, list, options...); err != nil {
 		w.t.Fatal(err)
 	}
 }

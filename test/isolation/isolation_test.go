@@ -71,15 +71,15 @@ type brokenPod struct {
 
 func draw(random *rand.Rand) tenancy {
 	drawn := tenancy{quota: math.MaxInt, machines: math.MaxInt}
-	one := func(in int) bool { return random.IntN(in) == 0 }
+	oneIn := func(in int) bool { return random.IntN(in) == 0 }
 	for n := range 1 + random.IntN(4) {
-		drawn.types = append(drawn.types, brokenType{name: fmt.Sprintf("type-%d", n), noAddress: one(3), invalid: one(4)})
+		drawn.types = append(drawn.types, brokenType{name: fmt.Sprintf("type-%d", n), noAddress: oneIn(3), invalid: oneIn(4)})
 	}
 	for n := range 1 + random.IntN(4) {
-		pool := brokenPool{name: fmt.Sprintf("pool-%d", n), invalid: one(3), denied: one(4)}
-		for _, of := range drawn.types {
-			if one(2) {
-				pool.types = append(pool.types, of.name)
+		pool := brokenPool{name: fmt.Sprintf("pool-%d", n), invalid: oneIn(3), denied: oneIn(4)}
+		for _, broken := range drawn.types {
+			if oneIn(2) {
+				pool.types = append(pool.types, broken.name)
 			}
 		}
 		if len(pool.types) == 0 {
@@ -89,15 +89,15 @@ func draw(random *rand.Rand) tenancy {
 	}
 	for n := range 1 + random.IntN(6) {
 		pod := brokenPod{name: fmt.Sprintf("pod-%d", n)}
-		if !one(3) {
+		if !oneIn(3) {
 			pod.pool = drawn.pools[random.IntN(len(drawn.pools))].name
 		}
 		drawn.pods = append(drawn.pods, pod)
 	}
-	if one(4) {
+	if oneIn(4) {
 		drawn.quota = random.IntN(4)
 	}
-	if one(4) {
+	if oneIn(4) {
 		drawn.machines = random.IntN(4)
 	}
 	return drawn
@@ -108,8 +108,8 @@ func (d tenancy) served() (count int) {
 	for _, pod := range d.pods {
 		if slices.ContainsFunc(d.pools, func(pool brokenPool) bool {
 			return (pod.pool == "" || pod.pool == pool.name) && !pool.invalid && !pool.denied &&
-				slices.ContainsFunc(d.types, func(of brokenType) bool {
-					return slices.Contains(pool.types, of.name) && !of.invalid && !of.noAddress
+				slices.ContainsFunc(d.types, func(broken brokenType) bool {
+					return slices.Contains(pool.types, broken.name) && !broken.invalid && !broken.noAddress
 				})
 		}) {
 			count++
@@ -135,18 +135,18 @@ func (d tenancy) build(t *testing.T) *fixture {
 	for _, object := range []client.Object{provider, image, tenant} {
 		w.create(object)
 	}
-	for n, of := range d.types {
+	for n, broken := range d.types {
 		properties := map[string]string{v1alpha1.PropertyOSImage: "image"}
-		if of.invalid {
+		if broken.invalid {
 			properties[v1alpha1.PropertyOSImage] = "missing"
 		}
-		w.addType(of.name, n, len(d.pods)+1, properties)
+		w.addType(broken.name, n, len(d.pods)+1, properties)
 		w.feedHosts()
 		w.feedTypes()
-		if !of.noAddress || of.invalid {
+		if !broken.noAddress || broken.invalid {
 			continue
 		}
-		w.takeAddresses(of.name, n)
+		w.takeAddresses(broken.name, n)
 	}
 	for _, pool := range d.pools {
 		properties := map[string]string{}
@@ -232,8 +232,8 @@ func brokenThings(t *testing.T, first, last uint64) {
 				t.Errorf("%d pods of %d are served, want %d: %+v", served, len(drawn.pods), drawn.served(), drawn)
 			}
 			late := 0
-			for _, at := range w.writes {
-				if w.clock.Since(at) <= measured {
+			for _, written := range w.writes {
+				if w.clock.Since(written) <= measured {
 					late++
 				}
 			}

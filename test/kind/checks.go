@@ -107,16 +107,16 @@ func (w *Environment) checkClusters(ctx context.Context) error {
 		return err
 	}
 	clusters := strings.Fields(output)
-	for role, one := range w.clusters() {
-		switch exists := slices.Contains(clusters, one.Name); {
-		case !one.Taken && exists:
+	for role, cluster := range w.clusters() {
+		switch exists := slices.Contains(clusters, cluster.Name); {
+		case !cluster.Taken && exists:
 			return fmt.Errorf("the kind cluster %s is there already, and not of this checkout: delete it by `kind delete cluster --name %s`, "+
-				"or take it by KIND_%s=%s", one.Name, one.Name, strings.ToUpper(role), one.Name)
-		case one.Taken && !exists:
+				"or take it by KIND_%s=%s", cluster.Name, cluster.Name, strings.ToUpper(role), cluster.Name)
+		case cluster.Taken && !exists:
 			return fmt.Errorf("there is no kind cluster %s, which is to be the %s cluster: create it by `kind create cluster --name %s`, "+
-				"or leave KIND_%s unset", one.Name, role, one.Name, strings.ToUpper(role))
-		case one.Taken:
-			if err := w.checkTaken(ctx, role, one); err != nil {
+				"or leave KIND_%s unset", cluster.Name, role, cluster.Name, strings.ToUpper(role))
+		case cluster.Taken:
+			if err := w.checkTaken(ctx, role, cluster); err != nil {
 				return err
 			}
 		}
@@ -160,9 +160,9 @@ func (w *Environment) checkNames(ctx context.Context) error {
 		return err
 	}
 	names := w.metalContainers()
-	for _, one := range w.clusters() {
-		if !one.Taken {
-			names = append(names, one.controlPlane())
+	for _, cluster := range w.clusters() {
+		if !cluster.Taken {
+			names = append(names, cluster.controlPlane())
 		}
 	}
 	for _, name := range names {

@@ -44,8 +44,8 @@ var usual = map[string]string{
 func newFakes(t *testing.T, before map[string]string) *fakes {
 	t.Helper()
 	f := &fakes{repository: t.TempDir(), before: before}
-	for _, one := range built {
-		writeFile(t, filepath.Join(f.repository, "bin", one), "")
+	for _, program := range built {
+		writeFile(t, filepath.Join(f.repository, "bin", program), "")
 	}
 	path := filepath.Join(f.repository, "path")
 	t.Setenv("PATH", path+":/usr/bin:/bin")

@@ -31,14 +31,14 @@ func (w *Environment) clusters() iter.Seq2[string, cluster] {
 }
 
 // createCluster creates a cluster, unless it is taken, and writes its kubeconfig files.
-func (w *Environment) createCluster(ctx context.Context, role string, one cluster) error {
-	if !one.Taken {
+func (w *Environment) createCluster(ctx context.Context, role string, cluster cluster) error {
+	if !cluster.Taken {
 		config := w.path(role + "-kind.yaml")
 		content := fmt.Sprintf("kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking: {ipFamily: %s}\n", w.state.IPFamily)
 		if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
 			return fmt.Errorf("writing the configuration of a cluster, %w", err)
 		}
-		args := []string{"create", "cluster", "--name=" + one.Name, "--config=" + config, "--kubeconfig=" + w.path(role+".kubeconfig"),
+		args := []string{"create", "cluster", "--name=" + cluster.Name, "--config=" + config, "--kubeconfig=" + w.path(role+".kubeconfig"),
 			"--wait=2m"}
 		if w.state.Image != "" {
 			args = append(args, "--image="+w.state.Image)
@@ -47,18 +47,18 @@ func (w *Environment) createCluster(ctx context.Context, role string, one cluste
 			return err
 		}
 	}
-	if err := w.writeKubeconfig(ctx, one, w.path(role+".kubeconfig")); err != nil {
+	if err := w.writeKubeconfig(ctx, cluster, w.path(role+".kubeconfig")); err != nil {
 		return err
 	}
-	if err := w.writeKubeconfig(ctx, one, w.path(role+"-internal.kubeconfig"), "--internal"); err != nil {
+	if err := w.writeKubeconfig(ctx, cluster, w.path(role+"-internal.kubeconfig"), "--internal"); err != nil {
 		return err
 	}
-	w.say("the %s cluster %s is ready", role, one.Name)
+	w.say("the %s cluster %s is ready", role, cluster.Name)
 	return nil
 }
 
-func (w *Environment) writeKubeconfig(ctx context.Context, of cluster, path string, flags ...string) error {
-	content, err := w.kind(ctx, append([]string{"get", "kubeconfig", "--name=" + of.Name}, flags...)...)
+func (w *Environment) writeKubeconfig(ctx context.Context, cluster cluster, path string, flags ...string) error {
+	content, err := w.kind(ctx, append([]string{"get", "kubeconfig", "--name=" + cluster.Name}, flags...)...)
 	if err != nil {
 		return err
 	}

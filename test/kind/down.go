@@ -38,12 +38,12 @@ func (w *Environment) Down(ctx context.Context, images bool) (found bool, err er
 func (w *Environment) delete(ctx context.Context) error {
 	w.say("deleting what was made")
 	errs := []error{metal.Down(ctx, w.state.Management.Name)}
-	for role, one := range w.clusters() {
+	for role, cluster := range w.clusters() {
 		var err error
-		if one.Taken {
-			err = w.clean(ctx, role, one)
+		if cluster.Taken {
+			err = w.clean(ctx, role, cluster)
 		} else {
-			_, err = w.kind(ctx, "delete", "cluster", "--name="+one.Name, "--kubeconfig="+w.path(role+".kubeconfig"))
+			_, err = w.kind(ctx, "delete", "cluster", "--name="+cluster.Name, "--kubeconfig="+w.path(role+".kubeconfig"))
 		}
 		errs = append(errs, err)
 	}

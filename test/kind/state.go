@@ -63,15 +63,15 @@ func (w *Environment) lock(ctx context.Context) (unlock func(), err error) {
 }
 
 func (w *Environment) untilLocked(ctx context.Context, descriptor int) error {
-	said := false
+	reported := false
 	return wait.PollUntilContextCancel(ctx, lockInterval, true, func(context.Context) (bool, error) {
 		err := unix.Flock(descriptor, unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err == nil, err
 		}
-		if !said {
+		if !reported {
 			w.say("waiting until another kind-env in %s has ended, with what it has started", w.config.Dir)
-			said = true
+			reported = true
 		}
 		return false, nil
 	})

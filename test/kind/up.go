@@ -130,8 +130,8 @@ func (w *Environment) keepLogs(ctx context.Context) {
 			w.say("keeping a log, %v", err)
 		}
 	}
-	for role, one := range w.clusters() {
-		if _, err := w.kind(ctx, "export", "logs", w.path("logs", role), "--name="+one.Name); err != nil {
+	for role, cluster := range w.clusters() {
+		if _, err := w.kind(ctx, "export", "logs", w.path("logs", role), "--name="+cluster.Name); err != nil {
 			w.say("%v", err)
 		}
 	}

@@ -97,8 +97,8 @@ func (j *journal) record(object client.Object, gone bool) {
 func (j *journal) when(name, step string) (time.Time, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	at, seen := j.times[name+" "+step]
-	return at, seen
+	moment, seen := j.times[name+" "+step]
+	return moment, seen
 }
 
 // look returns the last version of an object, or an error if there is none.

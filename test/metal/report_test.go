@@ -27,36 +27,36 @@ const (
 type timeline struct{ steps []timedStep }
 
 type timedStep struct {
-	who, what string
-	at        time.Time
+	owner, what string
+	time        time.Time
 }
 
-func (l *timeline) add(who, what string, at time.Time) {
-	l.steps = append(l.steps, timedStep{who: who, what: what, at: at})
+func (l *timeline) add(owner, what string, moment time.Time) {
+	l.steps = append(l.steps, timedStep{owner: owner, what: what, time: moment})
 }
 
 // took returns how long each step took. A step that was seen after the next one took no time.
 func (l *timeline) took() map[string]time.Duration {
 	took := map[string]time.Duration{}
-	last := l.steps[0].at
+	last := l.steps[0].time
 	for _, step := range l.steps {
-		took[step.what] = max(step.at.Sub(last), 0)
-		if step.at.After(last) {
-			last = step.at
+		took[step.what] = max(step.time.Sub(last), 0)
+		if step.time.After(last) {
+			last = step.time
 		}
 	}
 	return took
 }
 
 // addReached adds the time at which an object was first seen in a state.
-func (w *stackFixture) addReached(t *testing.T, l *timeline, who, what, object, step string) {
+func (w *stackFixture) addReached(t *testing.T, l *timeline, owner, what, object, step string) {
 	t.Helper()
-	at, seen := w.journal.when(object, step)
+	moment, seen := w.journal.when(object, step)
 	if !seen {
 		t.Errorf("%s: %s was never %s", what, object, step)
 		return
 	}
-	l.add(who, what, at)
+	l.add(owner, what, moment)
 }
 
 // addBoot adds the steps of a server from the request to Metal3 until its Node can run a pod.
@@ -107,22 +107,22 @@ func (l *timeline) table(bare *timeline) string {
 		without = bare.took()
 	}
 	shares, bareShares := map[string]time.Duration{}, map[string]time.Duration{}
-	seconds := func(of map[string]time.Duration, what string) string {
-		if duration, ok := of[what]; ok {
+	seconds := func(durations map[string]time.Duration, what string) string {
+		if duration, ok := durations[what]; ok {
 			return fmt.Sprintf("%.1f", duration.Seconds())
 		}
 		return "-"
 	}
 	for _, step := range l.steps {
-		shares[step.who] += took[step.what]
+		shares[step.owner] += took[step.what]
 		if duration, ok := without[step.what]; ok {
-			bareShares[step.who] += duration
+			bareShares[step.owner] += duration
 		}
-		line("%.1f\t%s\t%s\t%s\t %s\n", step.at.Sub(l.steps[0].at).Seconds(), seconds(took, step.what), seconds(without, step.what), step.who,
-			step.what)
+		line("%.1f\t%s\t%s\t%s\t %s\n", step.time.Sub(l.steps[0].time).Seconds(), seconds(took, step.what), seconds(without, step.what),
+			step.owner, step.what)
 	}
-	for _, who := range []string{ownerOurs, ownerMetal3, ownerServer, ownerCluster} {
-		line("\t%s\t%s\t%s\t in all\n", seconds(shares, who), seconds(bareShares, who), who)
+	for _, owner := range []string{ownerOurs, ownerMetal3, ownerServer, ownerCluster} {
+		line("\t%s\t%s\t%s\t in all\n", seconds(shares, owner), seconds(bareShares, owner), owner)
 	}
 	_ = writer.Flush()
 	return text.String()

@@ -42,15 +42,15 @@ func TestCommands(t *testing.T) {
 
 	ours, known := map[string]string{}, map[string]string{}
 	var full, short []string
-	for _, one := range definitions(t) {
-		names := one.Spec.Names
+	for _, definition := range definitions(t) {
+		names := definition.Spec.Names
 		if !slices.Contains(names.Categories, "karpenter-metal3") {
-			t.Errorf("%s is not in the category karpenter-metal3", one.Name)
+			t.Errorf("%s is not in the category karpenter-metal3", definition.Name)
 		}
-		for _, word := range slices.Concat([]string{names.Plural, names.Singular, one.Name}, names.ShortNames) {
-			ours[word] = one.Spec.Group + "/" + names.Plural
+		for _, word := range slices.Concat([]string{names.Plural, names.Singular, definition.Name}, names.ShortNames) {
+			ours[word] = definition.Spec.Group + "/" + names.Plural
 		}
-		full, short = append(full, one.Name), append(short, names.ShortNames[len(names.ShortNames)-1])
+		full, short = append(full, definition.Name), append(short, names.ShortNames[len(names.ShortNames)-1])
 	}
 	maps.Copy(known, k.resources(t, full...))
 	maps.Copy(known, k.resources(t, short...))
@@ -191,9 +191,9 @@ var (
 // typesIn are the types of objects that the calls of kubectl in a text name.
 func typesIn(text string) []string {
 	var all []string
-	for _, at := range command.FindAllStringIndex(text, -1) {
+	for _, match := range command.FindAllStringIndex(text, -1) {
 		verb := ""
-		words := strings.Fields(text[at[1]:min(len(text), at[1]+300)])
+		words := strings.Fields(text[match[1]:min(len(text), match[1]+300)])
 		for n := 0; n < len(words); n++ {
 			word := words[n]
 			switch {
@@ -217,9 +217,9 @@ func typesIn(text string) []string {
 			}
 			word, _, _ = strings.Cut(word, "/")
 			n = len(words)
-			for one := range strings.SplitSeq(word, ",") {
-				if one = strings.Trim(one, ends); name.MatchString(one) {
-					all = append(all, one)
+			for part := range strings.SplitSeq(word, ",") {
+				if part = strings.Trim(part, ends); name.MatchString(part) {
+					all = append(all, part)
 				}
 			}
 		}
@@ -261,15 +261,15 @@ var requested = regexp.MustCompile(`verb="GET" url="[^"]+/apis?/([^"?]+)\?limit=
 // get returns the names of all objects of some types.
 func (k kubectl) get(t *testing.T, words string) (names string, read []string) {
 	t.Helper()
-	said := &strings.Builder{}
+	log := &strings.Builder{}
 	command := exec.CommandContext(t.Context(), filepath.Join("..", "..", "bin", "kubectl"), "--kubeconfig", k.kubeconfig,
 		"--cache-dir", k.cache, "get", words, "--all-namespaces", "--output=name", "--v=6")
-	command.Stderr = said
+	command.Stderr = log
 	output, err := command.Output()
 	if err != nil {
-		t.Fatalf("kubectl get %s, %v\n%s", words, err, said)
+		t.Fatalf("kubectl get %s, %v\n%s", words, err, log)
 	}
-	for _, found := range requested.FindAllStringSubmatch(said.String(), -1) {
+	for _, found := range requested.FindAllStringSubmatch(log.String(), -1) {
 		read = append(read, found[1])
 	}
 	return string(output), read

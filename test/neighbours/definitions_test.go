@@ -73,8 +73,8 @@ func install(t *testing.T, environment *env.Environment) sets.Set[string] {
 		t.Fatal(err)
 	}
 	groups := sets.New("networking.k8s.io") // the API server's own IPAddress
-	for _, one := range installed {
-		groups.Insert(one.Spec.Group)
+	for _, definition := range installed {
+		groups.Insert(definition.Spec.Group)
 	}
 	return groups
 }

@@ -67,7 +67,7 @@ func TestForeignHosts(t *testing.T) {
 		machine.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "foreign-00"}
 		return machine
 	}
-	const whose = "is claimed by a Metal3Machine of infrastructure.cluster.x-k8s.io"
+	const claimedBy = "is claimed by a Metal3Machine of infrastructure.cluster.x-k8s.io"
 	warned := &warnings{}
 	config := rest.CopyConfig(c.Config)
 	config.WarningHandler = warned
@@ -76,7 +76,7 @@ func TestForeignHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll.Eventually(t, "the webhook warns of the pin", func(ctx context.Context) error {
-		if err := user.Create(ctx, pinned(), client.DryRunAll); err != nil || strings.Contains(warned.String(), whose) {
+		if err := user.Create(ctx, pinned(), client.DryRunAll); err != nil || strings.Contains(warned.String(), claimedBy) {
 			return err
 		}
 		return fmt.Errorf("it warns %q", warned)
@@ -113,7 +113,7 @@ func TestForeignHosts(t *testing.T) {
 			return err
 		}
 		claimed := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionClaimed)
-		if claimed == nil || !strings.Contains(claimed.Message, "server metal3-system/foreign-00 "+whose) {
+		if claimed == nil || !strings.Contains(claimed.Message, "server metal3-system/foreign-00 "+claimedBy) {
 			return fmt.Errorf("it says %v", claimed)
 		}
 		return nil

@@ -114,7 +114,7 @@ func TestMove(t *testing.T) {
 		return host.Spec.ConsumerRef != nil && host.Spec.ConsumerRef.Kind == "Metal3Machine" && host.Status.PoweredOn &&
 			host.Status.Provisioning.State == bmov1alpha1.StateProvisioned
 	})
-	before := c.as(t, server)
+	before := c.host(t, server)
 	for key := range before.Annotations {
 		if strings.HasPrefix(key, v1alpha1.Group) || strings.HasPrefix(key, "metal3.vcluster.com") {
 			t.Errorf("the annotation %s of ours is left on the host", key)
@@ -137,7 +137,7 @@ func TestMove(t *testing.T) {
 		}
 		return nil
 	})
-	if diff := cmp.Diff(before, c.as(t, server)); diff != "" {
+	if diff := cmp.Diff(before, c.host(t, server)); diff != "" {
 		t.Errorf("the server of CAPM3 has changed (-before +after):\n%s", diff)
 	}
 }
@@ -202,7 +202,7 @@ func (c cluster) playCAPM3(t *testing.T, server types.NamespacedName) {
 	})
 }
 
-func (c cluster) as(t *testing.T, server types.NamespacedName) *bmov1alpha1.BareMetalHost {
+func (c cluster) host(t *testing.T, server types.NamespacedName) *bmov1alpha1.BareMetalHost {
 	t.Helper()
 	host := &bmov1alpha1.BareMetalHost{}
 	if err := c.Client.Get(t.Context(), server, host); err != nil {

@@ -178,14 +178,14 @@ type edit struct {
 }
 
 func (s *site) edits() []edit {
-	one := func(values ...string) string { return values[s.random.IntN(len(values))] }
+	pick := func(values ...string) string { return values[s.random.IntN(len(values))] }
 	template := func() *v1alpha1.NodeTypeTemplate {
-		of := s.fleets[one(slices.Sorted(maps.Keys(s.fleets))...)]
-		return &of.types[s.random.IntN(len(of.types))]
+		fleet := s.fleets[pick(slices.Sorted(maps.Keys(s.fleets))...)]
+		return &fleet.types[s.random.IntN(len(fleet.types))]
 	}
 	hostLabel := func(key string, values ...string) func() string {
 		return func() string {
-			hosts, value := s.hosts(), one(values...)
+			hosts, value := s.hosts(), pick(values...)
 			if s.random.IntN(3) == 0 {
 				s.labelHosts(key, value)
 				return "of all hosts to " + value
@@ -201,59 +201,59 @@ func (s *site) edits() []edit {
 		{"role", hostLabel(roleLabel, "", "a100", "cpu", "small")},
 		{"host", func() string {
 			name := fmt.Sprintf("spare-%d", len(s.hosts()))
-			s.addHost(name, map[string]string{roleLabel: one("a100", "cpu"), v1alpha1.DatacenterLabelKey: one("dc1", "dc3")})
+			s.addHost(name, map[string]string{roleLabel: pick("a100", "cpu"), v1alpha1.DatacenterLabelKey: pick("dc1", "dc3")})
 			return name
 		}},
 		{"zone", func() string {
-			of := template()
-			of.Zone = one("", "dc1", "north")
-			return "of type " + of.Name + " to " + of.Zone
+			drawn := template()
+			drawn.Zone = pick("", "dc1", "north")
+			return "of type " + drawn.Name + " to " + drawn.Zone
 		}},
 		{"selector", func() string {
-			of, value := template(), one("a100", "cpu", "small", "nothing")
-			of.BareMetalHosts = env.HostsWith(map[string]string{roleLabel: value})
-			return "of type " + of.Name + " to " + value
+			drawn, value := template(), pick("a100", "cpu", "small", "nothing")
+			drawn.BareMetalHosts = env.HostsWith(map[string]string{roleLabel: value})
+			return "of type " + drawn.Name + " to " + value
 		}},
 		{"wrong selector", func() string {
-			of := template()
-			of.BareMetalHosts = env.HostsWith(map[string]string{roleLabel: "a wrong value"})
-			return "of type " + of.Name
+			drawn := template()
+			drawn.BareMetalHosts = env.HostsWith(map[string]string{roleLabel: "a wrong value"})
+			return "of type " + drawn.Name
 		}},
 		{"cost", func() string {
-			of := template()
-			of.Cost = ptr.To(int64(s.random.IntN(1000)))
-			return "of type " + of.Name
+			drawn := template()
+			drawn.Cost = ptr.To(int64(s.random.IntN(1000)))
+			return "of type " + drawn.Name
 		}},
 		{"maxCapacity", func() string {
-			of := template()
-			of.MaxCapacity = ptr.To(int32(s.random.IntN(3)))
-			return "of type " + of.Name
+			drawn := template()
+			drawn.MaxCapacity = ptr.To(int32(s.random.IntN(3)))
+			return "of type " + drawn.Name
 		}},
 		{"custom property", func() string {
-			of := template()
-			of.Properties["example.com/fabric"] = one("ib", "ethernet")
-			return "of type " + of.Name
+			drawn := template()
+			drawn.Properties["example.com/fabric"] = pick("ib", "ethernet")
+			return "of type " + drawn.Name
 		}},
 		{"removed type", func() string {
-			of := s.fleets["hall"]
-			name := of.types[s.random.IntN(len(of.types))].Name
-			of.removed[name] = !of.removed[name]
-			return fmt.Sprintf("%s: %v", name, of.removed[name])
+			fleet := s.fleets["hall"]
+			name := fleet.types[s.random.IntN(len(fleet.types))].Name
+			fleet.removed[name] = !fleet.removed[name]
+			return fmt.Sprintf("%s: %v", name, fleet.removed[name])
 		}},
 		{"provider", func() string {
-			name := one("hall", "edge")
+			name := pick("hall", "edge")
 			s.fleets[name].exists = !s.fleets[name].exists
 			return fmt.Sprintf("%s: %v", name, s.fleets[name].exists)
 		}},
 		{"region", func() string {
-			of := template()
-			of.Properties[corev1.LabelTopologyRegion] = one("eu", "us")
-			return "of type " + of.Name
+			drawn := template()
+			drawn.Properties[corev1.LabelTopologyRegion] = pick("eu", "us")
+			return "of type " + drawn.Name
 		}},
 		{"cpus", func() string {
-			of := template()
-			of.Resources[corev1.ResourceCPU] = resource.MustParse(one("32", "64", "96"))
-			return "of type " + of.Name
+			drawn := template()
+			drawn.Resources[corev1.ResourceCPU] = resource.MustParse(pick("32", "64", "96"))
+			return "of type " + drawn.Name
 		}},
 		{"--topology-labels", func() string {
 			mappings := [][]string{topology.Defaults(), {"rack=network.topology.nvidia.com/leaf"}, {"rack=" + corev1.LabelTopologyZone},
@@ -268,7 +268,7 @@ func (s *site) edits() []edit {
 			return strings.Join(labels, ",")
 		}},
 		{"labels of servers that an earlier version launched", func() string {
-			name := one(s.nodeClaims...)
+			name := pick(s.nodeClaims...)
 			s.removeInstanceLabels(name)
 			return "of " + name
 		}},
@@ -386,24 +386,24 @@ func (s *site) run(name, nodeType, pool string) {
 	s.t.Helper()
 	nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 	nodeClaim.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: pool}
-	one := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: tenantNamespace, Name: name,
 		Labels: map[string]string{v1alpha1.NodeClaimLabelKey: name, karpv1.NodePoolLabelKey: pool},
 		Annotations: map[string]string{
 			v1alpha1.NodeClaimUIDAnnotationKey: string(nodeClaim.UID),
 		},
 	}}
-	one.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
-	one.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
-	one.Spec.Bootstrap.DataSecretName, one.Spec.Node = "user-data", &v1alpha1.MachineNode{Name: name}
-	s.create(one)
+	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
+	machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "tenant"}
+	machine.Spec.Bootstrap.DataSecretName, machine.Spec.Node = "user-data", &v1alpha1.MachineNode{Name: name}
+	s.create(machine)
 	s.nodeClaims = append(s.nodeClaims, name)
 	s.settle()
-	s.must(s.api.Get(s.t.Context(), client.ObjectKeyFromObject(one), one))
-	if one.Status.Phase != v1alpha1.MachineJoined {
-		s.t.Fatalf("Machine %s is %s, want Joined: %+v", name, one.Status.Phase, one.Status.Conditions)
+	s.must(s.api.Get(s.t.Context(), client.ObjectKeyFromObject(machine), machine))
+	if machine.Status.Phase != v1alpha1.MachineJoined {
+		s.t.Fatalf("Machine %s is %s, want Joined: %+v", name, machine.Status.Phase, machine.Status.Conditions)
 	}
-	launched, err := s.cloud.Get(s.t.Context(), one.Status.ProviderID)
+	launched, err := s.cloud.Get(s.t.Context(), machine.Status.ProviderID)
 	s.must(err)
 	nodeClaim.Labels = launched.Labels
 	if s.onDemand { // as Create says, which knows the NodeClaim
@@ -424,15 +424,15 @@ func (s *site) run(name, nodeType, pool string) {
 // removeInstanceLabels makes a node one that was launched before its servers' size was on nodes.
 func (s *site) removeInstanceLabels(name string) {
 	s.t.Helper()
-	nodeClaim, one := &karpv1.NodeClaim{}, &v1alpha1.Machine{}
+	nodeClaim, machine := &karpv1.NodeClaim{}, &v1alpha1.Machine{}
 	s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: name}, nodeClaim))
-	s.must(s.api.Get(s.t.Context(), types.NamespacedName{Namespace: tenantNamespace, Name: name}, one))
+	s.must(s.api.Get(s.t.Context(), types.NamespacedName{Namespace: tenantNamespace, Name: name}, machine))
 	for _, key := range v1alpha1.InstanceLabelKeys() {
 		delete(nodeClaim.Labels, key)
-		delete(one.Status.NodeLabels, key)
+		delete(machine.Status.NodeLabels, key)
 	}
 	s.must(s.tenant.Update(s.t.Context(), nodeClaim))
-	s.must(s.api.Status().Update(s.t.Context(), one))
+	s.must(s.api.Status().Update(s.t.Context(), machine))
 }
 
 // drifted returns which node Karpenter would replace, or has no price for; it is empty if there is none.
@@ -455,8 +455,8 @@ func (s *site) drifted() string {
 		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: nodeClaim.Labels[karpv1.NodePoolLabelKey]}, pool))
 		all, err := s.cloud.GetInstanceTypes(s.t.Context(), pool)
 		s.must(err)
-		own := slices.IndexFunc(all, func(one *karpenter.InstanceType) bool {
-			return one.Name == nodeClaim.Labels[corev1.LabelInstanceTypeStable]
+		own := slices.IndexFunc(all, func(instanceType *karpenter.InstanceType) bool {
+			return instanceType.Name == nodeClaim.Labels[corev1.LabelInstanceTypeStable]
 		})
 		// This is how consolidation looks for the price of a node.
 		if len(all[own].Offerings.Compatible(scheduling.NewLabelRequirements(nodeClaim.Labels))) == 0 {

@@ -57,14 +57,14 @@ func NodeType(name string, gpus int, domains ...v1alpha1.DomainCapacity) *v1alph
 		for key, value := range domain.NodeLabels(name) {
 			insert(key, value)
 		}
-		at, found := zones[domain.Zone]
+		index, found := zones[domain.Zone]
 		if !found {
-			at = len(nodeType.Status.Zones)
-			zones[domain.Zone] = at
+			index = len(nodeType.Status.Zones)
+			zones[domain.Zone] = index
 			nodeType.Status.Zones = append(nodeType.Status.Zones, v1alpha1.ZoneCapacity{Name: domain.Zone})
 		}
-		nodeType.Status.Zones[at].Total += domain.Total
-		nodeType.Status.Zones[at].Available += domain.Available
+		nodeType.Status.Zones[index].Total += domain.Total
+		nodeType.Status.Zones[index].Available += domain.Available
 		nodeType.Status.Capacity.Total += domain.Total
 		nodeType.Status.Capacity.Available += domain.Available
 	}

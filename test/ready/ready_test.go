@@ -194,9 +194,9 @@ func asBefore(t *testing.T, object *unstructured.Unstructured) {
 		t.Fatal(err)
 	}
 	var left []any
-	for _, one := range all {
-		if condition, ok := one.(map[string]any); ok && condition["type"] != v1alpha1.ConditionReady {
-			left = append(left, one)
+	for _, entry := range all {
+		if condition, ok := entry.(map[string]any); ok && condition["type"] != v1alpha1.ConditionReady {
+			left = append(left, entry)
 		}
 	}
 	if err := unstructured.SetNestedSlice(object.Object, left, "status", "conditions"); err != nil {
@@ -211,8 +211,8 @@ func significant(object *unstructured.Unstructured) map[string]any {
 	}
 	all, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	conditions := map[string]any{}
-	for _, one := range all {
-		condition := one.(map[string]any)
+	for _, entry := range all {
+		condition := entry.(map[string]any)
 		delete(condition, "lastTransitionTime")
 		conditions[fmt.Sprint(condition["type"])] = condition
 	}

@@ -45,8 +45,8 @@ func cycloneDX(t *testing.T, content []byte) bill {
 		t.Fatalf("it is %q with the serial number %q, of %+v", read.BOMFormat, read.SerialNumber, read.Metadata.Component)
 	}
 	found := bill{sum: read.Metadata.Component.Hashes[0].Content}
-	for _, one := range read.Components {
-		found.parts = append(found.parts, one.Purl)
+	for _, component := range read.Components {
+		found.parts = append(found.parts, component.Purl)
 	}
 	return found
 }
@@ -69,12 +69,12 @@ func spdx(t *testing.T, content []byte) bill {
 		t.Fatalf("it is %q, and does not say what it describes", read.SPDXVersion)
 	}
 	found := bill{}
-	for _, one := range read.Packages {
-		if one.SPDXID == read.Relationships[0].RelatedSPDXElement {
-			found.sum = one.Checksums[0].ChecksumValue
+	for _, part := range read.Packages {
+		if part.SPDXID == read.Relationships[0].RelatedSPDXElement {
+			found.sum = part.Checksums[0].ChecksumValue
 			continue
 		}
-		found.parts = append(found.parts, one.ExternalRefs[0].ReferenceLocator)
+		found.parts = append(found.parts, part.ExternalRefs[0].ReferenceLocator)
 	}
 	return found
 }
@@ -174,17 +174,17 @@ func testPlugin(t *testing.T, c checkout, files dist) {
 	if len(manifest.Spec.Platforms) != 2 {
 		t.Fatalf("the manifest has %d platforms, want 2", len(manifest.Spec.Platforms))
 	}
-	for _, one := range manifest.Spec.Platforms {
-		platform := one.Selector.MatchLabels.OS + "-" + one.Selector.MatchLabels.Arch
-		archive := filepath.Base(one.URI)
+	for _, entry := range manifest.Spec.Platforms {
+		platform := entry.Selector.MatchLabels.OS + "-" + entry.Selector.MatchLabels.Arch
+		archive := filepath.Base(entry.URI)
 		if archive != plugin+"-"+c.tag+"-"+platform+".tar.gz" {
-			t.Errorf("the archive for %s is %s", platform, one.URI)
+			t.Errorf("the archive for %s is %s", platform, entry.URI)
 		}
 		content := files.read(t, archive)
-		if sum(content) != one.SHA256 {
-			t.Errorf("the sum of %s is %s, and the manifest says %s", archive, sum(content), one.SHA256)
+		if sum(content) != entry.SHA256 {
+			t.Errorf("the sum of %s is %s, and the manifest says %s", archive, sum(content), entry.SHA256)
 		}
-		program, err := unpack(content, one.Bin)
+		program, err := unpack(content, entry.Bin)
 		if err != nil {
 			t.Errorf("reading %s, %v", archive, err)
 		}

@@ -46,12 +46,12 @@ func testProvenance(t *testing.T, c checkout, files dist) {
 		}
 	}
 	stored := 0
-	for _, one := range statement.Subject {
-		if strings.Contains(one.Name, "/") {
+	for _, subject := range statement.Subject {
+		if strings.Contains(subject.Name, "/") {
 			stored++
 			continue
 		}
-		got[one.Name] = one.Digest.SHA256
+		got[subject.Name] = subject.Digest.SHA256
 	}
 	if diff := cmp.Diff(want, got); diff != "" || stored != 3 {
 		t.Errorf("it is about %d images and charts, want 3, and the files (-want +got):\n%s", stored, diff)

@@ -66,12 +66,12 @@ func helm(t *testing.T, args ...string) string {
 
 // testRegistry: the release is pushed, pulled, installed and verified.
 func testRegistry(t *testing.T, c checkout, files dist) {
-	at := startRegistry(t)
-	output, err := c.make(t, nil, "release-push", "REGISTRY="+string(at)+"/metal")
+	registry := startRegistry(t)
+	output, err := c.make(t, nil, "release-push", "REGISTRY="+string(registry)+"/metal")
 	if err != nil || strings.Contains(output, "not signed") {
 		t.Fatalf("make release-push: %v\n%s", err, output)
 	}
-	charts := "oci://" + string(at) + "/metal/charts/"
+	charts := "oci://" + string(registry) + "/metal/charts/"
 	packages := map[string]string{"karpenter-metal3": "", "karpenter-metal3-tenant": ""}
 	for chart := range packages {
 		dir := t.TempDir()
@@ -81,8 +81,8 @@ func testRegistry(t *testing.T, c checkout, files dist) {
 			t.Errorf("%s is another package when it has been pulled", chart)
 		}
 		// Who pushes the package by hand has what was signed.
-		helm(t, "push", filepath.Join(string(files), filepath.Base(packages[chart])), "oci://"+string(at)+"/by-hand", "--plain-http")
-		if ours, theirs := at.digest(t, "metal/charts/"+chart, c.chart), at.digest(t, "by-hand/"+chart, c.chart); ours != theirs {
+		helm(t, "push", filepath.Join(string(files), filepath.Base(packages[chart])), "oci://"+string(registry)+"/by-hand", "--plain-http")
+		if ours, theirs := registry.digest(t, "metal/charts/"+chart, c.chart), registry.digest(t, "by-hand/"+chart, c.chart); ours != theirs {
 			t.Errorf("%s is %s, and %s as Helm pushes it", chart, ours, theirs)
 		}
 	}
@@ -92,19 +92,19 @@ func testRegistry(t *testing.T, c checkout, files dist) {
 				Platform struct{ OS, Architecture string }
 			}
 		}
-		if err := json.Unmarshal(at.get(t, "metal/"+image+"/manifests/"+c.tag), &index); err != nil {
+		if err := json.Unmarshal(registry.get(t, "metal/"+image+"/manifests/"+c.tag), &index); err != nil {
 			t.Fatal(err)
 		}
 		platforms := ""
-		for _, one := range index.Manifests {
-			platforms += one.Platform.OS + "/" + one.Platform.Architecture + " "
+		for _, manifest := range index.Manifests {
+			platforms += manifest.Platform.OS + "/" + manifest.Platform.Architecture + " "
 		}
 		if platforms != "linux/amd64 linux/arm64 " {
 			t.Errorf("the image is for %q", platforms)
 		}
 	})
-	t.Run("Install", func(t *testing.T) { testInstall(t, c, string(at), charts, packages) })
-	t.Run("Signatures", func(t *testing.T) { testSignatures(t, c, files, at) })
+	t.Run("Install", func(t *testing.T) { testInstall(t, c, string(registry), charts, packages) })
+	t.Run("Signatures", func(t *testing.T) { testSignatures(t, c, files, registry) })
 }
 
 // testInstall: an API server takes the charts from the registry, and as packages. Pods do not run here.
@@ -152,7 +152,7 @@ func writeKubeconfig(t *testing.T, config *rest.Config) string {
 	return path
 }
 
-func testSignatures(t *testing.T, c checkout, files dist, at registry) {
+func testSignatures(t *testing.T, c checkout, files dist, registry registry) {
 	public := publicKey(t, files.read(t, "cosign.pub"))
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -160,7 +160,7 @@ func testSignatures(t *testing.T, c checkout, files dist, at registry) {
 	}
 	// A manifest that says more is another one, under the tag of the first.
 	manifest := map[string]any{}
-	if err := json.Unmarshal(at.get(t, "metal/charts/karpenter-metal3/manifests/"+c.chart), &manifest); err != nil {
+	if err := json.Unmarshal(registry.get(t, "metal/charts/karpenter-metal3/manifests/"+c.chart), &manifest); err != nil {
 		t.Fatal(err)
 	}
 	manifest["annotations"] = map[string]string{"changed": "yes"}
@@ -168,16 +168,17 @@ func testSignatures(t *testing.T, c checkout, files dist, at registry) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at.put(t, "metal/charts/karpenter-metal3", "changed", changed)
+	registry.put(t, "metal/charts/karpenter-metal3", "changed", changed)
 	// With the signature of the first.
-	signature := at.get(t, "metal/charts/karpenter-metal3/manifests/"+signatureTag(at.digest(t, "metal/charts/karpenter-metal3", c.chart)))
+	signature := registry.get(t, "metal/charts/karpenter-metal3/manifests/"+
+		signatureTag(registry.digest(t, "metal/charts/karpenter-metal3", c.chart)))
 	manifest["annotations"] = map[string]string{"changed": "again"}
 	again, err := json.Marshal(manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at.put(t, "metal/charts/karpenter-metal3", "again", again)
-	at.put(t, "metal/charts/karpenter-metal3", signatureTag("sha256:"+sum(again)), signature)
+	registry.put(t, "metal/charts/karpenter-metal3", "again", again)
+	registry.put(t, "metal/charts/karpenter-metal3", signatureTag("sha256:"+sum(again)), signature)
 	for name, tc := range map[string]struct {
 		reason          string
 		repository, tag string
@@ -195,7 +196,7 @@ func testSignatures(t *testing.T, c checkout, files dist, at registry) {
 			key: public, want: "the signature is of sha256:"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := at.verify(tc.repository, tc.tag, tc.key)
+			err := registry.verify(tc.repository, tc.tag, tc.key)
 			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
 			}

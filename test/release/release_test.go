@@ -19,13 +19,13 @@ import (
 
 func TestRelease(t *testing.T) {
 	system.Only(t)
-	one := newCheckout(t)
-	files := one.release(t)
-	t.Run("Files", func(t *testing.T) { testFiles(t, one, files) })
-	t.Run("Bills", func(t *testing.T) { testBills(t, one, files) })
-	t.Run("Plugin", func(t *testing.T) { testPlugin(t, one, files) })
-	t.Run("Provenance", func(t *testing.T) { testProvenance(t, one, files) })
-	t.Run("Registry", func(t *testing.T) { testRegistry(t, one, files) })
+	checkout := newCheckout(t)
+	files := checkout.release(t)
+	t.Run("Files", func(t *testing.T) { testFiles(t, checkout, files) })
+	t.Run("Bills", func(t *testing.T) { testBills(t, checkout, files) })
+	t.Run("Plugin", func(t *testing.T) { testPlugin(t, checkout, files) })
+	t.Run("Provenance", func(t *testing.T) { testProvenance(t, checkout, files) })
+	t.Run("Registry", func(t *testing.T) { testRegistry(t, checkout, files) })
 	t.Run("TwiceTheSame", func(t *testing.T) {
 		two := newCheckout(t)
 		if diff := cmp.Diff(files.sums(t), two.release(t).sums(t)); diff != "" {
@@ -35,7 +35,7 @@ func TestRelease(t *testing.T) {
 	t.Run("WithoutKey", func(t *testing.T) {
 		want := files.sums(t)
 		maps.DeleteFunc(want, func(name, _ string) bool { return isSigned(name) || name == "SHA256SUMS" })
-		output, err := one.make(t, nil, "release")
+		output, err := checkout.make(t, nil, "release")
 		if err != nil || strings.Count(output, "nothing is signed: set COSIGN_KEY") != 1 {
 			t.Errorf("without a key: %v\n%s", err, output)
 		}
@@ -45,7 +45,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("without a key there is more missing than signatures (-with +without):\n%s", diff)
 		}
 	})
-	t.Run("Refused", func(t *testing.T) { testRefused(t, one) })
+	t.Run("Refused", func(t *testing.T) { testRefused(t, checkout) })
 }
 
 // isSigned returns whether it is a file that a release has only with a key.

@@ -26,9 +26,9 @@ func TestSecretsByNamespace(t *testing.T) {
 	cluster := management.New(t, nil)
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "tenant"}}
 	tenant.Spec.APIServerEndpoint = "other.example.com:6443"
-	without, with := management.Machine(0), management.Machine(1)
+	without, allowed := management.Machine(0), management.Machine(1)
 	without.Namespace = other
-	for _, machine := range []*v1alpha1.Machine{without, with} {
+	for _, machine := range []*v1alpha1.Machine{without, allowed} {
 		machine.Spec.Bootstrap.DataSecretName = management.UserDataName
 	}
 	for _, object := range []client.Object{
@@ -43,7 +43,7 @@ func TestSecretsByNamespace(t *testing.T) {
 	cluster.CreateHosts(t, 2)
 	cluster.StartManager(t)
 	cluster.PlayMetal3(t)
-	for _, machine := range []*v1alpha1.Machine{without, with} {
+	for _, machine := range []*v1alpha1.Machine{without, allowed} {
 		if err := cluster.Client.Create(t.Context(), machine); err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestSecretsByNamespace(t *testing.T) {
 		})
 	}
 	reaches(without, v1alpha1.MachineClaimed, "the manager may not read Secrets in namespace other; install the tenant's chart there")
-	reaches(with, v1alpha1.MachineProvisioned, "")
+	reaches(allowed, v1alpha1.MachineProvisioned, "")
 	cluster.Grant(t, other, "manager.yaml")
 	reaches(without, v1alpha1.MachineProvisioned, "")
 }

@@ -64,43 +64,43 @@ func (p *printer) handle(e event) bool {
 		}
 		return false
 	}
-	of := p.tests[e.Package]
-	if of == nil {
-		of = &testsOf{since: map[string]time.Time{}, output: map[string][]string{}}
-		p.tests[e.Package], p.started[e.Package] = of, p.now()
+	tests := p.tests[e.Package]
+	if tests == nil {
+		tests = &testsOf{since: map[string]time.Time{}, output: map[string][]string{}}
+		p.tests[e.Package], p.started[e.Package] = tests, p.now()
 	}
 	switch e.Action {
 	case "run", "cont":
-		of.since[e.Test] = p.now()
+		tests.since[e.Test] = p.now()
 	case "pause":
-		delete(of.since, e.Test)
+		delete(tests.since, e.Test)
 	case "output":
-		of.output[e.Test] = append(of.output[e.Test], e.Output)
-		of.cached = of.cached || e.Test == "" && strings.HasSuffix(e.Output, "\t(cached)\n")
+		tests.output[e.Test] = append(tests.output[e.Test], e.Output)
+		tests.cached = tests.cached || e.Test == "" && strings.HasSuffix(e.Output, "\t(cached)\n")
 	case "pass", "fail", "skip":
 		if e.Test == "" {
-			return p.endPackage(e, of)
+			return p.endPackage(e, tests)
 		}
-		return p.endTest(e, of)
+		return p.endTest(e, tests)
 	}
 	return false
 }
 
-func (p *printer) endTest(e event, of *testsOf) bool {
-	delete(of.since, e.Test)
-	output := strings.Join(of.output[e.Test], "")
-	delete(of.output, e.Test)
+func (p *printer) endTest(e event, tests *testsOf) bool {
+	delete(tests.since, e.Test)
+	output := strings.Join(tests.output[e.Test], "")
+	delete(tests.output, e.Test)
 	switch {
 	case e.Action == "skip" && strings.Contains(output, system.Skipped):
-		of.system++
+		tests.system++
 	case e.Action == "skip":
-		of.ran++
-		of.skipped++
+		tests.ran++
+		tests.skipped++
 	case e.Action == "pass":
-		of.ran++
+		tests.ran++
 	default:
-		of.ran++
-		of.bad++
+		tests.ran++
+		tests.bad++
 		p.failures = append(p.failures, short(e.Package)+": "+e.Test+firstLines(output))
 		_, _ = fmt.Fprintf(p.out, "=== FAILED %s: %s (%s)\n%s", short(e.Package), e.Test, seconds(e.Elapsed), output)
 		return true
@@ -127,43 +127,43 @@ func firstLines(output string) (text string) {
 	return text
 }
 
-func (p *printer) endPackage(e event, of *testsOf) bool {
+func (p *printer) endPackage(e event, tests *testsOf) bool {
 	defer delete(p.tests, e.Package)
-	p.passed += of.ran - of.skipped - of.bad
-	p.skipped += of.skipped
-	p.bad += of.bad
-	p.system += of.system
+	p.passed += tests.ran - tests.skipped - tests.bad
+	p.skipped += tests.skipped
+	p.bad += tests.bad
+	p.system += tests.system
 	switch {
 	case e.Action == "fail":
-		p.failPackage(e, of)
-	case of.ran == 0:
+		p.failPackage(e, tests)
+	case tests.ran == 0:
 		return false // it has no tests, or all are of the other tier
 	default:
-		_, _ = fmt.Fprintf(p.out, "ok     %8s  %s%s\n", took(e.Elapsed, of.cached), short(e.Package), counts(of))
+		_, _ = fmt.Fprintf(p.out, "ok     %8s  %s%s\n", took(e.Elapsed, tests.cached), short(e.Package), counts(tests))
 	}
 	return true
 }
 
 // failPackage prints why a package has failed, unless its tests have printed it.
-func (p *printer) failPackage(e event, of *testsOf) {
-	if of.bad == 0 {
+func (p *printer) failPackage(e event, tests *testsOf) {
+	if tests.bad == 0 {
 		p.bad++
 		p.failures = append(p.failures, short(e.Package))
-		_, _ = fmt.Fprintf(p.out, "=== FAILED %s\n%s", short(e.Package), strings.Join(append(p.builds[e.FailedBuild], of.output[""]...), ""))
+		_, _ = fmt.Fprintf(p.out, "=== FAILED %s\n%s", short(e.Package), strings.Join(append(p.builds[e.FailedBuild], tests.output[""]...), ""))
 		// A panic, or -timeout: the output of the test that was running has the reason.
-		for test := range of.since {
-			_, _ = fmt.Fprintf(p.out, "=== %s was running:\n%s", test, strings.Join(of.output[test], ""))
+		for test := range tests.since {
+			_, _ = fmt.Fprintf(p.out, "=== %s was running:\n%s", test, strings.Join(tests.output[test], ""))
 		}
 	}
-	_, _ = fmt.Fprintf(p.out, "FAILED %8s  %s%s\n", took(e.Elapsed, false), short(e.Package), counts(of))
+	_, _ = fmt.Fprintf(p.out, "FAILED %8s  %s%s\n", took(e.Elapsed, false), short(e.Package), counts(tests))
 }
 
-func counts(of *testsOf) string {
-	text := fmt.Sprintf(", %d tests", of.ran)
+func counts(tests *testsOf) string {
+	text := fmt.Sprintf(", %d tests", tests.ran)
 	for _, other := range []struct {
 		count int
 		what  string
-	}{{of.bad, "failed"}, {of.skipped, "skipped"}, {of.system, "left to make test-system"}} {
+	}{{tests.bad, "failed"}, {tests.skipped, "skipped"}, {tests.system, "left to make test-system"}} {
 		if other.count > 0 {
 			text += fmt.Sprintf(", %d %s", other.count, other.what)
 		}

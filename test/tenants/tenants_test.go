@@ -62,9 +62,9 @@ func TestTwoTenants(t *testing.T) {
 	}
 	fleet.StartManager(t)
 	fleet.PlayMetal3(t)
-	one, other := newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
+	first, other := newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
 	poll.Eventually(t, "all servers are free", func(ctx context.Context) error {
-		free, err := one.FreeServers(ctx)
+		free, err := first.FreeServers(ctx)
 		if err == nil && len(free) != servers {
 			err = fmt.Errorf("%d of %d", len(free), servers)
 		}
@@ -75,7 +75,7 @@ func TestTwoTenants(t *testing.T) {
 	var group sync.WaitGroup
 	var got atomic.Int32
 	for n := range servers {
-		for name, provider := range map[string]*cloudprovider.CloudProvider{"one": one, "other": other} {
+		for name, provider := range map[string]*cloudprovider.CloudProvider{"one": first, "other": other} {
 			group.Go(func() {
 				_, err := provider.Create(t.Context(), nodeClaim(fmt.Sprintf("%s-%02d", name, n)))
 				switch {
@@ -117,8 +117,8 @@ func TestTwoTenants(t *testing.T) {
 	var greedy sync.WaitGroup
 	greedy.Go(func() {
 		for n := 100; ctx.Err() == nil; n++ {
-			if _, err := one.Create(ctx, nodeClaim(fmt.Sprintf("greedy-%03d", n))); err != nil && !karpentercloud.IsInsufficientCapacityError(err) &&
-				ctx.Err() == nil {
+			if _, err := first.Create(ctx, nodeClaim(fmt.Sprintf("greedy-%03d", n))); err != nil &&
+				!karpentercloud.IsInsufficientCapacityError(err) && ctx.Err() == nil {
 				t.Errorf("the greedy tenant: %v", err)
 			}
 		}

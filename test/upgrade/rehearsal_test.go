@@ -301,12 +301,12 @@ func (r *rehearsal) diagnose(t *testing.T) {
 			t.Logf("log of %s, %v:\n%s", info.Name, err, strings.Join(lines, "\n"))
 		}
 	}
-	for _, of := range []struct {
+	for _, side := range []struct {
 		cluster cluster
 		kinds   string
 	}{{r.management, "baremetalhosts,machines.karpenter.metal3.io"}, {r.tenant, "nodepools,nodeclaims,nodes,pods"}} {
-		output, err := exec.Command(filepath.Join(present(t).programs, "kubectl"), "get", of.kinds, "--all-namespaces", "--output=wide",
-			"--kubeconfig="+of.cluster.kubeconfig).CombinedOutput()
+		output, err := exec.Command(filepath.Join(present(t).programs, "kubectl"), "get", side.kinds, "--all-namespaces", "--output=wide",
+			"--kubeconfig="+side.cluster.kubeconfig).CombinedOutput()
 		t.Logf("%v\n%s", err, output)
 	}
 }

@@ -65,15 +65,15 @@ func require(key, value string) karpv1.NodeSelectorRequirementWithMinValues {
 // LaneOf returns the lane with the name.
 func LaneOf(name string) (Lane, error) {
 	lanes := Lanes()
-	at := slices.IndexFunc(lanes, func(lane Lane) bool { return lane.Name == name })
-	if at < 0 {
+	index := slices.IndexFunc(lanes, func(lane Lane) bool { return lane.Name == name })
+	if index < 0 {
 		var names []string
 		for _, lane := range lanes {
 			names = append(names, lane.Name)
 		}
 		return Lane{}, fmt.Errorf("there is no lane %q; there are %s", name, strings.Join(names, ", "))
 	}
-	return lanes[at], nil
+	return lanes[index], nil
 }
 
 // suite is what ginkgo puts before the name of each spec when it filters.

@@ -184,14 +184,14 @@ func hostPod(t testing.TB, tenant, name string, claims ...string) *corev1.Pod {
 	pod := parse[corev1.Pod](t, "{spec: {containers: [{name: a, image: a}]}}")
 	pod.Namespace, pod.Name, pod.Labels, pod.Annotations = key.Namespace, key.Name, metadata.Labels, metadata.Annotations
 	for i, claim := range claims {
-		one := corev1.PodResourceClaim{Name: fmt.Sprint("claim-", i)}
+		reference := corev1.PodResourceClaim{Name: fmt.Sprint("claim-", i)}
 		if template, is := strings.CutPrefix(claim, "template:"); is {
-			one.ResourceClaimTemplateName = &template
+			reference.ResourceClaimTemplateName = &template
 		} else {
-			one.ResourceClaimName = &claim
+			reference.ResourceClaimName = &claim
 		}
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, one)
-		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: one.Name})
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, reference)
+		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: reference.Name})
 	}
 	return pod
 }

@@ -140,15 +140,15 @@ func (f referenceForm) check(t *testing.T) {
 			}
 		}
 	}
-	said := heard.all()
-	if result == "Works" && len(said) > 0 {
+	warnings := heard.all()
+	if result == "Works" && len(warnings) > 0 {
 		result = "Warns"
 	}
 	if result != f.Result {
-		t.Errorf("%s: %s; want %s:\n%s\n%s", f.Form, result, f.Result, strings.Join(said, "\n"), refusal)
+		t.Errorf("%s: %s; want %s:\n%s\n%s", f.Form, result, f.Result, strings.Join(warnings, "\n"), refusal)
 	}
 	if result != "Refused" {
-		if diff := cmp.Diff(f.Says, said); diff != "" {
+		if diff := cmp.Diff(f.Says, warnings); diff != "" {
 			t.Errorf("it warns (-want +got):\n%s", diff)
 		}
 		return

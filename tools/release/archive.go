@@ -46,12 +46,12 @@ func filesIn(dir, prefix string) ([]file, error) {
 func packed(files []file, modified time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)
-	for _, one := range files {
-		if err := archive.WriteHeader(&tar.Header{Name: one.name, Mode: one.mode, Size: int64(len(one.content)), ModTime: modified,
+	for _, file := range files {
+		if err := archive.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.content)), ModTime: modified,
 			Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}); err != nil {
 			return nil, err
 		}
-		if _, err := archive.Write(one.content); err != nil {
+		if _, err := archive.Write(file.content); err != nil {
 			return nil, err
 		}
 	}

@@ -37,8 +37,8 @@ type component struct {
 func (c *component) all() []*component {
 	parts := map[string]*component{}
 	var collect func(*component)
-	collect = func(of *component) {
-		for _, part := range of.needs {
+	collect = func(component *component) {
+		for _, part := range component.needs {
 			parts[part.purl] = part
 			collect(part)
 		}
@@ -102,9 +102,9 @@ func (r *release) authorities() (*component, error) {
 }
 
 // writeBills writes the bill of materials of a component in both formats.
-func (r *release) writeBills(name string, of *component) error {
+func (r *release) writeBills(name string, subject *component) error {
 	for suffix, format := range map[string]func(string, *component) ([]byte, error){".cdx.json": r.cycloneDX, ".spdx.json": r.spdx} {
-		content, err := format(name, of)
+		content, err := format(name, subject)
 		if err != nil {
 			return fmt.Errorf("writing the bill of materials of %s, %w", name, err)
 		}

@@ -91,10 +91,10 @@ func (r *release) writeChart(folder, address string) error {
 // writeDefinitions writes the CRDs of a chart, for who applies them without Helm.
 func (r *release) writeDefinitions(chart string, files []file) error {
 	var all bytes.Buffer
-	for _, one := range files {
-		if strings.HasPrefix(one.name, chart+"/"+generatedCRDsPath+"/") {
+	for _, file := range files {
+		if strings.HasPrefix(file.name, chart+"/"+generatedCRDsPath+"/") {
 			all.WriteString("---\n")
-			all.Write(one.content)
+			all.Write(file.content)
 		}
 	}
 	if all.Len() == 0 {

@@ -11,25 +11,26 @@ import (
 )
 
 // cycloneDX is the bill of materials of a component in CycloneDX. It has no serial number, which would be a random one.
-func (r *release) cycloneDX(_ string, of *component) ([]byte, error) {
+func (r *release) cycloneDX(_ string, subject *component) ([]byte, error) {
 	types := map[kind]cyclonedx.ComponentType{
 		moduleKind: cyclonedx.ComponentTypeLibrary, programKind: cyclonedx.ComponentTypeApplication, imageKind: cyclonedx.ComponentTypeContainer,
 	}
 	var components []cyclonedx.Component
 	var dependencies []cyclonedx.Dependency
-	for _, one := range of.all() {
-		described := cyclonedx.Component{BOMRef: one.purl, Type: types[one.kind], Name: one.name, Version: one.version, PackageURL: one.purl}
-		if one.sha256 != "" {
-			described.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: one.sha256}}
+	for _, component := range subject.all() {
+		described := cyclonedx.Component{BOMRef: component.purl, Type: types[component.kind], Name: component.name,
+			Version: component.version, PackageURL: component.purl}
+		if component.sha256 != "" {
+			described.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: component.sha256}}
 			described.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: licence}}}
 		}
 		components = append(components, described)
-		if len(one.needs) > 0 {
+		if len(component.needs) > 0 {
 			var needs []string
-			for _, part := range one.needs {
+			for _, part := range component.needs {
 				needs = append(needs, part.purl)
 			}
-			dependencies = append(dependencies, cyclonedx.Dependency{Ref: one.purl, Dependencies: &needs})
+			dependencies = append(dependencies, cyclonedx.Dependency{Ref: component.purl, Dependencies: &needs})
 		}
 	}
 	bom := cyclonedx.NewBOM()

@@ -45,13 +45,13 @@ func (r *release) writeImages() error {
 			purl: fmt.Sprintf("pkg:oci/%s@%s?repository_url=%s&tag=%s", image.base(), url.QueryEscape(image.descriptor.Digest.String()),
 				url.QueryEscape(image.reference.Repository.Name()), r.tag),
 			sha256: image.descriptor.Digest.Hex, needs: []*component{authorities}}
-		for _, one := range platforms {
-			program, err := r.program(one.program)
+		for _, variant := range platforms {
+			program, err := r.program(variant.program)
 			if err != nil {
-				return fmt.Errorf("reading the program in %s for %s, %w", archive, one.platform, err)
+				return fmt.Errorf("reading the program in %s for %s, %w", archive, variant.platform, err)
 			}
 			whole.needs = append(whole.needs, program)
-			if err := r.writeBills(fmt.Sprintf("%s-%s-%s", base, one.platform.OS, one.platform.Architecture), program); err != nil {
+			if err := r.writeBills(fmt.Sprintf("%s-%s-%s", base, variant.platform.OS, variant.platform.Architecture), program); err != nil {
 				return err
 			}
 		}

@@ -50,37 +50,37 @@ func push(from, registry string) error {
 }
 
 func pushArchive(archive, registry, scratch string) error {
-	one, err := openStored(archive, scratch)
+	artifact, err := openStored(archive, scratch)
 	if err != nil {
 		return err
 	}
-	chart, err := one.isChart()
+	chart, err := artifact.isChart()
 	if err != nil {
 		return err
 	}
 	if chart {
 		registry += chartsPath
 	}
-	target, err := name.NewTag(registry + one.base() + ":" + one.reference.TagStr())
+	target, err := name.NewTag(registry + artifact.base() + ":" + artifact.reference.TagStr())
 	if err != nil {
 		return err
 	}
-	if err := one.write(target); err != nil {
+	if err := artifact.write(target); err != nil {
 		return err
 	}
 	signature, err := signatureOf(strings.TrimSuffix(archive, archiveSuffix) + payloadSuffix)
 	if errors.Is(err, os.ErrNotExist) {
-		fmt.Printf("%s@%s, not signed\n", target, one.descriptor.Digest)
+		fmt.Printf("%s@%s, not signed\n", target, artifact.descriptor.Digest)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	beside := target.Tag(strings.Replace(one.descriptor.Digest.String(), ":", "-", 1) + ".sig")
-	if err := remote.Write(beside, signature, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+	signatureTag := target.Tag(strings.Replace(artifact.descriptor.Digest.String(), ":", "-", 1) + ".sig")
+	if err := remote.Write(signatureTag, signature, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return fmt.Errorf("pushing the signature, %w", err)
 	}
-	fmt.Printf("%s@%s\n", target, one.descriptor.Digest)
+	fmt.Printf("%s@%s\n", target, artifact.descriptor.Digest)
 	return nil
 }
 

@@ -103,8 +103,8 @@ func (r *release) writeSums() error {
 		return err
 	}
 	var list bytes.Buffer
-	for _, one := range all {
-		fmt.Fprintf(&list, "%s  %s\n", one.hex, one.name)
+	for _, sum := range all {
+		fmt.Fprintf(&list, "%s  %s\n", sum.hex, sum.name)
 	}
 	if err := r.file(sumsFile, list.Bytes()); err != nil || r.key == nil {
 		return err
@@ -136,8 +136,8 @@ func (r *release) writeSignatures() error {
 	if err := r.file(publicKeyFile, public); err != nil {
 		return err
 	}
-	for _, one := range r.stored {
-		payload, err := signedPayload(one)
+	for _, artifact := range r.stored {
+		payload, err := signedPayload(artifact)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (r *release) writeSignatures() error {
 		if err != nil {
 			return err
 		}
-		name := strings.TrimSuffix(one.file, archiveSuffix) + payloadSuffix
+		name := strings.TrimSuffix(artifact.file, archiveSuffix) + payloadSuffix
 		if err := r.file(name, payload); err != nil {
 			return err
 		}

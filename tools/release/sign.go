@@ -80,11 +80,11 @@ func (k *key) sign(content []byte) ([]byte, error) {
 }
 
 // signedPayload is what cosign signs of an image: the format "simple signing".
-func signedPayload(of *stored) ([]byte, error) {
+func signedPayload(artifact *stored) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"critical": map[string]any{
-			"identity": map[string]string{"docker-reference": of.reference.Repository.Name()},
-			"image":    map[string]string{"docker-manifest-digest": of.descriptor.Digest.String()},
+			"identity": map[string]string{"docker-reference": artifact.reference.Repository.Name()},
+			"image":    map[string]string{"docker-manifest-digest": artifact.descriptor.Digest.String()},
 			"type":     "cosign container image signature",
 		},
 		"optional": nil,

@@ -21,11 +21,11 @@ const noAssertion = "NOASSERTION"
 
 // spdx is the bill of materials of a component in SPDX. The namespace of the document, which must be one of its own, has the sum of
 // what it describes.
-func (r *release) spdx(name string, of *component) ([]byte, error) {
+func (r *release) spdx(name string, subject *component) ([]byte, error) {
 	purposes := map[kind]string{moduleKind: "LIBRARY", programKind: "APPLICATION", imageKind: "CONTAINER"}
 	document := &spdx.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
-		DocumentNamespace: fmt.Sprintf("%s/spdx/%s-%s-%s", r.source, name, r.tag, of.sha256),
+		DocumentNamespace: fmt.Sprintf("%s/spdx/%s-%s-%s", r.source, name, r.tag, subject.sha256),
 		CreationInfo: &spdx.CreationInfo{Created: r.created.Format(time.RFC3339),
 			Creators: []spdx.Creator{{CreatorType: "Tool", Creator: "karpenter-provider-metal3-release"}}},
 	}
@@ -33,31 +33,32 @@ func (r *release) spdx(name string, of *component) ([]byte, error) {
 		document.Relationships = append(document.Relationships, &spdx.Relationship{RefA: spdx.DocElementID{ElementRefID: a},
 			RefB: spdx.DocElementID{ElementRefID: b}, Relationship: relationship})
 	}
-	parts := of.all()
+	parts := subject.all()
 	ids := map[string]spdx.ElementID{}
-	for i, one := range parts {
-		ids[one.purl] = spdx.ElementID(fmt.Sprintf("Package-%d", i))
+	for i, part := range parts {
+		ids[part.purl] = spdx.ElementID(fmt.Sprintf("Package-%d", i))
 	}
-	relate(document.SPDXIdentifier, common.TypeRelationshipDescribe, ids[of.purl])
-	for _, one := range parts {
+	relate(document.SPDXIdentifier, common.TypeRelationshipDescribe, ids[subject.purl])
+	for _, component := range parts {
 		described := &spdx.Package{
-			PackageName: one.name, PackageSPDXIdentifier: ids[one.purl], PackageVersion: one.version, PrimaryPackagePurpose: purposes[one.kind],
+			PackageName: component.name, PackageSPDXIdentifier: ids[component.purl], PackageVersion: component.version,
+			PrimaryPackagePurpose:   purposes[component.kind],
 			PackageDownloadLocation: noAssertion, PackageLicenseConcluded: noAssertion, PackageLicenseDeclared: noAssertion,
 			PackageCopyrightText: noAssertion,
 			PackageExternalReferences: []*spdx.PackageExternalReference{{Category: common.CategoryPackageManager,
-				RefType: common.TypePackageManagerPURL, Locator: one.purl}},
+				RefType: common.TypePackageManagerPURL, Locator: component.purl}},
 		}
-		if one.sha256 != "" {
-			described.PackageChecksums = []spdx.Checksum{{Algorithm: spdx.SHA256, Value: one.sha256}}
+		if component.sha256 != "" {
+			described.PackageChecksums = []spdx.Checksum{{Algorithm: spdx.SHA256, Value: component.sha256}}
 			described.PackageLicenseDeclared = licence
 		}
 		document.Packages = append(document.Packages, described)
 		relationship := common.TypeRelationshipDependsOn
-		if one.kind == imageKind {
+		if component.kind == imageKind {
 			relationship = common.TypeRelationshipContains
 		}
-		for _, part := range one.needs {
-			relate(ids[one.purl], relationship, ids[part.purl])
+		for _, part := range component.needs {
+			relate(ids[component.purl], relationship, ids[part.purl])
 		}
 	}
 	if err := spdxlib.ValidateDocument(document); err != nil {

@@ -101,18 +101,18 @@ func visit(found []Field, path *field.Path, value reflect.Value) []Field {
 	case value.Kind() == reflect.Struct && value.Type().PkgPath() == apiPackage:
 		structure := value.Type().Name()
 		for i := range value.NumField() {
-			name, at := fieldName(value.Type().Field(i)), path
+			name, fieldPath := fieldName(value.Type().Field(i)), path
 			if name != "" {
-				at = path.Child(name)
+				fieldPath = path.Child(name)
 			}
 			if !strings.HasPrefix(structure, noEffect) {
-				found = visit(found, at, value.Field(i))
+				found = visit(found, fieldPath, value.Field(i))
 				continue
 			}
 			instead := decisions[structure+"."+name]
 			if text := inWords(value.Field(i)); text != "" && instead != "" {
 				_, opaque := value.Field(i).Interface().(*v1alpha1.Opaque)
-				found = append(found, Field{Path: at, Instead: instead, Value: text, TooLong: opaque && len(text) > maxOpaque})
+				found = append(found, Field{Path: fieldPath, Instead: instead, Value: text, TooLong: opaque && len(text) > maxOpaque})
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // the NodeProvider's by an owner reference, until the manager deletes it.
 func (in *NodeProvider) Makes(nodeType *NodeType) bool {
 	return nodeType.Spec.ProviderRef.Name == in.Name && metav1.IsControlledBy(nodeType, in) &&
-		slices.ContainsFunc(in.Spec.Metal3.NodeTypes, func(one NodeTypeTemplate) bool { return one.Name == nodeType.Name })
+		slices.ContainsFunc(in.Spec.Metal3.NodeTypes, func(template NodeTypeTemplate) bool { return template.Name == nodeType.Name })
 }
 
 // Maker returns the name of the NodeProvider if it makes a NodeType, and else an empty one, for TenantCluster.Allows. A nil one makes none.

@@ -311,5 +311,5 @@ func (p *HardwareProfile) HostSelector(object metav1.Object, name string) *metav
 // SelectsAllHosts returns whether the annotation of an object says that a type that selects nothing has all servers.
 func SelectsAllHosts(object metav1.Object, name string) bool {
 	named := strings.Split(object.GetAnnotations()[SelectAllHostsAnnotationKey], ",")
-	return slices.ContainsFunc(named, func(one string) bool { return strings.TrimSpace(one) == name })
+	return slices.ContainsFunc(named, func(entry string) bool { return strings.TrimSpace(entry) == name })
 }

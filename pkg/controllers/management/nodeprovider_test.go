@@ -98,17 +98,17 @@ func (w *providerTest) expect(provider *v1alpha1.NodeProvider, nodeTypes int32, 
 	if condition == nil {
 		w.Fatal("there is no condition")
 	}
-	of := func(kind string, status metav1.ConditionStatus) metav1.Condition {
+	conditionOf := func(kind string, status metav1.ConditionStatus) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message,
 			ObservedGeneration: provider.Generation, LastTransitionTime: condition.LastTransitionTime}
 	}
 	want := v1alpha1.NodeProviderStatus{ObservedGeneration: provider.Generation, NodeTypes: nodeTypes, Conditions: []metav1.Condition{
-		of(v1alpha1.ConditionSynced, metav1.ConditionFalse), of(v1alpha1.ConditionReady, metav1.ConditionFalse),
-		of(v1alpha1.ConditionStalled, metav1.ConditionTrue),
+		conditionOf(v1alpha1.ConditionSynced, metav1.ConditionFalse), conditionOf(v1alpha1.ConditionReady, metav1.ConditionFalse),
+		conditionOf(v1alpha1.ConditionStalled, metav1.ConditionTrue),
 	}}
 	if reason == v1alpha1.ReasonSynced {
-		want.Conditions = []metav1.Condition{of(v1alpha1.ConditionSynced, metav1.ConditionTrue),
-			of(v1alpha1.ConditionReady, metav1.ConditionTrue)}
+		want.Conditions = []metav1.Condition{conditionOf(v1alpha1.ConditionSynced, metav1.ConditionTrue),
+			conditionOf(v1alpha1.ConditionReady, metav1.ConditionTrue)}
 	}
 	if diff := cmp.Diff(want, provider.Status); diff != "" {
 		w.Errorf("status (-want +got):\n%s", diff)
@@ -248,7 +248,7 @@ func TestStaleProviderDeletesNothing(t *testing.T) {
 // TestNodeTypeMetadata: labels and annotations follow the template, and those that others have set stay.
 func TestNodeTypeMetadata(t *testing.T) {
 	w := newProviderTest(t)
-	with := func(labels, annotations map[string]string) v1alpha1.NodeTypeTemplate {
+	template := func(labels, annotations map[string]string) v1alpha1.NodeTypeTemplate {
 		template := profileOf("marked", "8")
 		template.ProviderRef = "marks"
 		template.Metadata = &v1alpha1.NodeTypeMetadata{Labels: labels, Annotations: annotations}
@@ -290,13 +290,13 @@ func TestNodeTypeMetadata(t *testing.T) {
 	if err := environment.Client.Update(t.Context(), nodeType); err != nil {
 		t.Fatal(err)
 	}
-	apply(with(map[string]string{"team": "a", "tier": "gold", "karpenter.metal3.io/admission": "ignore"},
+	apply(template(map[string]string{"team": "a", "tier": "gold", "karpenter.metal3.io/admission": "ignore"},
 		map[string]string{"example.com/note": "hello", "karpenter.metal3.io/admission": "y", "kubernetes.io/a": "z"}))
 	expect("reserved ones are not written", map[string]string{"theirs": "1", "team": "a", "tier": "gold"}, map[string]string{
 		"theirs": "2", "karpenter.metal3.io/admission": "x", "example.com/note": "hello",
 		"karpenter.metal3.io/provider-labels": "team,tier", "karpenter.metal3.io/provider-annotations": "example.com/note"})
 
-	apply(with(map[string]string{"team": "b"}, nil))
+	apply(template(map[string]string{"team": "b"}, nil))
 	expect("what the template has no more is removed", map[string]string{"theirs": "1", "team": "b"}, map[string]string{
 		"theirs": "2", "karpenter.metal3.io/admission": "x", "karpenter.metal3.io/provider-labels": "team"})
 
@@ -317,11 +317,11 @@ func TestNodeTypeMetadata(t *testing.T) {
 	if err := environment.Client.Delete(t.Context(), nodeType); err != nil {
 		t.Fatal(err)
 	}
-	apply(with(map[string]string{"team": "c"}, nil))
+	apply(template(map[string]string{"team": "c"}, nil))
 	expect("a new type has them from the start", map[string]string{"team": "c"},
 		map[string]string{"karpenter.metal3.io/provider-labels": "team"})
 
-	apply(with(map[string]string{"a b": "c"}, nil))
+	apply(template(map[string]string{"a b": "c"}, nil))
 	synced := meta.FindStatusCondition(provider.Status.Conditions, v1alpha1.ConditionSynced)
 	if synced.Reason != v1alpha1.ReasonInvalidSpec {
 		t.Errorf("a label that cannot be one: %s %s", synced.Reason, synced.Message)

@@ -380,8 +380,8 @@ func TestNodesAreDrainedFirst(t *testing.T) {
 			if !strings.HasPrefix(condition.Message, tc.message) {
 				t.Errorf("ServersReturned says %q, want %q", condition.Message, tc.message)
 			}
-			if said := len(recorder.Events) > 0; said != tc.deleted {
-				t.Errorf("%s: an event says that the node is not drained: %v, want %v", tc.reason, said, tc.deleted)
+			if reported := len(recorder.Events) > 0; reported != tc.deleted {
+				t.Errorf("%s: an event says that the node is not drained: %v, want %v", tc.reason, reported, tc.deleted)
 			}
 		})
 	}

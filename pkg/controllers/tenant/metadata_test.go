@@ -66,7 +66,7 @@ func TestAnyMetadataOfClasses(t *testing.T) {
 			t.Fatalf("seed %d: %+v says %+v", seed, class, validated)
 		}
 		ready[validated.IsTrue()]++
-		ours := func(one string) bool { return one == v1alpha1.NodeClassTerminationFinalizer }
+		ours := func(finalizer string) bool { return finalizer == v1alpha1.NodeClassTerminationFinalizer }
 		others := slices.DeleteFunc(slices.Clone(class.Finalizers), ours)
 		if err := api.Client.Delete(t.Context(), class); err != nil {
 			t.Fatal(err)

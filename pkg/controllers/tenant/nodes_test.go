@@ -89,13 +89,14 @@ func TestNodeWithoutNodeClaim(t *testing.T) {
 			n.Spec.Taints, n.Labels = nil, map[string]string{karpv1.NodeRegisteredLabelKey: "true"}
 		}},
 		"StillReady":     {reason: "its kubelet still runs", ready: corev1.ConditionTrue},
-		"JustRegistered": {reason: "all is well", nodeClaim: of(same), machine: of(same)},
-		"NodeClaim":      {reason: "its Machine is gone, but its NodeClaim is there and has a say", nodeClaim: of(same)},
-		"Machine":        {reason: "its server is still being released", machine: of(same)},
-		"EmptyNodeClaim": {reason: "a NodeClaim that has no provider ID yet may be the Node's", nodeClaim: of("")},
-		"EmptyMachine":   {reason: "a Machine that was restored without its status may be the Node's", machine: of("")},
-		"OtherServer":    {reason: "NodeClaim and Machine have another server by now", nodeClaim: of(other), machine: of(other), deleted: true},
-		"OthersMachine": {reason: "another tenant has a Machine of that name on another server, in another namespace", machine: of(other),
+		"JustRegistered": {reason: "all is well", nodeClaim: pointer(same), machine: pointer(same)},
+		"NodeClaim":      {reason: "its Machine is gone, but its NodeClaim is there and has a say", nodeClaim: pointer(same)},
+		"Machine":        {reason: "its server is still being released", machine: pointer(same)},
+		"EmptyNodeClaim": {reason: "a NodeClaim that has no provider ID yet may be the Node's", nodeClaim: pointer("")},
+		"EmptyMachine":   {reason: "a Machine that was restored without its status may be the Node's", machine: pointer("")},
+		"OtherServer": {reason: "NodeClaim and Machine have another server by now", nodeClaim: pointer(other), machine: pointer(other),
+			deleted: true},
+		"OthersMachine": {reason: "another tenant has a Machine of that name on another server, in another namespace", machine: pointer(other),
 			othersMachine: true, deleted: true},
 		"StandAlone": {reason: "a stand-alone Machine may be in a namespace that is not seen here",
 			node: func(n *corev1.Node) { n.Spec.Taints = nil }},
@@ -143,7 +144,7 @@ func TestNodeWithoutNodeClaim(t *testing.T) {
 	}
 }
 
-func of(providerID string) *string { return &providerID }
+func pointer(providerID string) *string { return &providerID }
 
 // No error of the API servers may delete a Node.
 func TestNodeIsKept(t *testing.T) {

@@ -109,16 +109,16 @@ func FuzzHostName(f *testing.F) {
 		if len(validation.IsDNS1123Label(namespace1))+len(validation.IsDNS1123Label(namespace2)) > 0 {
 			t.Skip()
 		}
-		one, err1 := HostName(name1, namespace1, tenant1)
-		two, err2 := HostName(name2, namespace2, tenant2)
-		for _, name := range []string{one, two} {
+		first, err1 := HostName(name1, namespace1, tenant1)
+		second, err2 := HostName(name2, namespace2, tenant2)
+		for _, name := range []string{first, second} {
 			if problems := validation.IsDNS1123Subdomain(name); name != "" && (len(problems) > 0 || len(name) > maxName) {
 				t.Errorf("%q is not valid: %v", name, problems)
 			}
 		}
 		different := name1 != name2 || namespace1 != namespace2 || tenant1 != tenant2
-		if err1 == nil && err2 == nil && (one == two) == different {
-			t.Errorf("%s/%s of %s is %q, %s/%s of %s is %q", namespace1, name1, tenant1, one, namespace2, name2, tenant2, two)
+		if err1 == nil && err2 == nil && (first == second) == different {
+			t.Errorf("%s/%s of %s is %q, %s/%s of %s is %q", namespace1, name1, tenant1, first, namespace2, name2, tenant2, second)
 		}
 	})
 }

@@ -116,7 +116,7 @@ func TestClaimsOfClasses(t *testing.T) {
 	spec := func(requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaimSpec {
 		return &resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: requests}}
 	}
-	one := func(class string, admin *bool) resourcev1.DeviceRequest {
+	exactly := func(class string, admin *bool) resourcev1.DeviceRequest {
 		return resourcev1.DeviceRequest{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AdminAccess: admin, Count: 2}}
 	}
 	either := func(classes ...string) resourcev1.DeviceRequest {
@@ -133,14 +133,16 @@ func TestClaimsOfClasses(t *testing.T) {
 		admin   bool
 		onHost  *resourcev1.ResourceClaimSpec
 	}{
-		"None":    {"nothing is asked for", spec(), nil, false, spec()},
-		"Exactly": {"each request", spec(one("b", nil), one("a", nil)), []string{"a", "b"}, false, spec(one("b", nil), one("a", nil))},
-		"Twice":   {"each class once", spec(one("a", nil), one("a", nil)), []string{"a"}, false, spec(one("a", nil), one("a", nil))},
-		"Either": {"every alternative may be the one", spec(either("a", "c"), one("b", nil)), []string{"a", "b", "c"}, false,
-			spec(either("a", "c"), one("b", nil))},
-		"Admin": {"it is never passed on", spec(one("a", ptr.To(true)), either("b")), []string{"a", "b"}, true,
-			spec(one("a", nil), either("b"))},
-		"NoAdmin": {"not even that it is not wanted", spec(one("a", ptr.To(false))), []string{"a"}, false, spec(one("a", nil))},
+		"None": {"nothing is asked for", spec(), nil, false, spec()},
+		"Exactly": {"each request", spec(exactly("b", nil), exactly("a", nil)), []string{"a", "b"}, false,
+			spec(exactly("b", nil), exactly("a", nil))},
+		"Twice": {"each class once", spec(exactly("a", nil), exactly("a", nil)), []string{"a"}, false,
+			spec(exactly("a", nil), exactly("a", nil))},
+		"Either": {"every alternative may be the one", spec(either("a", "c"), exactly("b", nil)), []string{"a", "b", "c"}, false,
+			spec(either("a", "c"), exactly("b", nil))},
+		"Admin": {"it is never passed on", spec(exactly("a", ptr.To(true)), either("b")), []string{"a", "b"}, true,
+			spec(exactly("a", nil), either("b"))},
+		"NoAdmin": {"not even that it is not wanted", spec(exactly("a", ptr.To(false))), []string{"a"}, false, spec(exactly("a", nil))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stored := tc.spec.DeepCopy()

@@ -59,9 +59,9 @@ func InstanceLabels(nodeType *v1alpha1.NodeType) map[string]string {
 func mebibytes(quantity resource.Quantity) int64 { return quantity.Value() >> 20 }
 
 // same is what all have in common, or nothing.
-func same[T comparable](all []T) (one T) {
+func same[T comparable](all []T) (value T) {
 	if len(all) == 0 || slices.ContainsFunc(all, func(other T) bool { return other != all[0] }) {
-		return one
+		return value
 	}
 	return all[0]
 }

@@ -50,20 +50,20 @@ var evictionSignals = map[string]corev1.ResourceName{
 func ParseKubelet[T ~string](args map[string]T) (Kubelet, error) {
 	kubelet := Kubelet{evictionHard: map[corev1.ResourceName]threshold{}}
 	var errs []error
-	parse := func(name string, into func(value string) error) {
+	parse := func(name string, set func(value string) error) {
 		value, isSet := args[name]
 		if !isSet {
 			return
 		}
 		kubelet.isSet = true
-		if err := into(string(value)); err != nil {
+		if err := set(string(value)); err != nil {
 			errs = append(errs, fmt.Errorf("kubelet would not start with %s=%s: %w", name, value, err))
 		}
 	}
-	number := func(into **int64) func(string) error {
+	number := func(target **int64) func(string) error {
 		return func(value string) error {
 			parsed, err := strconv.ParseUint(value, 10, 31)
-			*into = ptr.To(int64(parsed)) //nolint:gosec // 31 bits
+			*target = ptr.To(int64(parsed)) //nolint:gosec // 31 bits
 			return err
 		}
 	}
@@ -134,8 +134,8 @@ func parseThreshold(text string) (threshold, error) {
 	return threshold{share: float32(parsed) / 100}, nil
 }
 
-// of is how much of a capacity the threshold sets aside; of a share, the next whole MiB, which messages can show.
-func (t threshold) of(capacity resource.Quantity) resource.Quantity {
+// quantityOf is how much of a capacity the threshold sets aside; of a share, the next whole MiB, which messages can show.
+func (t threshold) quantityOf(capacity resource.Quantity) resource.Quantity {
 	if t.share == 0 {
 		return t.quantity.DeepCopy()
 	}
@@ -202,7 +202,7 @@ func (k Kubelet) Node(server Server) Node {
 	}
 	for name := range defaultEvictionHard {
 		if capacity, has := node.Capacity[name]; has {
-			node.EvictionReserved[name] = k.threshold(name).of(capacity)
+			node.EvictionReserved[name] = k.threshold(name).quantityOf(capacity)
 		}
 	}
 	return node

@@ -173,7 +173,7 @@ func drawType(random *rand.Rand) (*v1alpha1.NodeType, corev1.ResourceList) {
 
 func drawArgs(random *rand.Rand) map[string]string {
 	args := map[string]string{}
-	for _, one := range []struct {
+	for _, argument := range []struct {
 		name string
 		draw func() string
 	}{
@@ -193,7 +193,7 @@ func drawArgs(random *rand.Rand) map[string]string {
 		{"cpu-manager-policy", func() string { return "static" }},
 	} {
 		if random.IntN(3) == 0 {
-			args[one.name] = one.draw()
+			args[argument.name] = argument.draw()
 		}
 	}
 	return args

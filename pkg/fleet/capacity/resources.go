@@ -135,14 +135,14 @@ func Selector(from *metav1.LabelSelector) (labels.Selector, error) {
 		return nil, nil
 	}
 	for key, value := range from.MatchLabels {
-		one := &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
-		if _, err := metav1.LabelSelectorAsSelector(one); err != nil {
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 			return nil, fmt.Errorf("bareMetalHosts.selector.matchLabels (%s: %s) is not valid: %w", key, value, err)
 		}
 	}
 	for n, requirement := range from.MatchExpressions {
-		one := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{requirement}}
-		if _, err := metav1.LabelSelectorAsSelector(one); err != nil {
+		selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{requirement}}
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 			return nil, fmt.Errorf("bareMetalHosts.selector.matchExpressions[%d] (%s %s [%s]) is not valid: %w",
 				n, requirement.Key, requirement.Operator, strings.Join(requirement.Values, ", "), err)
 		}
@@ -174,11 +174,11 @@ func Describe(c v1alpha1.Capacity, foreign, notReady int32, where string) string
 	case 1:
 		noun = "server matches"
 	}
-	by := ""
+	others := ""
 	if foreign > 0 {
-		by = fmt.Sprintf(" (%d by others)", foreign)
+		others = fmt.Sprintf(" (%d by others)", foreign)
 	}
-	text := fmt.Sprintf("%d %s%s, %d claimed%s, %d in error", c.Total, noun, where, c.Claimed, by, c.Error)
+	text := fmt.Sprintf("%d %s%s, %d claimed%s, %d in error", c.Total, noun, where, c.Claimed, others, c.Error)
 	if c.Quarantined > 0 {
 		text += fmt.Sprintf(", %d quarantined", c.Quarantined)
 	}

@@ -46,12 +46,12 @@ type Device struct {
 // Expand returns the single devices of the groups by driver, in the order of the first device of each driver.
 func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 	var drivers []Driver
-	at := map[string]int{}
+	positions := map[string]int{}
 	for _, group := range groups {
-		n, known := at[group.Driver]
+		n, known := positions[group.Driver]
 		if !known {
 			n = len(drivers)
-			at[group.Driver] = n
+			positions[group.Driver] = n
 			drivers = append(drivers, Driver{Name: group.Driver})
 		}
 		for i := range int(group.Count) {
@@ -97,26 +97,29 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 func Validate(path *field.Path, groups []v1alpha1.NodeTypeDevice) field.ErrorList {
 	var wrong field.ErrorList
 	for n, group := range groups {
-		at := path.Index(n)
+		devicePath := path.Index(n)
 		if len(validation.IsDNS1123Subdomain(group.Driver)) > 0 {
-			wrong = append(wrong, field.Invalid(at.Child("driver"), group.Driver, "is not the DNS name of a driver: use a name like gpu.nvidia.com"))
+			wrong = append(wrong, field.Invalid(devicePath.Child("driver"), group.Driver,
+				"is not the DNS name of a driver: use a name like gpu.nvidia.com"))
 		}
 		if group.Count < 1 {
-			wrong = append(wrong, field.Invalid(at.Child("count"), group.Count, "devices are none: say how many there are, or remove the entry"))
+			wrong = append(wrong, field.Invalid(devicePath.Child("count"), group.Count,
+				"devices are none: say how many there are, or remove the entry"))
 		}
-		wrong = append(wrong, validateAttributes(at.Child("attributes"), group)...)
+		wrong = append(wrong, validateAttributes(devicePath.Child("attributes"), group)...)
 		for _, name := range slices.Sorted(maps.Keys(group.Capacity)) {
-			at := at.Child("capacity").Key(strconv.Quote(name))
+			capacityPath := devicePath.Child("capacity").Key(strconv.Quote(name))
 			if problem := nameProblem(name); problem != "" {
-				wrong = append(wrong, field.Invalid(at, name, problem))
+				wrong = append(wrong, field.Invalid(capacityPath, name, problem))
 			}
 			if quantity := group.Capacity[name]; quantity.Sign() < 0 {
-				wrong = append(wrong, field.Invalid(at, quantity.String(), "is less than nothing: correct it"))
+				wrong = append(wrong, field.Invalid(capacityPath, quantity.String(), "is less than nothing: correct it"))
 			}
 		}
 		if total := len(group.Attributes) + len(group.Capacity); total > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-			wrong = append(wrong, field.Invalid(at, total, fmt.Sprintf("attributes and capacities are more than the %d that a device may have: "+
-				"remove some", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
+			wrong = append(wrong, field.Invalid(devicePath, total,
+				fmt.Sprintf("attributes and capacities are more than the %d that a device may have: "+
+					"remove some", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 		}
 	}
 	return wrong
@@ -124,22 +127,22 @@ func Validate(path *field.Path, groups []v1alpha1.NodeTypeDevice) field.ErrorLis
 
 func validateAttributes(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong field.ErrorList) {
 	for _, name := range slices.Sorted(maps.Keys(group.Attributes)) {
-		at := path.Key(strconv.Quote(name))
+		attributePath := path.Key(strconv.Quote(name))
 		if problem := nameProblem(name); problem != "" {
-			wrong = append(wrong, field.Invalid(at, name, problem))
+			wrong = append(wrong, field.Invalid(attributePath, name, problem))
 		}
 		if name == string(PCIeRoot) && len(group.PCIeRoots) > 0 {
-			wrong = append(wrong, field.Invalid(at, name, "is what pcieRoots says already: remove one of them"))
+			wrong = append(wrong, field.Invalid(attributePath, name, "is what pcieRoots says already: remove one of them"))
 		}
 		value := group.Attributes[name]
 		if set := lo.Count([]bool{value.String != nil, value.Int != nil, value.Bool != nil, value.Version != nil}, true); set != 1 {
-			wrong = append(wrong, field.Invalid(at, set, "values are set: set exactly one of string, int, bool and version"))
+			wrong = append(wrong, field.Invalid(attributePath, set, "values are set: set exactly one of string, int, bool and version"))
 		}
 		if value.Version == nil {
 			continue
 		}
 		if _, err := semver.Parse(*value.Version); err != nil {
-			wrong = append(wrong, field.Invalid(at.Child("version"), *value.Version,
+			wrong = append(wrong, field.Invalid(attributePath.Child("version"), *value.Version,
 				fmt.Sprintf("is not a semantic version (%v): write it like 1.2.3, or use string", err)))
 		}
 	}

@@ -46,8 +46,8 @@ func (f Fleet) noCapacityType(pod *corev1.Pod) Explanation {
 		return Explanation{}
 	}
 	var wanted []string
-	for _, one := range append(slices.Concat(selected.terms...), selected.required...) {
-		wanted = append(wanted, one.Text)
+	for _, requirement := range append(slices.Concat(selected.terms...), selected.required...) {
+		wanted = append(wanted, requirement.Text)
 	}
 	for _, possible := range []string{karpv1.CapacityTypeOnDemand, karpv1.CapacityTypeReserved} {
 		if len(unmet(possible)) == 0 {

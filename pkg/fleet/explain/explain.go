@@ -241,8 +241,8 @@ func message(prefix string, mismatches []Mismatch) string {
 	const reserve = 32
 	var text strings.Builder
 	text.WriteString(prefix)
-	for i, one := range mismatches {
-		clause := one.NodeType + ": " + one.Clause
+	for i, mismatch := range mismatches {
+		clause := mismatch.NodeType + ": " + mismatch.Clause
 		if i > 0 {
 			clause = "; " + clause
 		}
@@ -368,8 +368,8 @@ type selector struct {
 func newSelector(pod *corev1.Pod, known sets.Set[string]) selector {
 	convert := func(from []corev1.NodeSelectorRequirement) []Requirement {
 		list := make([]Requirement, 0, len(from))
-		for _, one := range from {
-			if converted := NewRequirement(one); known.Has(converted.Name) {
+		for _, requirement := range from {
+			if converted := NewRequirement(requirement); known.Has(converted.Name) {
 				list = append(list, converted)
 			}
 		}
@@ -410,9 +410,9 @@ func (s selector) unmet(offered matching.Offered) []string {
 }
 
 func unmetOf(requirements []Requirement, offered matching.Offered) (unmet []string) {
-	for _, one := range requirements {
-		if one.Requirement == nil || !offered.Meets(one.Requirement) {
-			unmet = append(unmet, one.Text)
+	for _, requirement := range requirements {
+		if requirement.Requirement == nil || !offered.Meets(requirement.Requirement) {
+			unmet = append(unmet, requirement.Text)
 		}
 	}
 	return unmet
@@ -420,7 +420,7 @@ func unmetOf(requirements []Requirement, offered matching.Offered) (unmet []stri
 
 // names returns whether the selector says anything about a label.
 func (s selector) names(key string) bool {
-	isKey := func(one Requirement) bool { return one.Name == key }
+	isKey := func(requirement Requirement) bool { return requirement.Name == key }
 	return slices.ContainsFunc(s.required, isKey) ||
 		slices.ContainsFunc(s.terms, func(term []Requirement) bool { return slices.ContainsFunc(term, isKey) })
 }

@@ -49,7 +49,7 @@ func nodeType(name string, resources corev1.ResourceList, total, claimed, availa
 	return nodeType
 }
 
-func with(nodeType v1alpha1.NodeType, change func(*v1alpha1.NodeType)) v1alpha1.NodeType {
+func withChange(nodeType v1alpha1.NodeType, change func(*v1alpha1.NodeType)) v1alpha1.NodeType {
 	change(&nodeType)
 	return nodeType
 }
@@ -150,7 +150,7 @@ func TestExplain(t *testing.T) {
 		},
 		"Limited": {
 			reason: "the free server is of no use, because of maxCapacity",
-			pod:    pod(eight), types: []v1alpha1.NodeType{with(h100(3, 2, 0, 0), func(nodeType *v1alpha1.NodeType) {
+			pod:    pod(eight), types: []v1alpha1.NodeType{withChange(h100(3, 2, 0, 0), func(nodeType *v1alpha1.NodeType) {
 				limit := int32(2)
 				nodeType.Spec.MaxCapacity = &limit
 				nodeType.Status.Zones[0].Available = 1
@@ -180,7 +180,7 @@ func TestExplain(t *testing.T) {
 		"Overhead": {
 			reason: "what the kubelet reserves is not there for pods",
 			pod:    pod(env.Resources("cpu", "32", "memory", "128Gi")),
-			types: []v1alpha1.NodeType{with(cpu(1, 0, 1, 0), func(nodeType *v1alpha1.NodeType) {
+			types: []v1alpha1.NodeType{withChange(cpu(1, 0, 1, 0), func(nodeType *v1alpha1.NodeType) {
 				nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: env.Resources("cpu", "2", "memory", "4Gi")}
 			})},
 			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks cpu 32, has 30 and asks memory 128Gi, has 122943Mi"},
@@ -192,7 +192,7 @@ func TestExplain(t *testing.T) {
 		"EphemeralStorageTooBig": {
 			reason: "Karpenter plans with the disk in the status, and makes no NodeClaim for a pod that asks for more",
 			pod:    pod(env.Resources("ephemeral-storage", "110Gi")),
-			types: []v1alpha1.NodeType{with(cpu(1, 0, 1, 0), func(nodeType *v1alpha1.NodeType) {
+			types: []v1alpha1.NodeType{withChange(cpu(1, 0, 1, 0), func(nodeType *v1alpha1.NodeType) {
 				nodeType.Status.EphemeralStorage = ptr.To(resource.MustParse("100Gi"))
 			})},
 			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks ephemeral-storage 110Gi, has 92159Mi"},
@@ -270,7 +270,7 @@ func TestExplain(t *testing.T) {
 		"Zone": {
 			reason: "free servers in another zone do not help, and only those of the right one are counted",
 			pod:    pod(eight, selecting("topology.kubernetes.io/zone", "east")),
-			types: []v1alpha1.NodeType{with(h100(3, 1, 2, 0, "topology.kubernetes.io/zone", "east,west"), func(nodeType *v1alpha1.NodeType) {
+			types: []v1alpha1.NodeType{withChange(h100(3, 1, 2, 0, "topology.kubernetes.io/zone", "east,west"), func(nodeType *v1alpha1.NodeType) {
 				nodeType.Status.Zones = []v1alpha1.ZoneCapacity{
 					{Name: "east", Capacity: v1alpha1.Capacity{Total: 1, Claimed: 1}},
 					{Name: "west", Capacity: v1alpha1.Capacity{Total: 2, Available: 2}},
@@ -280,29 +280,29 @@ func TestExplain(t *testing.T) {
 		},
 		"TooSmall": {
 			reason: "servers that have less than the type says are not to be had, and not because they are not ready",
-			pod:    pod(eight), types: []v1alpha1.NodeType{with(h100(3, 1, 0, 0),
+			pod:    pod(eight), types: []v1alpha1.NodeType{withChange(h100(3, 1, 0, 0),
 				func(nodeType *v1alpha1.NodeType) { nodeType.Status.Capacity.TooSmall = 2 })},
 			want: Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 3 servers match, 1 claimed, 0 in error, 2 too small"},
 		},
 		"FullRack": {
 			reason: "free servers in another rack do not help, and only those of the right one are counted",
-			pod:    pod(eight, selecting("rack", "r1")), types: []v1alpha1.NodeType{with(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
+			pod:    pod(eight, selecting("rack", "r1")), types: []v1alpha1.NodeType{withChange(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
 			want: Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match in rack r1, 10 claimed, 0 in error"},
 		},
 		"FreeRack": {
 			reason: "Karpenter is at work",
-			pod:    pod(eight, selecting("rack", "r2")), types: []v1alpha1.NodeType{with(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
+			pod:    pod(eight, selecting("rack", "r2")), types: []v1alpha1.NodeType{withChange(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
 		},
 		"NotInTheFreeRack": {
 			reason: "what must not be is a place, too",
 			pod: pod(eight, affine(term(corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpNotIn,
 				Values: []string{"r2"}}))),
-			types: []v1alpha1.NodeType{with(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
+			types: []v1alpha1.NodeType{withChange(h100(12, 10, 2, 0, "rack", "r1,r2"), inRacks)},
 			want:  Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match in rack r1, 10 claimed, 0 in error"},
 		},
 		"AnyRack": {
 			reason: "without a rack all servers are counted",
-			pod:    pod(eight), types: []v1alpha1.NodeType{with(h100(10, 10, 0, 0, "rack", "r1"), func(nodeType *v1alpha1.NodeType) {
+			pod:    pod(eight), types: []v1alpha1.NodeType{withChange(h100(10, 10, 0, 0, "rack", "r1"), func(nodeType *v1alpha1.NodeType) {
 				nodeType.Status.Domains = []v1alpha1.DomainCapacity{{Zone: "global", Labels: map[string]string{"rack": "r1"},
 					Capacity: nodeType.Status.Capacity}}
 			})},

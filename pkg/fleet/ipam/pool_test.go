@@ -191,8 +191,8 @@ func TestNewPool(t *testing.T) {
 
 func TestOverlap(t *testing.T) {
 	for name, tc := range map[string]struct {
-		reason, one, other string
-		want               string
+		reason, pool, other string
+		want                string
 	}{
 		"Apart":    {"neighbours share nothing", "10.0.0.1/25", "10.0.0.129/25", ""},
 		"Within":   {"a network in a network", "10.0.0.1/24", "10.0.0.65/26", "10.0.0.66-10.0.0.126"},
@@ -200,15 +200,15 @@ func TestOverlap(t *testing.T) {
 		"Families": {"IPv4 and IPv6 are apart", "10.0.0.1/24", "2001:db8::1/64", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, other := mustParse(t, tc.one, ""), mustParse(t, tc.other, "")
+			pool, other := mustParse(t, tc.pool, ""), mustParse(t, tc.other, "")
 			var parts []string
-			for _, r := range one.Overlap(other) {
+			for _, r := range pool.Overlap(other) {
 				parts = append(parts, r.String())
 			}
 			if diff := cmp.Diff(tc.want, strings.Join(parts, ",")); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if len(one.Overlap(other)) != len(other.Overlap(one)) || len(one.Overlap(Pool{})) != 0 {
+			if len(pool.Overlap(other)) != len(other.Overlap(pool)) || len(pool.Overlap(Pool{})) != 0 {
 				t.Error("overlap is not symmetric, or an empty pool overlaps something")
 			}
 		})
@@ -225,7 +225,7 @@ func FuzzPool(f *testing.F) {
 		bits = 22 + bits%11
 		network := netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(seed >> 24), byte(seed >> 16), byte(seed >> 8), byte(seed)}), int(bits))
 		first := network.Masked().Addr().As4()
-		at := func(n int) netip.Addr {
+		address := func(n int) netip.Addr {
 			sum := uint32(first[0])<<24 | uint32(first[1])<<16 | uint32(first[2])<<8 | uint32(first[3])
 			sum += uint32(n)
 			return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
@@ -238,7 +238,7 @@ func FuzzPool(f *testing.F) {
 		for _, part := range [][2]uint8{{from1, length1}, {from2, length2}} {
 			if i := (interval{int(part[0]), int(part[0]) + int(part[1]) - 1}); part[1] > 0 && i.to < total {
 				intervals = append(intervals, i)
-				ranges = append(ranges, netipx.IPRangeFrom(at(i.from), at(i.to)))
+				ranges = append(ranges, netipx.IPRangeFrom(address(i.from), address(i.to)))
 			}
 		}
 		overlap := len(intervals) == 2 && intervals[0].from <= intervals[1].to && intervals[1].from <= intervals[0].to
@@ -249,9 +249,9 @@ func FuzzPool(f *testing.F) {
 				in = in || i.from <= n && n <= i.to
 			}
 			edge := total > 2 && (n == 0 || n == total-1)
-			gateway := at(n) == network.Addr() && network.Addr() != network.Masked().Addr()
+			gateway := address(n) == network.Addr() && network.Addr() != network.Masked().Addr()
 			if in && !edge && !gateway {
-				want[at(n)] = true
+				want[address(n)] = true
 			}
 		}
 		pool, err := NewPool(network, netip.Addr{}, ranges...)
@@ -265,8 +265,8 @@ func FuzzPool(f *testing.F) {
 			t.Fatalf("%s holds %d addresses, want %d", pool, got, len(want))
 		}
 		for n := -1; n <= total; n++ {
-			if pool.Contains(at(n)) != want[at(n)] {
-				t.Fatalf("%s: %s is in the pool: %v", pool, at(n), !want[at(n)])
+			if pool.Contains(address(n)) != want[address(n)] {
+				t.Fatalf("%s: %s is in the pool: %v", pool, address(n), !want[address(n)])
 			}
 		}
 		// From where an owner starts, every address is found once, and no other.

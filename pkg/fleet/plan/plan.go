@@ -76,7 +76,7 @@ type Object interface {
 // Cluster is what a plan is looked up in. What it returns must not be changed.
 type Cluster interface {
 	// Find reads a cluster-scoped object, and returns false if it does not exist.
-	Find(ctx context.Context, name string, into Object) (bool, error)
+	Find(ctx context.Context, name string, object Object) (bool, error)
 	// ChargedTo returns the TenantCluster that a Machine is charged to, nil if there is none.
 	ChargedTo(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, error)
 	// Types returns all NodeTypes and NodeProviders.
@@ -179,15 +179,15 @@ func (r resolver) addTemplate(p *Plan, named properties.Reference) error {
 	if err := r.find(named.Name, object, named.Kind, p.refersTo(named.Property)); err != nil {
 		return err
 	}
-	field, text, into := "cloudInitTemplate", object.Spec.CloudInitTemplate, &p.UserTemplate
+	field, text, target := "cloudInitTemplate", object.Spec.CloudInitTemplate, &p.UserTemplate
 	if named.Property == v1alpha1.PropertyNetworkDataTemplate {
-		field, text, into = "networkDataTemplate", object.Spec.NetworkDataTemplate, &p.NetworkTemplate
+		field, text, target = "networkDataTemplate", object.Spec.NetworkDataTemplate, &p.NetworkTemplate
 	}
 	if text == "" {
 		return Invalidf("%s, which has no spec.%s: write one there, or name another template",
 			p.refersTo(named.Property), field)
 	}
-	*into = &Template{Name: field + " of MachineConfigTemplate " + named.Name, Text: text}
+	*target = &Template{Name: field + " of MachineConfigTemplate " + named.Name, Text: text}
 	return nil
 }
 
@@ -253,8 +253,8 @@ func (p *Plan) refersTo(key string) string {
 
 // find reads a cluster-scoped object. The error is an *InvalidError if it does not exist. The reference is the property
 // that names it, empty if none does.
-func (r resolver) find(name string, into Object, kind, reference string) error {
-	found, err := r.cluster.Find(r.ctx, name, into)
+func (r resolver) find(name string, object Object, kind, reference string) error {
+	found, err := r.cluster.Find(r.ctx, name, object)
 	switch {
 	case err != nil || found:
 		return err

@@ -36,12 +36,12 @@ func keyOf(object Object, name string) string {
 	return reflect.TypeOf(object).Elem().Name() + "/" + name
 }
 
-func (c *cluster) Find(_ context.Context, name string, into Object) (bool, error) {
-	key := keyOf(into, name)
+func (c *cluster) Find(_ context.Context, name string, target Object) (bool, error) {
+	key := keyOf(target, name)
 	c.read = append(c.read, key)
 	object, found := c.objects[key]
 	if found {
-		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(object).Elem())
+		reflect.ValueOf(target).Elem().Set(reflect.ValueOf(object).Elem())
 	}
 	return found, nil
 }

@@ -48,7 +48,7 @@ func CheckTenant(
 	if policy == nil {
 		policy = &v1alpha1.TenantProperties{}
 	}
-	whose := "TenantCluster " + tenant.Namespace + "/" + tenant.Name
+	owner := "TenantCluster " + tenant.Namespace + "/" + tenant.Name
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(layer.Values)) {
 		if !slices.Contains(freeText, key) || setByPool(tenant, key, layer.Values[key]) {
@@ -56,7 +56,7 @@ func CheckTenant(
 		}
 		if keys := policy.Keys; !matches(keys, key) && (keys != nil || !slices.Contains(tenantKeys, key)) {
 			faults = append(faults, set.wrong(key, "must not be set by the tenant",
-				"set it in a pool of "+whose+", or have the key added to its spec.tenantProperties.keys"))
+				"set it in a pool of "+owner+", or have the key added to its spec.tenantProperties.keys"))
 			continue
 		}
 		kind, isName := nameKeys[key]
@@ -67,7 +67,7 @@ func CheckTenant(
 		if !slices.ContainsFunc(namesIn(layer.Values[key]), func(name string) bool { return !slices.Contains(allowed, name) }) {
 			continue
 		}
-		remedy := fmt.Sprintf("have it added to spec.tenantProperties.%s of %s", kind.field, whose)
+		remedy := fmt.Sprintf("have it added to spec.tenantProperties.%s of %s", kind.field, owner)
 		if slices.Sort(allowed); len(allowed) > 0 {
 			remedy = "choose from " + conditions.List(slices.Compact(allowed), maxNamed) + ", or " + remedy
 		}

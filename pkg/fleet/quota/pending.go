@@ -18,9 +18,9 @@ const MorePending = 10
 // servers one has.
 func Allowance(tenants []*v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, total func(nodeType string) int32) (sum int64) {
 	servers := func(allowed func(nodeType, madeBy string) bool) (sum int64) {
-		for _, one := range nodeTypes {
-			if allowed(one.Name, one.MadeBy()) {
-				sum += int64(total(one.Name))
+		for _, nodeType := range nodeTypes {
+			if allowed(nodeType.Name, nodeType.MadeBy()) {
+				sum += int64(total(nodeType.Name))
 			}
 		}
 		return sum

@@ -38,20 +38,20 @@ func Charged(name string, tenants []*v1alpha1.TenantCluster, machines []v1alpha1
 // that UID is left out. Assumed tells which type a Machine without a server is about to get, empty if none; it may be nil.
 func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.Machine) string) []string {
 	var used []string
-	for _, one := range charged {
-		if one.UID == except {
+	for _, machine := range charged {
+		if machine.UID == except {
 			continue
 		}
-		chosen, err := one.ChosenHost()
+		chosen, err := machine.ChosenHost()
 		switch {
-		case one.Status.HostRef != nil && one.Status.NodeTypeRef != nil:
-			used = append(used, one.Status.NodeTypeRef.Name)
-		case one.Status.HostRef != nil, err != nil:
+		case machine.Status.HostRef != nil && machine.Status.NodeTypeRef != nil:
+			used = append(used, machine.Status.NodeTypeRef.Name)
+		case machine.Status.HostRef != nil, err != nil:
 			used = append(used, "")
 		case chosen != nil:
 			used = append(used, chosen.NodeType)
 		case assumed != nil:
-			if nodeType := assumed(one); nodeType != "" {
+			if nodeType := assumed(machine); nodeType != "" {
 				used = append(used, nodeType)
 			}
 		}
@@ -106,11 +106,11 @@ func Check(tenant *v1alpha1.TenantCluster, used []string, nodeType string, accel
 		return err
 	}
 	has := int64(0)
-	for _, one := range used {
-		if one == "" {
+	for _, typeName := range used {
+		if typeName == "" {
 			continue
 		}
-		count, err := accelerators(one)
+		count, err := accelerators(typeName)
 		if err != nil {
 			return err
 		}

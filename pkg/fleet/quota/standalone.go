@@ -20,18 +20,18 @@ import (
 // so that none is charged to nothing and outlives the last. It returns nil if there is no TenantCluster.
 func ChargedTo(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster) *v1alpha1.TenantCluster {
 	if reference := machine.Spec.TenantClusterRef; reference != nil {
-		named, _ := lo.Find(tenants, func(one *v1alpha1.TenantCluster) bool { return one.Name == reference.Name })
+		named, _ := lo.Find(tenants, func(tenant *v1alpha1.TenantCluster) bool { return tenant.Name == reference.Name })
 		return named
 	}
 	if len(tenants) == 0 {
 		return nil
 	}
-	rank := func(one *v1alpha1.TenantCluster) int {
+	rank := func(tenant *v1alpha1.TenantCluster) int {
 		rank := 0
-		if one.Spec.StandAloneMachines != v1alpha1.StandAloneAllowed {
+		if tenant.Spec.StandAloneMachines != v1alpha1.StandAloneAllowed {
 			rank += 2
 		}
-		if !one.DeletionTimestamp.IsZero() {
+		if !tenant.DeletionTimestamp.IsZero() {
 			rank++
 		}
 		return rank
@@ -55,8 +55,8 @@ func StandAloneProblem(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantClus
 			"TenantCluster in spec.tenantClusterRef, or have the label set: kubectl label namespace %[1]s %[2]s=%[3]s",
 			machine.Namespace, v1alpha1.StandAloneMachinesLabelKey, v1alpha1.StandAloneMachinesLabelValue)
 	}
-	allowing := lo.FilterMap(tenants, func(one *v1alpha1.TenantCluster, _ int) (string, bool) {
-		return one.Name, one.Spec.StandAloneMachines == v1alpha1.StandAloneAllowed
+	allowing := lo.FilterMap(tenants, func(tenant *v1alpha1.TenantCluster, _ int) (string, bool) {
+		return tenant.Name, tenant.Spec.StandAloneMachines == v1alpha1.StandAloneAllowed
 	})
 	switch len(allowing) {
 	case 1:

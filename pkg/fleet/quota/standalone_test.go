@@ -15,12 +15,12 @@ import (
 
 func TestStandAlone(t *testing.T) {
 	tenant := func(name string, policy v1alpha1.StandAlonePolicy, deleting bool) *v1alpha1.TenantCluster {
-		one := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		one.Spec.StandAloneMachines = policy
+		tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		tenant.Spec.StandAloneMachines = policy
 		if deleting {
-			one.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			tenant.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		}
-		return one
+		return tenant
 	}
 	const allowed, forbidden = v1alpha1.StandAloneAllowed, v1alpha1.StandAloneForbidden
 	labelled := map[string]string{v1alpha1.StandAloneMachinesLabelKey: v1alpha1.StandAloneMachinesLabelValue}

@@ -57,9 +57,9 @@ func TestQueue(t *testing.T) {
 		}, "abc"},
 		"ServerFirst": {"a Machine that ties up a server comes before older ones", func(q *Queue[string]) {
 			q.Park(machine("a", host), 0)
-			with := machine("b", host)
-			with.HasServer = true
-			q.Park(with, 0)
+			served := machine("b", host)
+			served.HasServer = true
+			q.Park(served, 0)
 			q.Move(host)
 		}, "ba"},
 		"Missed": {"the event came while the Machine was decided on", func(q *Queue[string]) {
@@ -287,22 +287,22 @@ func TestQueueAgreesWithModel(t *testing.T) {
 }
 
 // check looks at a cluster in which no Machine is active.
-func (c *cluster) check(t *testing.T, at string, q *Queue[string]) {
+func (c *cluster) check(t *testing.T, step string, q *Queue[string]) {
 	t.Helper()
 	waiting := q.Keys()
 	for name, machine := range c.machines {
 		_, has := c.assigned[name]
 		if has == slices.Contains(waiting, machine.Key) {
-			t.Fatalf("%s: Machine %s has a server: %v, and is in the queue: %v", at, machine.Key, has, !has)
+			t.Fatalf("%s: Machine %s has a server: %v, and is in the queue: %v", step, machine.Key, has, !has)
 		}
 		if !has && c.free[machine.Value] > 0 && c.quota[machine.Key.Namespace] > 0 {
-			t.Fatalf("%s: Machine %s waits, although there are %d servers of its kind and it is within its quota", at, machine.Key,
+			t.Fatalf("%s: Machine %s waits, although there are %d servers of its kind and it is within its quota", step, machine.Key,
 				c.free[machine.Value])
 		}
 	}
 	for kind, count := range c.free {
 		if count < 0 {
-			t.Fatalf("%s: %d servers of kind %s are free", at, count, kind)
+			t.Fatalf("%s: %d servers of kind %s are free", step, count, kind)
 		}
 	}
 }

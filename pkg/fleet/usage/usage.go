@@ -85,12 +85,12 @@ type Observation struct {
 // Next is the record after an observation. Uses that ended more than keep before it are removed. It does not change the record before.
 func Next(before v1alpha1.HostUsageSpec, seen Observation, keep time.Duration) v1alpha1.HostUsageSpec {
 	after := *before.DeepCopy()
-	switch at := indexOf(after.Uses, seen.Claim); {
+	switch index := indexOf(after.Uses, seen.Claim); {
 	case seen.Claim == nil:
 		end(after.Uses, len(after.Uses)-1, seen.At)
-	case at >= 0 && seen.Ending:
-		end(after.Uses, at, seen.At)
-	case at < 0:
+	case index >= 0 && seen.Ending:
+		end(after.Uses, index, seen.At)
+	case index < 0:
 		begin(&after, *seen.Claim, seen.At)
 		if seen.Ending {
 			end(after.Uses, len(after.Uses)-1, seen.At)
@@ -143,15 +143,15 @@ func begin(record *v1alpha1.HostUsageSpec, use v1alpha1.HostUse, now time.Time) 
 }
 
 // end gives a use its end, unless it has one: that stays.
-func end(uses []v1alpha1.HostUse, at int, now time.Time) {
-	if at < 0 || uses[at].End != nil {
+func end(uses []v1alpha1.HostUse, index int, now time.Time) {
+	if index < 0 || uses[index].End != nil {
 		return
 	}
 	ended := Time(now)
-	if ended.Before(&uses[at].Start) {
-		ended = uses[at].Start
+	if ended.Before(&uses[index].Start) {
+		ended = uses[index].Start
 	}
-	uses[at].End = &ended
+	uses[index].End = &ended
 }
 
 // remove takes uses away that ended before a time, and the oldest of more than MaxBytes. That of the claim stays: without it, the claim

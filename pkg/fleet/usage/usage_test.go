@@ -109,12 +109,12 @@ func play(seed uint64, steps bool) *server {
 			s.drop()
 			s.host.UID = types.UID(fmt.Sprint("host-", n))
 		case action == 5 && len(s.stale) > 0: // a manager that is behind ends a claim once more
-			one, last := &s.stale[s.IntN(len(s.stale))], s.record.Uses[len(s.record.Uses)-1]
+			stale, last := &s.stale[s.IntN(len(s.stale))], s.record.Uses[len(s.record.Uses)-1]
 			if last.End == nil && last.Machine.UID != s.holder {
 				break // it would end at that time a claim that was removed by force before the next one, which is not seen yet
 			}
-			s.record = Next(s.record, Observation{At: s.now(), Claim: one, Ending: true}, ever)
-			if s.holder == one.Machine.UID { // nothing has seen yet that it was removed by force
+			s.record = Next(s.record, Observation{At: s.now(), Claim: stale, Ending: true}, ever)
+			if s.holder == stale.Machine.UID { // nothing has seen yet that it was removed by force
 				s.holder = ""
 			}
 		default:
@@ -212,14 +212,14 @@ func check(t *testing.T, seed uint64, s *server) {
 }
 
 func TestNext(t *testing.T) {
-	at := func(hour int) time.Time { return begin2026.Add(time.Duration(hour) * time.Hour) }
+	timeAt := func(hour int) time.Time { return begin2026.Add(time.Duration(hour) * time.Hour) }
 	use := func(machine string, from, to int) v1alpha1.HostUse {
-		one := v1alpha1.HostUse{Start: Time(at(from)),
+		use := v1alpha1.HostUse{Start: Time(timeAt(from)),
 			Machine: v1alpha1.MachineReference{Namespace: "acme", Name: machine, UID: types.UID(machine)}}
 		if to >= 0 {
-			one.End = ptr.To(Time(at(to)))
+			use.End = ptr.To(Time(timeAt(to)))
 		}
-		return one
+		return use
 	}
 	without := use("old", 0, -1)
 	without.Start.Time = time.Time{}
@@ -231,32 +231,35 @@ func TestNext(t *testing.T) {
 		want   string
 		until  int
 	}{
-		"Begins":  {"the start is that of the claim", nil, Observation{At: at(5), Claim: ptr.To(use("a", 3, -1))}, ever, "a 3-", 0},
-		"Twice":   {"it is there", []v1alpha1.HostUse{use("a", 3, -1)}, Observation{At: at(5), Claim: ptr.To(use("a", 3, -1))}, ever, "a 3-", 0},
-		"Ends":    {"a release", []v1alpha1.HostUse{use("a", 3, -1)}, Observation{at(5), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5", 0},
-		"EndsNew": {"the manager died before it recorded the claim", nil, Observation{at(5), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5", 0},
+		"Begins": {"the start is that of the claim", nil, Observation{At: timeAt(5), Claim: ptr.To(use("a", 3, -1))}, ever, "a 3-", 0},
+		"Twice": {"it is there", []v1alpha1.HostUse{use("a", 3, -1)}, Observation{At: timeAt(5), Claim: ptr.To(use("a", 3, -1))}, ever,
+			"a 3-", 0},
+		"Ends": {"a release", []v1alpha1.HostUse{use("a", 3, -1)}, Observation{timeAt(5), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5", 0},
+		"EndsNew": {"the manager died before it recorded the claim", nil,
+			Observation{timeAt(5), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5", 0},
 		"EndStays": {"a release that was interrupted goes on later", []v1alpha1.HostUse{use("a", 3, 5)},
-			Observation{at(9), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5", 0},
+			Observation{timeAt(9), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5", 0},
 		"NotOpenedAgain": {"its claim stands until the second write", []v1alpha1.HostUse{use("a", 3, 5)},
-			Observation{At: at(9), Claim: ptr.To(use("a", 3, -1))}, ever, "a 3-5", 0},
+			Observation{At: timeAt(9), Claim: ptr.To(use("a", 3, -1))}, ever, "a 3-5", 0},
 		"SameAgain": {"a Machine claims the same server again", []v1alpha1.HostUse{use("a", 3, 5)},
-			Observation{At: at(9), Claim: ptr.To(use("a", 8, -1))}, ever, "a 3-5 a 8-", 0},
-		"Gone": {"the host was deleted by force", []v1alpha1.HostUse{use("a", 3, -1)}, Observation{At: at(6)}, ever, "a 3-6", 0},
+			Observation{At: timeAt(9), Claim: ptr.To(use("a", 8, -1))}, ever, "a 3-5 a 8-", 0},
+		"Gone": {"the host was deleted by force", []v1alpha1.HostUse{use("a", 3, -1)}, Observation{At: timeAt(6)}, ever, "a 3-6", 0},
 		"Taken": {"its claim was overwritten by hand", []v1alpha1.HostUse{use("a", 3, -1)},
-			Observation{At: at(9), Claim: ptr.To(use("b", 7, -1))}, ever, "a 3-7 b 7-", 0},
+			Observation{At: timeAt(9), Claim: ptr.To(use("b", 7, -1))}, ever, "a 3-7 b 7-", 0},
 		"Behind": {"another manager has released it, and it is claimed again", []v1alpha1.HostUse{use("a", 3, 5), use("b", 6, -1)},
-			Observation{at(9), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5 b 6-", 0},
+			Observation{timeAt(9), ptr.To(use("a", 3, -1)), true}, ever, "a 3-5 b 6-", 0},
 		"SetBack": {"no use begins before the end of the one before", []v1alpha1.HostUse{use("a", 3, 5)},
-			Observation{At: at(4), Claim: ptr.To(use("b", 4, -1))}, ever, "a 3-5 b 5-", 0},
-		"WithoutTime": {"of a manager without a record, and of a Machine that cannot be read", nil, Observation{At: at(4), Claim: &without}, ever,
+			Observation{At: timeAt(4), Claim: ptr.To(use("b", 4, -1))}, ever, "a 3-5 b 5-", 0},
+		"WithoutTime": {"of a manager without a record, and of a Machine that cannot be read", nil, Observation{At: timeAt(4), Claim: &without},
+			ever, "old 4-", 0},
+		"WithoutTimeTwice": {"by its Machine", []v1alpha1.HostUse{use("old", 4, -1)}, Observation{At: timeAt(9), Claim: &without}, ever,
 			"old 4-", 0},
-		"WithoutTimeTwice": {"by its Machine", []v1alpha1.HostUse{use("old", 4, -1)}, Observation{At: at(9), Claim: &without}, ever, "old 4-", 0},
 		"Removed": {"what ended longer ago goes", []v1alpha1.HostUse{use("a", 1, 2), use("b", 3, 6), use("c", 7, -1)},
-			Observation{At: at(9), Claim: ptr.To(use("c", 7, -1))}, 4 * time.Hour, "b 3-6 c 7-", 2},
+			Observation{At: timeAt(9), Claim: ptr.To(use("c", 7, -1))}, 4 * time.Hour, "b 3-6 c 7-", 2},
 		"Standing": {"its claim would be recorded again", []v1alpha1.HostUse{use("a", 1, 2)},
-			Observation{At: at(9), Claim: ptr.To(use("a", 1, -1))}, time.Hour, "a 1-2", 0},
-		"AllRemoved": {"nothing is left", []v1alpha1.HostUse{use("a", 1, 2)}, Observation{At: at(9)}, time.Hour, "", 2},
-		"LongUse":    {"it counts when it ended", []v1alpha1.HostUse{use("a", 0, -1)}, Observation{At: at(99)}, time.Hour, "a 0-99", 0},
+			Observation{At: timeAt(9), Claim: ptr.To(use("a", 1, -1))}, time.Hour, "a 1-2", 0},
+		"AllRemoved": {"nothing is left", []v1alpha1.HostUse{use("a", 1, 2)}, Observation{At: timeAt(9)}, time.Hour, "", 2},
+		"LongUse":    {"it counts when it ended", []v1alpha1.HostUse{use("a", 0, -1)}, Observation{At: timeAt(99)}, time.Hour, "a 0-99", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := v1alpha1.HostUsageSpec{Uses: tc.before}
@@ -273,7 +276,7 @@ func TestNext(t *testing.T) {
 			if strings.Join(got, " ") != tc.want {
 				t.Errorf("%s: the record is %q, want %q", tc.reason, got, tc.want)
 			}
-			if until := after.RemovedUntil; (tc.until == 0) != (until == nil) || until != nil && !until.Time.Equal(at(tc.until)) {
+			if until := after.RemovedUntil; (tc.until == 0) != (until == nil) || until != nil && !until.Time.Equal(timeAt(tc.until)) {
 				t.Errorf("%s: removed until %v, want hour %d", tc.reason, until, tc.until)
 			}
 			if fmt.Sprint(before) != fmt.Sprint(untouched) {

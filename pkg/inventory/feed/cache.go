@@ -39,9 +39,9 @@ const (
 
 // trim returns an event without what TrimHost drops. It writes to the event.
 func trim(event []byte) []byte {
-	replace := func(path string, with func(gjson.Result) string) {
+	replace := func(path string, change func(gjson.Result) string) {
 		if value := gjson.GetBytes(event, path); value.Index > 0 {
-			event = slices.Replace(event, value.Index, value.Index+len(value.Raw), []byte(with(value))...)
+			event = slices.Replace(event, value.Index, value.Index+len(value.Raw), []byte(change(value))...)
 		}
 	}
 	for _, path := range dropped {
@@ -85,13 +85,13 @@ type body struct {
 }
 
 // Read implements io.Reader.
-func (b *body) Read(into []byte) (int, error) {
+func (b *body) Read(buffer []byte) (int, error) {
 	for len(b.unread) == 0 && b.err == nil {
 		if b.unread, b.err = b.lines.ReadBytes('\n'); b.err == nil {
 			b.unread = trim(b.unread)
 		}
 	}
-	count := copy(into, b.unread)
+	count := copy(buffer, b.unread)
 	if b.unread = b.unread[count:]; count > 0 {
 		return count, nil
 	}

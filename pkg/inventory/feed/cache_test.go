@@ -82,7 +82,7 @@ func TestSkippedIsDropped(t *testing.T) {
 		if err := got.Decode(&read); err != nil {
 			t.Fatalf("event %d, %v", n, err)
 		}
-		asJSON := cmp.Transformer("JSON", func(of event) string { text, _ := json.MarshalIndent(of, "", " "); return string(text) })
+		asJSON := cmp.Transformer("JSON", func(event event) string { text, _ := json.MarshalIndent(event, "", " "); return string(text) })
 		if diff := cmp.Diff(want, read, asJSON); diff != "" {
 			t.Fatalf("what is decoded of event %d (-without skipping, trimmed; +skipped):\n%s", n, diff)
 		}

@@ -22,7 +22,7 @@ import (
 
 // AddType adds a NodeType to an inventory, with its NodeProvider and the TenantClusters beside its servers as the
 // reader has them. It returns why the type has no servers, nil if it is valid.
-func AddType(ctx context.Context, reader client.Reader, into *inventory.Inventory,
+func AddType(ctx context.Context, reader client.Reader, inventory *inventory.Inventory,
 	nodeType *v1alpha1.NodeType) (*inventory.InvalidType, error) {
 	provider := &v1alpha1.NodeProvider{}
 	found, err := kube.Find(ctx, reader, client.ObjectKey{Name: nodeType.Spec.ProviderRef.Name}, provider)
@@ -30,7 +30,7 @@ func AddType(ctx context.Context, reader client.Reader, into *inventory.Inventor
 		return nil, err
 	}
 	if !found {
-		return into.AddType(nodeType, nil, ""), nil
+		return inventory.AddType(nodeType, nil, ""), nil
 	}
 	namespace, tenants := provider.Spec.Metal3.ClusterRef.Namespace, &v1alpha1.TenantClusterList{}
 	if err := reader.List(ctx, tenants, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -40,7 +40,7 @@ func AddType(ctx context.Context, reader client.Reader, into *inventory.Inventor
 	if len(tenants.Items) > 0 {
 		tenant = tenants.Items[0].Name
 	}
-	return into.AddType(nodeType, provider, tenant), nil
+	return inventory.AddType(nodeType, provider, tenant), nil
 }
 
 // types keeps an inventory up to date with the NodeTypes that a cache sees.
@@ -53,8 +53,8 @@ type types struct {
 
 // NewTypes returns what keeps an inventory up to date with the NodeTypes that a cache sees, and with the NodeProviders and
 // TenantClusters that matter to them, and tells it when it has all of them.
-func NewTypes(cache cache.Cache, into *inventory.Inventory) manager.Runnable {
-	t := &types{cache: cache, inventory: into}
+func NewTypes(cache cache.Cache, inventory *inventory.Inventory) manager.Runnable {
+	t := &types{cache: cache, inventory: inventory}
 	return runnable(func(ctx context.Context) error {
 		nodeType := func(nodeType *v1alpha1.NodeType) { t.changed(ctx, func() error { return t.add(ctx, nodeType.Name) }) }
 		provider := func(provider *v1alpha1.NodeProvider) {
@@ -63,7 +63,7 @@ func NewTypes(cache cache.Cache, into *inventory.Inventory) manager.Runnable {
 		tenant := func(tenant *v1alpha1.TenantCluster) {
 			t.changed(ctx, func() error { return t.addOfNamespace(ctx, tenant.Namespace) })
 		}
-		return follow(ctx, cache, into.MarkTypesSynced, map[client.Object]toolscache.ResourceEventHandler{
+		return follow(ctx, cache, inventory.MarkTypesSynced, map[client.Object]toolscache.ResourceEventHandler{
 			&v1alpha1.NodeType{}:      kube.Handler(nodeType, nodeType),
 			&v1alpha1.NodeProvider{}:  kube.Handler(provider, provider),
 			&v1alpha1.TenantCluster{}: kube.Handler(tenant, tenant),

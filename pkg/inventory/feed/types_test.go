@@ -25,12 +25,12 @@ type reads struct {
 	client client.Client
 }
 
-func (r reads) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
-	return r.client.Get(ctx, key, into, opts...)
+func (r reads) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	return r.client.Get(ctx, key, object, opts...)
 }
 
-func (r reads) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
-	return r.client.List(ctx, into, opts...)
+func (r reads) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return r.client.List(ctx, list, opts...)
 }
 
 // TestTypesFollow: a type has servers while it, its NodeProvider and no TenantCluster beside its servers are there,

@@ -49,7 +49,7 @@ func find(pods []corev1.Pod) []*gang {
 	byID := map[string]*gang{}
 	var found []*gang
 	for i := range pods {
-		candidate := of(&pods[i])
+		candidate := gangOf(&pods[i])
 		if candidate == nil {
 			continue
 		}
@@ -61,8 +61,8 @@ func find(pods []corev1.Pod) []*gang {
 		}
 		known.pods = append(known.pods, &pods[i])
 	}
-	for _, one := range found {
-		slices.SortFunc(one.pods, older)
+	for _, gang := range found {
+		slices.SortFunc(gang.pods, older)
 	}
 	slices.SortFunc(found, func(a, b *gang) int { return cmp.Or(older(a.pods[0], b.pods[0]), cmp.Compare(a.id, b.id)) })
 	return found
@@ -72,8 +72,8 @@ func older(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// of returns the gang that the pod belongs to, without pods, or nil if it belongs to none.
-func of(pod *corev1.Pod) *gang {
+// gangOf returns the gang that the pod belongs to, without pods, or nil if it belongs to none.
+func gangOf(pod *corev1.Pod) *gang {
 	if !podutils.IsProvisionable(pod) || pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
 		return nil
 	}
@@ -175,10 +175,10 @@ type fit[T any] struct {
 func (s *snapshot) place(g *gang) []*domain {
 	request, count := s.request(g), int64(len(g.pods))
 	domains := s.domains(g, request)
-	for _, one := range domains {
-		one.add(s, count)
+	for _, domain := range domains {
+		domain.add(s, count)
 	}
-	domains = slices.DeleteFunc(domains, func(one *domain) bool { return one.pods == 0 })
+	domains = slices.DeleteFunc(domains, func(domain *domain) bool { return domain.pods == 0 })
 	slices.SortFunc(domains, func(a, b *domain) int {
 		if a.pods >= count && b.pods >= count {
 			return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.pods, b.pods), slices.Compare(a.values, b.values))
@@ -194,7 +194,7 @@ func (s *snapshot) place(g *gang) []*domain {
 // domains are the topology domains of the keys of the gang.
 func (s *snapshot) domains(g *gang, request podRequest) []*domain {
 	byPlace := map[string]*domain{}
-	at := func(labels map[string]string) *domain {
+	domainAt := func(labels map[string]string) *domain {
 		var values []string
 		for _, key := range g.keys {
 			if labels[key] == "" || g.fixed != nil && labels[key] != g.fixed[key] {
@@ -208,15 +208,15 @@ func (s *snapshot) domains(g *gang, request podRequest) []*domain {
 		}
 		return byPlace[id]
 	}
-	for _, one := range s.nodes {
-		if each := one.fits(request); each > 0 {
-			if place := at(one.labels); place != nil {
-				place.nodes = append(place.nodes, fit[*node]{one, each})
+	for _, existing := range s.nodes {
+		if each := existing.fits(request); each > 0 {
+			if place := domainAt(existing.labels); place != nil {
+				place.nodes = append(place.nodes, fit[*node]{existing, each})
 			}
 		}
 	}
 	for _, servers := range s.free {
-		place := at(servers.Labels)
+		place := domainAt(servers.Labels)
 		if place == nil {
 			continue
 		}
@@ -225,49 +225,49 @@ func (s *snapshot) domains(g *gang, request podRequest) []*domain {
 		}
 	}
 	domains := make([]*domain, 0, len(byPlace))
-	for _, one := range byPlace {
+	for _, domain := range byPlace {
 		// The cheapest for one pod first, and small servers before big ones.
-		slices.SortFunc(one.free, func(a, b fit[instancetypes.FreeServers]) int {
+		slices.SortFunc(domain.free, func(a, b fit[instancetypes.FreeServers]) int {
 			return cmp.Or(cmp.Compare(price(a.server)/float64(a.each), price(b.server)/float64(b.each)), cmp.Compare(a.each, b.each),
 				cmp.Compare(a.server.InstanceType.Name, b.server.InstanceType.Name), cmp.Compare(a.server.ID, b.server.ID))
 		})
-		domains = append(domains, one)
+		domains = append(domains, domain)
 	}
 	return domains
 }
 
 // add counts the pods that fit, and the cost of new servers for count pods.
 func (d *domain) add(s *snapshot, count int64) {
-	for _, on := range d.nodes {
-		d.pods += on.each
+	for _, fit := range d.nodes {
+		d.pods += fit.each
 	}
 	missing := max(0, count-d.pods)
 	counted := map[string]bool{}
-	for _, on := range d.free {
-		if counted[on.server.ID] {
+	for _, fit := range d.free {
+		if counted[fit.server.ID] {
 			continue // the same servers as another type
 		}
-		counted[on.server.ID] = true
-		free := int64(on.server.Count - s.assumed[on.server.ID])
-		d.pods += free * on.each
-		servers := min(free, ceil(missing, on.each))
-		d.cost += float64(servers) * price(on.server)
-		missing = max(0, missing-servers*on.each)
+		counted[fit.server.ID] = true
+		free := int64(fit.server.Count - s.assumed[fit.server.ID])
+		d.pods += free * fit.each
+		servers := min(free, ceil(missing, fit.each))
+		d.cost += float64(servers) * price(fit.server)
+		missing = max(0, missing-servers*fit.each)
 	}
 }
 
 // assume reserves what a gang will use of a domain.
 func (s *snapshot) assume(d *domain, request podRequest, count int64) {
-	for _, on := range d.nodes {
-		pods := min(count, on.each)
-		on.server.subtract(request.needs, pods)
+	for _, fit := range d.nodes {
+		pods := min(count, fit.each)
+		fit.server.subtract(request.needs, pods)
 		count -= pods
 	}
-	for _, on := range d.free {
-		free := int64(on.server.Count - s.assumed[on.server.ID])
-		servers := min(free, ceil(count, on.each))
-		s.assumed[on.server.ID] += int32(servers)
-		count = max(0, count-servers*on.each)
+	for _, fit := range d.free {
+		free := int64(fit.server.Count - s.assumed[fit.server.ID])
+		servers := min(free, ceil(count, fit.each))
+		s.assumed[fit.server.ID] += int32(servers)
+		count = max(0, count-servers*fit.each)
 	}
 }
 

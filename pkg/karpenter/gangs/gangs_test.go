@@ -87,7 +87,7 @@ func cordoned(name, domain string) []client.Object {
 }
 
 // placing returns what makes core's client, and stores what Shortage says of a pod after each list.
-func placing(short *string, of client.Object, dependencies Dependencies) func(client.Client, *instancetypes.Catalog) client.Client {
+func placing(short *string, object client.Object, dependencies Dependencies) func(client.Client, *instancetypes.Catalog) client.Client {
 	return func(c client.Client, catalog *instancetypes.Catalog) client.Client {
 		dependencies.Reader = c
 		if dependencies.NodeClaimOf == nil {
@@ -101,7 +101,7 @@ func placing(short *string, of client.Object, dependencies Dependencies) func(cl
 		placer := NewPlacer(dependencies)
 		return interceptor.NewClient(c, placer.PendingPods(),
 			interceptor.OnList(func(context.Context, *corev1.PodList, []client.ListOption) error {
-				if pod, ok := of.(*corev1.Pod); ok {
+				if pod, ok := object.(*corev1.Pod); ok {
 					*short = placer.Shortage(pod)
 				}
 				return nil
@@ -170,9 +170,9 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 		"shared servers": {
 			reason: "a server that has two types is there once",
 			types: func() []*v1alpha1.NodeType {
-				one, other, alone := in("n1", 3), in("n1", 3), in("n2", 5)
-				one.SharedWith, other.SharedWith = []string{"h100-too"}, []string{"h100-8x"}
-				return []*v1alpha1.NodeType{h100(one, alone), planning.NodeType("h100-too", 8, other)}
+				shared, other, alone := in("n1", 3), in("n1", 3), in("n2", 5)
+				shared.SharedWith, other.SharedWith = []string{"h100-too"}, []string{"h100-8x"}
+				return []*v1alpha1.NodeType{h100(shared, alone), planning.NodeType("h100-too", 8, other)}
 			}(),
 			objects: members("train", 5, wholeServer), want: map[string]int{"n2": 5},
 		},
@@ -321,7 +321,7 @@ func TestGangOfPod(t *testing.T) {
 			pod.Labels = own
 			pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: tc.terms}}
 			var got []string
-			if gang := of(pod); gang != nil {
+			if gang := gangOf(pod); gang != nil {
 				got = gang.keys
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -225,7 +225,7 @@ const namedDomains = 5
 // it is about their domain. It is empty if there is capacity, or if the pod belongs to no gang. It is as of the last time that
 // core listed the pending pods.
 func (p *Placer) Shortage(pod *corev1.Pod) string {
-	gang := of(pod)
+	gang := gangOf(pod)
 	if gang == nil {
 		return ""
 	}
@@ -259,16 +259,16 @@ func shortageOf(g *gang, domains []*domain) string {
 	}
 	sentence := fmt.Sprintf("no %s has capacity for all %d pods of the gang", strings.Join(g.keys, " and "), len(g.pods))
 	var parts []string
-	for i, one := range domains {
+	for i, domain := range domains {
 		if i == namedDomains {
 			parts = append(parts, fmt.Sprintf("and %d more have less", len(domains)-i))
 			break
 		}
-		place := strings.Join(one.values, "/")
+		place := strings.Join(domain.values, "/")
 		if i == 0 {
-			parts = append(parts, fmt.Sprintf("%s has capacity for %d", place, one.pods))
+			parts = append(parts, fmt.Sprintf("%s has capacity for %d", place, domain.pods))
 		} else {
-			parts = append(parts, fmt.Sprintf("%s for %d", place, one.pods))
+			parts = append(parts, fmt.Sprintf("%s for %d", place, domain.pods))
 		}
 	}
 	if len(parts) == 0 {

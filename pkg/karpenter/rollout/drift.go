@@ -100,8 +100,8 @@ func (d *Drift) ComputeCommands(
 // cannotReplaceFirst returns why no replacement can be launched beside the node, "" if one can. Core would launch one
 // all the same, and the provider would refuse it, again and again.
 func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disruption.Candidate) string {
-	with := resources.Merge(d.Cluster.NodePoolResourcesFor(nodePool.Name), candidate.Capacity(), oneNode)
-	if err := nodePool.Spec.Limits.ExceededBy(with); err != nil {
+	needed := resources.Merge(d.Cluster.NodePoolResourcesFor(nodePool.Name), candidate.Capacity(), oneNode)
+	if err := nodePool.Spec.Limits.ExceededBy(needed); err != nil {
 		return fmt.Sprintf("the limits of NodePool %s do not permit a replacement beside it", nodePool.Name)
 	}
 	if d.Servers.RefusedLately(nodePool.Name) {
@@ -174,7 +174,7 @@ func (d *Drift) simulate(ctx context.Context, candidate *disruption.Candidate) (
 func withFreeServers(instanceType *cloudprovider.InstanceType, node map[string]string) *cloudprovider.InstanceType {
 	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
 	zone := node[corev1.LabelTopologyZone]
-	hasZone := slices.ContainsFunc(instanceType.Offerings, func(one *cloudprovider.Offering) bool { return one.Zone() == zone })
+	hasZone := slices.ContainsFunc(instanceType.Offerings, func(offering *cloudprovider.Offering) bool { return offering.Zone() == zone })
 	for i, original := range instanceType.Offerings {
 		offering := *original
 		offering.Requirements = requirements.NewRequirements(original.Requirements.Values()...)

@@ -165,13 +165,13 @@ func stillMissing(entries []entry, nodeClaims []karpv1.NodeClaim, queued func(*k
 			}
 			continue
 		}
-		at := slices.IndexFunc(fresh, func(n *karpv1.NodeClaim) bool { return !n.CreationTimestamp.Time.Before(e.Since.Time) })
+		index := slices.IndexFunc(fresh, func(n *karpv1.NodeClaim) bool { return !n.CreationTimestamp.Time.Before(e.Since.Time) })
 		switch {
-		case at >= 0 && !initialized(fresh[at]):
+		case index >= 0 && !initialized(fresh[index]):
 			left = append(left, e)
-			fresh = slices.Delete(fresh, at, at+1)
-		case at >= 0:
-			fresh = slices.Delete(fresh, at, at+1)
+			fresh = slices.Delete(fresh, index, index+1)
+		case index >= 0:
+			fresh = slices.Delete(fresh, index, index+1)
 		case awaits(e.UID):
 			left = append(left, e)
 		}

@@ -173,9 +173,9 @@ func TestNoNodeProfile(t *testing.T) {
 		t.Errorf("core was shown %v, and it is looked at again in %v, %v", w.asked, result.RequeueAfter, err)
 	}
 	select {
-	case said := <-recorder.Events:
-		if !strings.Contains(said, "NoNodeProfile there is no NodeProfile") {
-			t.Errorf("the event says %s", said)
+	case message := <-recorder.Events:
+		if !strings.Contains(message, "NoNodeProfile there is no NodeProfile") {
+			t.Errorf("the event says %s", message)
 		}
 	default:
 		t.Error("no event says why")

@@ -122,7 +122,9 @@ func (w *fixture) deleteMachine(name string) {
 }
 
 // at moves the clock to so many minutes after the start.
-func (w *fixture) at(minutes int) { w.clock.SetTime(start.Add(time.Duration(minutes) * time.Minute)) }
+func (w *fixture) setClock(minutes int) {
+	w.clock.SetTime(start.Add(time.Duration(minutes) * time.Minute))
+}
 
 func (w *fixture) nodeClaim(name string) *karpv1.NodeClaim {
 	w.t.Helper()

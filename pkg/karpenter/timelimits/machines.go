@@ -78,7 +78,7 @@ func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpv1.NodeClaim, 
 	if m.Synced() != nil {
 		return now, nil
 	}
-	machine, err := m.of(ctx, nodeClaim)
+	machine, err := m.machineOf(ctx, nodeClaim)
 	if err != nil || machine == nil {
 		return time.Time{}, err
 	}
@@ -96,12 +96,12 @@ func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpv1.NodeClaim, 
 
 // suspended returns whether the server of a NodeClaim makes no progress.
 func (m Machines) suspended(ctx context.Context, nodeClaim *karpv1.NodeClaim) (bool, error) {
-	machine, err := m.of(ctx, nodeClaim)
+	machine, err := m.machineOf(ctx, nodeClaim)
 	return machine != nil && machine.Status.Progress != nil && machine.Status.Progress.Suspended, err
 }
 
-// of returns the Machine of a NodeClaim, nil if there is none.
-func (m Machines) of(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
+// machineOf returns the Machine of a NodeClaim, nil if there is none.
+func (m Machines) machineOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
 	found, err := kube.Find(ctx, m.Client, client.ObjectKey{Namespace: m.Namespace, Name: nodeClaim.Name}, machine)
 	if err != nil || !found || !tenant.MadeFor(machine, nodeClaim) {
@@ -119,10 +119,10 @@ func Registering(clk clock.PassiveClock, machines Machines) interceptor.Intercep
 			return nil
 		}
 		// StatusConditions would add those that are missing.
-		at := slices.IndexFunc(nodeClaim.Status.Conditions, func(condition status.Condition) bool {
+		index := slices.IndexFunc(nodeClaim.Status.Conditions, func(condition status.Condition) bool {
 			return condition.Type == karpv1.ConditionTypeRegistered
 		})
-		if at < 0 || nodeClaim.Status.Conditions[at].Status == metav1.ConditionTrue {
+		if index < 0 || nodeClaim.Status.Conditions[index].Status == metav1.ConditionTrue {
 			return nil
 		}
 		start, err := machines.startOfWait(ctx, nodeClaim, clk.Now())
@@ -130,7 +130,7 @@ func Registering(clk clock.PassiveClock, machines Machines) interceptor.Intercep
 			return err
 		}
 		// The object is the caller's own copy. If core writes its conditions, this time is stored, which does no harm.
-		if registered := &nodeClaim.Status.Conditions[at]; start.After(registered.LastTransitionTime.Time) {
+		if registered := &nodeClaim.Status.Conditions[index]; start.After(registered.LastTransitionTime.Time) {
 			registered.LastTransitionTime = metav1.NewTime(start)
 		}
 		return nil

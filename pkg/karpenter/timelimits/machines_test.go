@@ -43,7 +43,7 @@ func (w *fixture) registeredClient(c controller.Controller) client.Client {
 func TestControllersReadThroughInterceptors(t *testing.T) {
 	w := newFixture(t)
 	queue := w.replaces(t, "gpu-1")
-	w.at(25)
+	w.setClock(25)
 	nodeClaim := &karpv1.NodeClaim{}
 	reads := w.registeredClient(Lifecycle(&lifecycle.Controller{}, w.clock, w.machines()))
 	if err := reads.Get(t.Context(), client.ObjectKey{Name: "gpu-1"}, nodeClaim); err != nil {

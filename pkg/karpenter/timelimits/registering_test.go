@@ -86,7 +86,7 @@ func TestRegistrationLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			for _, look := range tc.looks {
-				w.at(look.minute)
+				w.setClock(look.minute)
 				if look.before != nil {
 					look.before(w)
 				}

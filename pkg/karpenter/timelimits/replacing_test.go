@@ -79,7 +79,7 @@ func TestReplacementLimit(t *testing.T) {
 			w := newFixture(t)
 			queue := w.replaces(t, "gpu-1")
 			for _, look := range tc.looks {
-				w.at(look.minute)
+				w.setClock(look.minute)
 				if look.before != nil {
 					look.before(w)
 				}

@@ -43,16 +43,16 @@ func Find[C Condition](conditions []C, conditionType string) metav1.Condition {
 // one, and to the present otherwise.
 func Set[C Condition](conditions *[]C, condition metav1.Condition) bool {
 	for i := range *conditions {
-		one := []metav1.Condition{metav1.Condition((*conditions)[i])}
-		if one[0].Type == condition.Type {
-			changed := meta.SetStatusCondition(&one, condition)
-			(*conditions)[i] = C(one[0])
+		single := []metav1.Condition{metav1.Condition((*conditions)[i])}
+		if single[0].Type == condition.Type {
+			changed := meta.SetStatusCondition(&single, condition)
+			(*conditions)[i] = C(single[0])
 			return changed
 		}
 	}
-	var one []metav1.Condition
-	meta.SetStatusCondition(&one, condition)
-	*conditions = append(*conditions, C(one[0]))
+	var single []metav1.Condition
+	meta.SetStatusCondition(&single, condition)
+	*conditions = append(*conditions, C(single[0]))
 	return true
 }
 

@@ -39,8 +39,8 @@ var waits = map[string]bool{
 // Sum returns the condition Ready that follows from others. It is true if they all are, and then says what the first says. Otherwise
 // it has the reason of one that is not, of one that someone has to act on if there is any, and all their messages.
 func Sum(first metav1.Condition, more ...metav1.Condition) metav1.Condition {
-	wrong := slices.DeleteFunc(append([]metav1.Condition{first}, more...), func(one metav1.Condition) bool {
-		return one.Status == metav1.ConditionTrue
+	wrong := slices.DeleteFunc(append([]metav1.Condition{first}, more...), func(condition metav1.Condition) bool {
+		return condition.Status == metav1.ConditionTrue
 	})
 	if len(wrong) == 0 {
 		return metav1.Condition{Status: metav1.ConditionTrue, Reason: first.Reason, Message: first.Message}
@@ -55,8 +55,8 @@ func Sum(first metav1.Condition, more ...metav1.Condition) metav1.Condition {
 		return 1
 	})
 	var messages []string
-	for _, one := range wrong {
-		messages = append(messages, one.Message)
+	for _, condition := range wrong {
+		messages = append(messages, condition.Message)
 	}
 	return metav1.Condition{Status: wrong[0].Status, Reason: wrong[0].Reason, Message: strings.Join(messages, "; ")}
 }
@@ -74,8 +74,8 @@ func SetReady[C Condition](conditions *[]C, ready metav1.Condition, generation i
 	default:
 		abnormal = v1alpha1.ConditionStalled
 	}
-	*conditions = slices.DeleteFunc(*conditions, func(one C) bool {
-		kind := metav1.Condition(one).Type
+	*conditions = slices.DeleteFunc(*conditions, func(condition C) bool {
+		kind := metav1.Condition(condition).Type
 		return (kind == v1alpha1.ConditionReconciling || kind == v1alpha1.ConditionStalled) && kind != abnormal
 	})
 	Set(conditions, ready)

@@ -14,27 +14,27 @@ import (
 )
 
 func TestSum(t *testing.T) {
-	of := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	condition := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Status: status, Reason: reason, Message: message}
 	}
-	fine := of(metav1.ConditionTrue, v1alpha1.ReasonSynced, "it is synced")
-	waiting := of(metav1.ConditionUnknown, v1alpha1.ReasonNotReported, "it waits")
-	wrong := of(metav1.ConditionFalse, v1alpha1.ReasonInvalidPools, "it is wrong")
+	fine := condition(metav1.ConditionTrue, v1alpha1.ReasonSynced, "it is synced")
+	waiting := condition(metav1.ConditionUnknown, v1alpha1.ReasonNotReported, "it waits")
+	wrong := condition(metav1.ConditionFalse, v1alpha1.ReasonInvalidPools, "it is wrong")
 	for name, tc := range map[string]struct {
-		reason string
-		of     []metav1.Condition
-		want   metav1.Condition
+		reason     string
+		conditions []metav1.Condition
+		want       metav1.Condition
 	}{
-		"Fine":    {"the first says what the object is", []metav1.Condition{fine, of(metav1.ConditionTrue, "Other", "other")}, fine},
+		"Fine":    {"the first says what the object is", []metav1.Condition{fine, condition(metav1.ConditionTrue, "Other", "other")}, fine},
 		"Waiting": {"unknown is not true", []metav1.Condition{fine, waiting}, waiting},
 		"Wrong":   {"one is enough", []metav1.Condition{wrong, fine}, wrong},
 		"WrongIsUrgent": {"someone has to act, whatever else is waited for", []metav1.Condition{waiting, wrong},
-			of(wrong.Status, wrong.Reason, "it is wrong; it waits")},
-		"FirstOfSeveral": {"of equals the first has the reason", []metav1.Condition{wrong, of(metav1.ConditionFalse, "More", "more")},
-			of(wrong.Status, wrong.Reason, "it is wrong; more")},
+			condition(wrong.Status, wrong.Reason, "it is wrong; it waits")},
+		"FirstOfSeveral": {"of equals the first has the reason", []metav1.Condition{wrong, condition(metav1.ConditionFalse, "More", "more")},
+			condition(wrong.Status, wrong.Reason, "it is wrong; more")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Sum(tc.of[0], tc.of[1:]...)); diff != "" {
+			if diff := cmp.Diff(tc.want, Sum(tc.conditions[0], tc.conditions[1:]...)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

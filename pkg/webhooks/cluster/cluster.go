@@ -76,15 +76,15 @@ func (v *View) note(err error) {
 }
 
 // get reads an object, and reports whether there is one.
-func (v *View) get(key types.NamespacedName, into client.Object) bool {
-	err := v.reader.Get(v.ctx, key, into)
+func (v *View) get(key types.NamespacedName, object client.Object) bool {
+	err := v.reader.Get(v.ctx, key, object)
 	v.note(client.IgnoreNotFound(err))
 	return err == nil
 }
 
 // list reads all that the options select.
-func (v *View) list(into client.ObjectList, options ...client.ListOption) {
-	v.note(v.reader.List(v.ctx, into, append(options, client.UnsafeDisableDeepCopy)...))
+func (v *View) list(list client.ObjectList, options ...client.ListOption) {
+	v.note(v.reader.List(v.ctx, list, append(options, client.UnsafeDisableDeepCopy)...))
 }
 
 // NodeProviders implements rules.Cluster.
@@ -112,12 +112,12 @@ func (v *View) NodeType(name string) *v1alpha1.NodeType {
 
 // Exists implements rules.Cluster.
 func (v *View) Exists(kind rules.Kind, name string) bool {
-	into := map[rules.Kind]client.Object{
+	object := map[rules.Kind]client.Object{
 		rules.KindNodeProvider: &v1alpha1.NodeProvider{}, rules.KindNodeType: &v1alpha1.NodeType{}, rules.KindOSImage: &v1alpha1.OSImage{},
 		rules.KindNodeProfile: &v1alpha1.NodeProfile{}, rules.KindSSHKey: &v1alpha1.SSHKey{},
 		rules.KindMachineConfigTemplate: &v1alpha1.MachineConfigTemplate{},
 	}[kind]
-	return v.get(types.NamespacedName{Name: name}, into)
+	return v.get(types.NamespacedName{Name: name}, object)
 }
 
 // TenantClusters implements rules.Cluster.
@@ -206,8 +206,8 @@ func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machi
 	suspects := v.Inventory.SuspectTypes(tenant.Namespace)
 	used := append(quota.Used(v.charged(tenant.Namespace, tenant.Name), machine.UID, nil), suspects...)
 	err := quota.Check(tenant, used, nodeType, func(name string) (int64, error) {
-		if one := v.NodeType(name); one != nil {
-			return one.Spec.CountAccelerators(), nil
+		if nodeType := v.NodeType(name); nodeType != nil {
+			return nodeType.Spec.CountAccelerators(), nil
 		}
 		return 0, nil
 	})
@@ -258,9 +258,9 @@ func byName[T any, P Object[T]](items []T) []P {
 // named are the names of items, sorted.
 func named[T any, P Object[T]](kind string, items []T) []string {
 	var names []string
-	for _, one := range byName[T, P](items) {
-		name := one.GetName()
-		if namespace := one.GetNamespace(); namespace != "" {
+	for _, object := range byName[T, P](items) {
+		name := object.GetName()
+		if namespace := object.GetNamespace(); namespace != "" {
 			name = namespace + "/" + name
 		}
 		names = append(names, kind+" "+name)
@@ -277,10 +277,10 @@ const (
 
 // AddIndexes adds the indexes that a Cluster needs to a cache.
 func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	for _, one := range []struct {
+	for _, index := range []struct {
 		object client.Object
 		field  string
-		of     client.IndexerFunc
+		values client.IndexerFunc
 	}{
 		{&v1alpha1.NodeProvider{}, refersTo, indexed(ofProvider)},
 		{&v1alpha1.NodeType{}, refersTo, indexed(ofType)},
@@ -293,16 +293,16 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 			return nil
 		})},
 	} {
-		if err := indexer.IndexField(ctx, one.object, one.field, one.of); err != nil {
-			return fmt.Errorf("adding the index %s of %T, %w", one.field, one.object, err)
+		if err := indexer.IndexField(ctx, index.object, index.field, index.values); err != nil {
+			return fmt.Errorf("adding the index %s of %T, %w", index.field, index.object, err)
 		}
 	}
 	return nil
 }
 
 // indexed is a typed indexer. Each value is in the index once.
-func indexed[T client.Object](of func(T) []string) client.IndexerFunc {
-	return kube.Of(func(object T) []string { return slices.Compact(slices.Sorted(slices.Values(of(object)))) })
+func indexed[T client.Object](values func(T) []string) client.IndexerFunc {
+	return kube.Of(func(object T) []string { return slices.Compact(slices.Sorted(slices.Values(values(object)))) })
 }
 
 func reference(kind rules.Kind, name string) string { return string(kind) + "/" + name }
@@ -329,9 +329,9 @@ func ofMachine(machine *v1alpha1.Machine) []string {
 	if machine.Spec.ProfileRef != nil {
 		named = append(named, ofProfile(machine.Spec.ProfileRef.Name)...)
 	}
-	for _, one := range []*v1alpha1.NameReference{machine.Spec.NodeTypeRef, machine.Status.NodeTypeRef} {
-		if one != nil {
-			named = append(named, reference(rules.KindNodeType, one.Name))
+	for _, typeRef := range []*v1alpha1.NameReference{machine.Spec.NodeTypeRef, machine.Status.NodeTypeRef} {
+		if typeRef != nil {
+			named = append(named, reference(rules.KindNodeType, typeRef.Name))
 		}
 	}
 	return named
@@ -368,11 +368,11 @@ func ofProfile(name string) []string {
 func ofPool(provider string, pool *v1alpha1.NodesTemplate) []string {
 	named := append(inProperties(pool.Properties), ofProfile(pool.Profile)...)
 	for i := range pool.NodeTypeSelector {
-		one := &pool.NodeTypeSelector[i]
-		if !matching.NamesTypes(one.Property) || one.Operator != "" && one.Operator != v1alpha1.SelectorIn {
+		requirement := &pool.NodeTypeSelector[i]
+		if !matching.NamesTypes(requirement.Property) || requirement.Operator != "" && requirement.Operator != v1alpha1.SelectorIn {
 			continue
 		}
-		for _, name := range append([]string{one.Value}, one.Values...) {
+		for _, name := range append([]string{requirement.Value}, requirement.Values...) {
 			if name == "" {
 				continue
 			}

@@ -23,8 +23,8 @@ import (
 // indexes collects the indexes for a client in memory.
 type indexes struct{ builder *fake.ClientBuilder }
 
-func (i indexes) IndexField(_ context.Context, object client.Object, field string, of client.IndexerFunc) error {
-	i.builder.WithIndex(object, field, of)
+func (i indexes) IndexField(_ context.Context, object client.Object, field string, values client.IndexerFunc) error {
+	i.builder.WithIndex(object, field, values)
 	return nil
 }
 
@@ -84,7 +84,7 @@ func TestUsers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		kind   rules.Kind
-		of     string
+		name   string
 		want   []string
 	}{
 		"Type":    {"by name, by choice and by a pool", rules.KindNodeType, "t", []string{"Machine a/m", "Machine a/o", "TenantCluster a/c"}},
@@ -101,7 +101,7 @@ func TestUsers(t *testing.T) {
 		"Unused":        {"it is not used", rules.KindOSImage, "other", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, view.Users(tc.kind, tc.of)); diff != "" {
+			if diff := cmp.Diff(tc.want, view.Users(tc.kind, tc.name)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

@@ -30,16 +30,16 @@ func TestOwnership(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := newCluster(t)
-			with := func(spec string) string {
+			withSpec := func(spec string) string {
 				return "{metadata: {namespace: a, name: x}, spec: {" + strings.TrimSuffix(spec+", "+tc.set, ", ") + "}}"
 			}
-			image := with("properties: {metal3.vcluster.com/image-url: 'https://x/y.iso'}")
+			image := withSpec("properties: {metal3.vcluster.com/image-url: 'https://x/y.iso'}")
 			says(t, tc.reason, OSImage(cluster, nil, parse[v1alpha1.OSImage](t, image)), tc.want...)
-			key := with("publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e me'")
+			key := withSpec("publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e me'")
 			says(t, tc.reason, SSHKey(cluster, nil, parse[v1alpha1.SSHKey](t, key)), tc.want...)
-			template := with("cloudInitTemplate: '#cloud-config'")
+			template := withSpec("cloudInitTemplate: '#cloud-config'")
 			says(t, tc.reason, MachineConfigTemplate(cluster, nil, parse[v1alpha1.MachineConfigTemplate](t, template)), tc.want...)
-			machine := parse[v1alpha1.Machine](t, with("nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}"))
+			machine := parse[v1alpha1.Machine](t, withSpec("nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}"))
 			says(t, tc.reason, Machine(cluster, nil, machine), tc.want...)
 			says(t, "it was said when it was written", Machine(cluster, machine, machine))
 		})
@@ -76,23 +76,24 @@ func TestMetal3(t *testing.T) {
 }
 
 func TestTypeTemplates(t *testing.T) {
-	const at = "spec.metal3.nodeTypes[0]."
+	const prefix = "spec.metal3.nodeTypes[0]."
 	const reservedHere = none + "the domain is reserved, and it is not written: use another domain"
 	for name, tc := range map[string]struct {
 		reason, set string
 		want        []string
 	}{
 		"Provider": {"it may be said again", "providerRef: new", nil},
-		"OtherProvider": {"it is not moved", "providerRef: fleet", []string{"warning: " + at + "providerRef:" + none + "a NodeType is of the " +
-			"NodeProvider that lists it: list it there, or leave providerRef out"}},
+		"OtherProvider": {"it is not moved", "providerRef: fleet",
+			[]string{"warning: " + prefix + "providerRef:" + none + "a NodeType is of the " +
+				"NodeProvider that lists it: list it there, or leave providerRef out"}},
 		"Metadata": {"they are written", "metadata: {labels: {team: a}, annotations: {example.com/a: 'any text'}}", nil},
 		"Reserved": {"the manager's and kubectl's own", "metadata: {labels: {karpenter.metal3.io/admission: ignore}, annotations: " +
 			"{kubectl.kubernetes.io/last-applied-configuration: '{}', x.k8s.io/a: b}}", []string{
-			`warning: ` + at + `metadata.labels["karpenter.metal3.io/admission"]:` + reservedHere,
-			`warning: ` + at + `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]:` + reservedHere,
-			`warning: ` + at + `metadata.annotations["x.k8s.io/a"]:` + reservedHere}},
+			`warning: ` + prefix + `metadata.labels["karpenter.metal3.io/admission"]:` + reservedHere,
+			`warning: ` + prefix + `metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]:` + reservedHere,
+			`warning: ` + prefix + `metadata.annotations["x.k8s.io/a"]:` + reservedHere}},
 		"Invalid": {"the API server would refuse the NodeType", "metadata: {labels: {team: 'a b'}, annotations: {'a b': c}}", []string{
-			at + `metadata.labels: Invalid value: "a b"`, at + `metadata.annotations: Invalid value: "a b"`}},
+			prefix + `metadata.labels: Invalid value: "a b"`, prefix + `metadata.annotations: Invalid value: "a b"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			provider := parse[v1alpha1.NodeProvider](t, "{metadata: {name: new}, spec: {metal3: {clusterRef: {namespace: metal3-system}, "+
@@ -106,7 +107,7 @@ func TestTypeTemplates(t *testing.T) {
 }
 
 func TestPrivateNodes(t *testing.T) {
-	const at = "warning: spec.privateNodes."
+	const prefix = "warning: spec.privateNodes."
 	const inPlace = none + "servers are installed again, within the budgets of their pools"
 	for name, tc := range map[string]struct {
 		reason, set string
@@ -115,14 +116,16 @@ func TestPrivateNodes(t *testing.T) {
 		"AutoUpgrade": {"that servers follow the version is real", "privateNodes: {autoUpgrade: {enabled: true}}", nil},
 		"InPlace": {"no pod upgrades a node", "privateNodes: {autoUpgrade: {image: a, imagePullPolicy: Always, nodeSelector: {a: b}, " +
 			"binariesPath: /a, cniBinariesPath: /b, concurrency: 2}}", []string{
-			at + "autoUpgrade.binariesPath:" + inPlace, at + "autoUpgrade.cniBinariesPath:" + inPlace, at + "autoUpgrade.concurrency:" + inPlace,
-			at + "autoUpgrade.image:" + inPlace, at + "autoUpgrade.imagePullPolicy:" + inPlace, at + "autoUpgrade.nodeSelector:" + inPlace}},
-		"JoinNode": {"they are run by cloud-init", "privateNodes: {joinNode: {preJoinCommands: [a], containerd: {enabled: true}}}", []string{at +
-			"joinNode:" + none + "write commands into runcmd of the property vcluster.com/user-data, which run before the join, and " +
-			"prepare containerd in the image"}},
-		"Kubelet": {"flags, and no KubeletConfiguration", "privateNodes: {kubelet: {config: {maxPods: 5}}}", []string{at + "kubelet:" + none +
+			prefix + "autoUpgrade.binariesPath:" + inPlace, prefix + "autoUpgrade.cniBinariesPath:" + inPlace,
+			prefix + "autoUpgrade.concurrency:" + inPlace, prefix + "autoUpgrade.image:" + inPlace,
+			prefix + "autoUpgrade.imagePullPolicy:" + inPlace, prefix + "autoUpgrade.nodeSelector:" + inPlace}},
+		"JoinNode": {"they are run by cloud-init", "privateNodes: {joinNode: {preJoinCommands: [a], containerd: {enabled: true}}}",
+			[]string{prefix +
+				"joinNode:" + none + "write commands into runcmd of the property vcluster.com/user-data, which run before the join, and " +
+				"prepare containerd in the image"}},
+		"Kubelet": {"flags, and no KubeletConfiguration", "privateNodes: {kubelet: {config: {maxPods: 5}}}", []string{prefix + "kubelet:" + none +
 			"write kubeletArgs into a MetalNodeClass of a NodePool of your own, or prepare the kubelet in the image"}},
-		"VPN": {"there is none", "privateNodes: {vpn: {enabled: true}}", []string{at + "vpn:" + none + "there is no VPN: servers reach " +
+		"VPN": {"there is none", "privateNodes: {vpn: {enabled: true}}", []string{prefix + "vpn:" + none + "there is no VPN: servers reach " +
 			"spec.apiServerEndpoint through their own network"}},
 		"TooLong": {"it is kept in memory", "privateNodes: {vpn: {a: " + strings.Repeat("x", 64<<10) + "}}",
 			[]string{`spec.privateNodes.vpn: Invalid value: "(65544 bytes)": it is kept in memory and has no effect here: leave it out`}},

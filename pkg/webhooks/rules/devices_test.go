@@ -62,21 +62,21 @@ func TestDevices(t *testing.T) {
 }
 
 func TestKubeletArgs(t *testing.T) {
-	at := func(name string) string { return `spec.kubeletArgs["` + name + `"]: Invalid value: ` }
+	prefix := func(name string) string { return `spec.kubeletArgs["` + name + `"]: Invalid value: ` }
 	for name, tc := range map[string]struct {
 		reason, args string
 		want         []string
 	}{
 		"Good": {"as kubelet takes them", "max-pods: '200', v: '2'", nil},
 		"Identity": {"the join sets the node's identity", "provider-id: x, node-labels: a=b",
-			[]string{at("node-labels") + `"a=b": kubelet argument "node-labels" cannot be given: use the labels`,
-				at("provider-id") + `"x": kubelet argument "provider-id" cannot be given`}},
+			[]string{prefix("node-labels") + `"a=b": kubelet argument "node-labels" cannot be given: use the labels`,
+				prefix("provider-id") + `"x": kubelet argument "provider-id" cannot be given`}},
 		"Reserved": {"Karpenter reckons with the NodeType's", "kube-reserved: cpu=1",
-			[]string{at("kube-reserved") + `"cpu=1": kubelet argument "kube-reserved" cannot be given: set the overhead of the NodeType`}},
+			[]string{prefix("kube-reserved") + `"cpu=1": kubelet argument "kube-reserved" cannot be given: set the overhead of the NodeType`}},
 		"Dashes": {"they are added", "--max-pods: '200'",
-			[]string{at("--max-pods") + `"200": kubelet argument "--max-pods" is not a flag name; write it without leading dashes`}},
+			[]string{prefix("--max-pods") + `"200": kubelet argument "--max-pods" is not a flag name; write it without leading dashes`}},
 		"Blank": {"systemd would split it", "feature-gates: a b",
-			[]string{at("feature-gates") + `"a b": the value of kubelet argument "feature-gates" holds a blank`}},
+			[]string{prefix("feature-gates") + `"a b": the value of kubelet argument "feature-gates" holds a blank`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := func(args string) *v1alpha1.Machine {

@@ -45,7 +45,7 @@ func TestDocs(t *testing.T) {
 			t.Errorf("the rule %s is not in docs/webhooks.md", rule)
 		}
 	}
-	said := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go",
+	source := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go",
 		"pkg/fleet/quota/*.go", "pkg/fleet/nodeprofiles/*.go",
 		"pkg/fleet/matching/*.go",
 		"pkg/apis/v1alpha1/*.go", "pkg/apis/compat/*.go", "test/webhooks/testdata/*.golden")
@@ -60,7 +60,7 @@ func TestDocs(t *testing.T) {
 		count++
 		for message := range strings.SplitSeq(strings.Trim(cells[2], "` "), "; ") {
 			for part := range strings.SplitSeq(message, "…") {
-				if !strings.Contains(said, strings.TrimSpace(part)) {
+				if !strings.Contains(source, strings.TrimSpace(part)) {
 					t.Errorf("no message is %q, of %q", part, cells[0])
 				}
 			}

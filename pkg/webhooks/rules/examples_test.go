@@ -82,25 +82,26 @@ func judged(document string) (string, Result) {
 		labels: map[string]string{v1alpha1.StandAloneMachinesLabelKey: v1alpha1.StandAloneMachinesLabelValue}}
 	switch header.Kind {
 	case "NodeProvider":
-		return header.Kind, of(document, func(o *v1alpha1.NodeProvider) Result { return NodeProvider(cluster, nil, o) })
+		return header.Kind, judgeDocument(document, func(o *v1alpha1.NodeProvider) Result { return NodeProvider(cluster, nil, o) })
 	case "NodeType":
-		return header.Kind, of(document, func(o *v1alpha1.NodeType) Result { return NodeType(cluster, nil, o) })
+		return header.Kind, judgeDocument(document, func(o *v1alpha1.NodeType) Result { return NodeType(cluster, nil, o) })
 	case "Machine":
-		return header.Kind, of(document, func(o *v1alpha1.Machine) Result { return Machine(cluster, nil, o) })
+		return header.Kind, judgeDocument(document, func(o *v1alpha1.Machine) Result { return Machine(cluster, nil, o) })
 	case "TenantCluster":
-		return header.Kind, of(document, func(o *v1alpha1.TenantCluster) Result { return TenantCluster(cluster, nil, o) })
+		return header.Kind, judgeDocument(document, func(o *v1alpha1.TenantCluster) Result { return TenantCluster(cluster, nil, o) })
 	case "OSImage":
-		return header.Kind, of(document, func(o *v1alpha1.OSImage) Result { return OSImage(cluster, nil, o) })
+		return header.Kind, judgeDocument(document, func(o *v1alpha1.OSImage) Result { return OSImage(cluster, nil, o) })
 	case "SSHKey":
-		return header.Kind, of(document, func(o *v1alpha1.SSHKey) Result { return SSHKey(cluster, nil, o) })
+		return header.Kind, judgeDocument(document, func(o *v1alpha1.SSHKey) Result { return SSHKey(cluster, nil, o) })
 	case "MachineConfigTemplate":
-		return header.Kind, of(document, func(o *v1alpha1.MachineConfigTemplate) Result { return MachineConfigTemplate(cluster, nil, o) })
+		return header.Kind, judgeDocument(document,
+			func(o *v1alpha1.MachineConfigTemplate) Result { return MachineConfigTemplate(cluster, nil, o) })
 	}
 	return "", Result{}
 }
 
-// of judges a document. One that is a part of an object, as pages have, says nothing.
-func of[T any](document string, judge func(*T) Result) Result {
+// judgeDocument judges a document. One that is a part of an object, as pages have, says nothing.
+func judgeDocument[T any](document string, judge func(*T) Result) Result {
 	object := new(T)
 	if yaml.Unmarshal([]byte(document), object) != nil {
 		return Result{}

@@ -36,9 +36,9 @@ type memory struct {
 func (m *memory) NodeProviders() []*v1alpha1.NodeProvider { return m.providers }
 func (m *memory) NodeTypes() []*v1alpha1.NodeType         { return m.types }
 func (m *memory) NodeType(name string) *v1alpha1.NodeType {
-	for _, one := range m.types {
-		if one.Name == name {
-			return one
+	for _, nodeType := range m.types {
+		if nodeType.Name == name {
+			return nodeType
 		}
 	}
 	return nil
@@ -53,9 +53,9 @@ func (m *memory) Exists(kind Kind, name string) bool {
 
 func (m *memory) TenantClusters(namespace string) []*v1alpha1.TenantCluster {
 	var found []*v1alpha1.TenantCluster
-	for _, one := range m.tenants {
-		if one.Namespace == namespace {
-			found = append(found, one)
+	for _, tenant := range m.tenants {
+		if tenant.Namespace == namespace {
+			found = append(found, tenant)
 		}
 	}
 	return found
@@ -65,9 +65,9 @@ func (m *memory) NamespaceLabels(string) map[string]string { return m.labels }
 
 func (m *memory) PinnedTo(server string) []*v1alpha1.Machine {
 	var found []*v1alpha1.Machine
-	for _, one := range m.machines {
-		if one.Spec.Properties[v1alpha1.PropertyServerName] == server {
-			found = append(found, one)
+	for _, machine := range m.machines {
+		if machine.Spec.Properties[v1alpha1.PropertyServerName] == server {
+			found = append(found, machine)
 		}
 	}
 	return found
@@ -139,11 +139,11 @@ func newCluster(t testing.TB) *memory {
 	provider := cluster.providers[0]
 	for i := range provider.Spec.Metal3.NodeTypes {
 		template := &provider.Spec.Metal3.NodeTypes[i]
-		one := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: template.Name, OwnerReferences: []metav1.OwnerReference{
+		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: template.Name, OwnerReferences: []metav1.OwnerReference{
 			*metav1.NewControllerRef(provider, v1alpha1.GroupVersion.WithKind("NodeProvider"))}}}
-		one.Spec.ProviderRef.Name, one.Spec.HardwareProfile = provider.Name, template.HardwareProfile
-		cluster.types = append(cluster.types, one)
-		if invalid := cluster.inventory.AddType(one, provider, ""); invalid != nil {
+		nodeType.Spec.ProviderRef.Name, nodeType.Spec.HardwareProfile = provider.Name, template.HardwareProfile
+		cluster.types = append(cluster.types, nodeType)
+		if invalid := cluster.inventory.AddType(nodeType, provider, ""); invalid != nil {
 			t.Fatal(invalid)
 		}
 	}

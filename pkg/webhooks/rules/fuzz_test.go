@@ -62,9 +62,9 @@ func FuzzNodeProvider(f *testing.F) {
 		checkResult(t, NodeProvider(cluster, nil, after))
 		checkResult(t, NodeProvider(cluster, after, cluster.providers[0]))
 		for i := range after.Spec.Metal3.NodeTypes {
-			one := &v1alpha1.NodeType{}
-			one.Name, one.Spec.HardwareProfile = after.Name, after.Spec.Metal3.NodeTypes[i].HardwareProfile
-			checkResult(t, NodeType(cluster, nil, one))
+			nodeType := &v1alpha1.NodeType{}
+			nodeType.Name, nodeType.Spec.HardwareProfile = after.Name, after.Spec.Metal3.NodeTypes[i].HardwareProfile
+			checkResult(t, NodeType(cluster, nil, nodeType))
 		}
 	})
 }
@@ -189,7 +189,7 @@ func FuzzConflict(f *testing.F) {
 			}
 		}
 		met := func(set labels.Set) bool {
-			return !slices.ContainsFunc(ours, func(one labels.Requirement) bool { return !one.Matches(set) })
+			return !slices.ContainsFunc(ours, func(requirement labels.Requirement) bool { return !requirement.Matches(set) })
 		}
 		if met(labels.Set{}) {
 			t.Errorf("%s: %s of %s, but a server without the label matches", text, why, about)

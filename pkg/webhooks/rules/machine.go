@@ -185,7 +185,7 @@ func notAllowed(tenant *v1alpha1.TenantCluster, none *inventory.NoHostError) str
 }
 
 func typeNames(cluster Cluster) []string {
-	return lo.Map(cluster.NodeTypes(), func(one *v1alpha1.NodeType, _ int) string { return one.Name })
+	return lo.Map(cluster.NodeTypes(), func(nodeType *v1alpha1.NodeType, _ int) string { return nodeType.Name })
 }
 
 // machineProperties validates the properties of a Machine. For a Machine with a server, errors are warnings: the
@@ -224,10 +224,10 @@ func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alp
 // machineChanged validates what must not change once there is a server, and at what does not change it any more.
 func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after *v1alpha1.Machine) {
 	old, pin := before.Spec.Properties[v1alpha1.PropertyServerName], after.Spec.Properties[v1alpha1.PropertyServerName]
-	at := key(spec.Child("properties"), v1alpha1.PropertyServerName)
+	path := key(spec.Child("properties"), v1alpha1.PropertyServerName)
 	switch host, chosen := before.Host(); {
 	case old != pin && chosen:
-		r.deny(RuleImmutable, field.Invalid(at, pin,
+		r.deny(RuleImmutable, field.Invalid(path, pin,
 			fmt.Sprintf("the Machine has claimed server %s: delete it and make another", host.Name)))
 	case old != pin && r.Allowed():
 		if tenant := chargedTo(cluster, after); tenant != nil || isUnbound(cluster, after) {
@@ -240,7 +240,7 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 	}
 	// Karpenter replaces a NodeClaim's Machine that differs from its class.
 	replaced := before.Labels[v1alpha1.NodeClaimLabelKey] != ""
-	for _, one := range []struct {
+	for _, change := range []struct {
 		field    string
 		old, now any
 		drifts   bool
@@ -251,8 +251,8 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 		{"startupTaints", before.Spec.StartupTaints, after.Spec.StartupTaints, false},
 		{"kubeletArgs", before.Spec.KubeletArgs, after.Spec.KubeletArgs, false},
 	} {
-		if !equality.Semantic.DeepEqual(one.old, one.now) && !(one.drifts && replaced) {
-			r.warn(RuleImmutable, spec.Child(one.field), "the server is installed and has registered with what was there before: delete the "+
+		if !equality.Semantic.DeepEqual(change.old, change.now) && !(change.drifts && replaced) {
+			r.warn(RuleImmutable, spec.Child(change.field), "the server is installed and has registered with what was there before: delete the "+
 				"Machine and make another for the change to have an effect")
 		}
 	}
@@ -266,10 +266,10 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 	if server == "" {
 		return
 	}
-	at := key(spec.Child("properties"), v1alpha1.PropertyServerName)
+	path := key(spec.Child("properties"), v1alpha1.PropertyServerName)
 	namespaces := hostNamespaces(cluster, machine)
 	if len(namespaces) == 0 {
-		r.warn(RuleReferences, at, "there is no NodeProvider yet, so that the server is not known")
+		r.warn(RuleReferences, path, "there is no NodeProvider yet, so that the server is not known")
 		return
 	}
 	known := func(namespace string) bool {
@@ -277,7 +277,7 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 		return known
 	}
 	if !slices.ContainsFunc(namespaces, known) {
-		r.deny(RulePinning, field.Invalid(at, server, "there is no BareMetalHost of this name in namespace "+list(namespaces)+
+		r.deny(RulePinning, field.Invalid(path, server, "there is no BareMetalHost of this name in namespace "+list(namespaces)+
 			": correct it, or register the server first"))
 		return
 	}
@@ -285,41 +285,42 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 		if other.Namespace == machine.Namespace && other.Name == machine.Name || !lo.Some(namespaces, hostNamespaces(cluster, other)) {
 			continue
 		}
-		whose := "a Machine of another tenant"
+		holder := "a Machine of another tenant"
 		if other.Namespace == machine.Namespace {
-			whose = "Machine " + other.Name
+			holder = "Machine " + other.Name
 		} else if has := other.Status.HostRef; has == nil || has.Name != server {
 			// Pins that wait cost no quota: one tenant could keep all servers from the others.
-			r.warn(RulePinning, at, "%s waits for this server, too: one of the two gets it", whose)
+			r.warn(RulePinning, path, "%s waits for this server, too: one of the two gets it", holder)
 			continue
 		}
 		if other.DeletionTimestamp.IsZero() {
-			r.deny(RulePinning, field.Invalid(at, server, whose+" is pinned to this server already: choose another, or delete that Machine first"))
+			r.deny(RulePinning, field.Invalid(path, server,
+				holder+" is pinned to this server already: choose another, or delete that Machine first"))
 			return
 		}
-		r.warn(RulePinning, at, "%s, which is being deleted, still has this server: it is claimed once it is clean", whose)
+		r.warn(RulePinning, path, "%s, which is being deleted, still has this server: it is claimed once it is clean", holder)
 	}
 	if none == nil {
 		return
 	}
 	// The server may be of several types, of which one may fit.
 	if now := slices.IndexFunc(none.Considered, inventory.Candidate.Fits); now >= 0 {
-		if !r.quarantined(cluster, at, namespaces, server, "Machine") {
-			r.warn(RulePinning, at, "%s: the Machine waits for it, and gets no other", none.Considered[now])
+		if !r.quarantined(cluster, path, namespaces, server, "Machine") {
+			r.warn(RulePinning, path, "%s: the Machine waits for it, and gets no other", none.Considered[now])
 		}
 		return
 	}
-	r.deny(RulePinning, field.Invalid(at, server, none.Error()+": pin to another server, or ask for another type"))
+	r.deny(RulePinning, field.Invalid(path, server, none.Error()+": pin to another server, or ask for another type"))
 }
 
 // quarantined warns of a quarantined server, and returns false if the server is not. The remedy comes first: the cause may
 // be long and is cut.
-func (r *Result) quarantined(cluster Cluster, at *field.Path, namespaces []string, server, who string) bool {
+func (r *Result) quarantined(cluster Cluster, path *field.Path, namespaces []string, server, subject string) bool {
 	for _, namespace := range namespaces {
 		found, known := cluster.Server(keyOf(namespace, server))
 		if known && found.Eligibility.Reason == inventory.ReasonQuarantined {
-			r.warn(RulePinning, at, "server %s is quarantined: the %s waits until an operator removes the annotation %s from it",
-				server, who, v1alpha1.QuarantinedAnnotationKey)
+			r.warn(RulePinning, path, "server %s is quarantined: the %s waits until an operator removes the annotation %s from it",
+				server, subject, v1alpha1.QuarantinedAnnotationKey)
 			return true
 		}
 	}

@@ -163,7 +163,7 @@ func TestPinning(t *testing.T) {
 		machine.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		m.machines = append(m.machines, machine)
 	}
-	with := func(namespace, name, server string) func(*testing.T, *memory) {
+	withMachine := func(namespace, name, server string) func(*testing.T, *memory) {
 		return func(t *testing.T, m *memory) { m.machines = append(m.machines, pinned(t, namespace, name, server)) }
 	}
 	for name, tc := range map[string]struct {
@@ -202,7 +202,7 @@ func TestPinning(t *testing.T) {
 			"values: [r2]}]", want: []string{pinAt + `Invalid value: "h1": pinned to server "h1", which cannot be had: cpu: has no ` +
 			`nvidia.com/gpu; ` +
 			`h100: does not meet rack in (r2): pin to another server, or ask for another type`}},
-		"Taken": {reason: "one server, one Machine", server: "h1", change: with("a", "other", "h1"),
+		"Taken": {reason: "one server, one Machine", server: "h1", change: withMachine("a", "other", "h1"),
 			want: []string{pinAt + `Invalid value: "h1": Machine other is pinned to this server already: choose another, or delete that Machine ` +
 				`first`}},
 		"Foreign": {reason: "whose it is, is not said", server: "h2", change: func(t *testing.T, m *memory) {
@@ -213,10 +213,11 @@ func TestPinning(t *testing.T) {
 			`delete ` +
 			`that Machine first`}},
 		"ForeignWaits": {reason: "pins that wait cost no quota: if they counted, one tenant could keep all servers from the others", server: "h1",
-			change: with("b", "other", "h1"), want: []string{`warning: ` + pinAt + `a Machine of another tenant waits for this server, too: ` +
+			change: withMachine("b", "other", "h1"), want: []string{`warning: ` + pinAt +
+				`a Machine of another tenant waits for this server, too: ` +
 				`one of ` +
 				`the two gets it`}},
-		"Itself": {reason: "it is not in its own way", server: "h1", change: with("a", "m", "h1")},
+		"Itself": {reason: "it is not in its own way", server: "h1", change: withMachine("a", "m", "h1")},
 		"Going": {reason: "a replacement waits for it", server: "h1", change: going,
 			want: []string{`warning: ` + pinAt + `Machine old, which is being deleted, still has this server: it is claimed once it is clean`}},
 	} {

@@ -38,11 +38,12 @@ func NodeProfile(cluster Cluster, before, after *v1alpha1.NodeProfile) Result {
 func (r *Result) nodeProfiles(cluster Cluster, spec *field.Path, tenant *v1alpha1.TenantCluster) {
 	if allowed := tenant.Spec.AllowedNodeProfiles; allowed != nil {
 		for i, entry := range *allowed {
-			at := spec.Child("allowedNodeProfiles").Index(i).Child("name")
+			namePath := spec.Child("allowedNodeProfiles").Index(i).Child("name")
 			if name, all := strings.CutSuffix(entry.Name, ".*"); strings.Contains(name, "*") {
-				r.warn(RuleNodeProfile, at, "%q allows nothing: a name is exact, and only one that ends in .* stands for several", shown(entry.Name))
+				r.warn(RuleNodeProfile, namePath, "%q allows nothing: a name is exact, and only one that ends in .* stands for several",
+					shown(entry.Name))
 			} else if !all && !r.warningsFull() && !cluster.Exists(KindNodeProfile, name) {
-				r.warn(RuleReferences, at, "there is no NodeProfile %q yet", shown(name))
+				r.warn(RuleReferences, namePath, "there is no NodeProfile %q yet", shown(name))
 			}
 		}
 	}

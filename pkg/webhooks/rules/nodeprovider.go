@@ -53,7 +53,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 }
 
 func templateNames(provider *v1alpha1.NodeProvider) []string {
-	return lo.Map(provider.Spec.Metal3.NodeTypes, func(one v1alpha1.NodeTypeTemplate, _ int) string { return one.Name })
+	return lo.Map(provider.Spec.Metal3.NodeTypes, func(template v1alpha1.NodeTypeTemplate, _ int) string { return template.Name })
 }
 
 // ownersOf returns the NodeProvider of each NodeType: the one that lists it, or that has created it.
@@ -145,7 +145,7 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 }
 
 func providerNamed(cluster Cluster, name string) *v1alpha1.NodeProvider {
-	provider, _ := lo.Find(cluster.NodeProviders(), func(one *v1alpha1.NodeProvider) bool { return one.Name == name })
+	provider, _ := lo.Find(cluster.NodeProviders(), func(nodeProvider *v1alpha1.NodeProvider) bool { return nodeProvider.Name == name })
 	return provider
 }
 

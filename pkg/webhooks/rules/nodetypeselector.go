@@ -36,15 +36,15 @@ const capacityTypeLabelKey = "karpenter.sh/capacity-type"
 func typesOf(cluster Cluster) []offeredType {
 	var all []offeredType
 	for _, nodeType := range cluster.NodeTypes() {
-		one := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, madeBy: nodeType.MadeBy(), Offered: matching.Offered{
+		offer := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, madeBy: nodeType.MadeBy(), Offered: matching.Offered{
 			// Known whatever servers there are.
 			v1alpha1.NodeTypeLabelKey: {nodeType.Name}, corev1.LabelInstanceTypeStable: {nodeType.Name},
 			capacityTypeLabelKey: {"on-demand", "reserved"},
 		}}
 		for _, offered := range cluster.Offered(nodeType.Name) {
-			one.Offered[offered.Key] = offered.Values
+			offer.Offered[offered.Key] = offered.Values
 		}
-		all = append(all, one)
+		all = append(all, offer)
 	}
 	return all
 }
@@ -73,8 +73,8 @@ func (r *Result) selector(path *field.Path, p pool, types []offeredType) (
 ) {
 	before := r.errorCount()
 	for i := range p.template.NodeTypeSelector {
-		if one := r.selectorEntry(path.Index(i), p, &p.template.NodeTypeSelector[i], types); one != nil {
-			entries = append(entries, *one)
+		if entry := r.selectorEntry(path.Index(i), p, &p.template.NodeTypeSelector[i], types); entry != nil {
+			entries = append(entries, *entry)
 		}
 	}
 	if r.errorCount() > before {
@@ -86,9 +86,9 @@ func (r *Result) selector(path *field.Path, p pool, types []offeredType) (
 		return entries, nil
 	}
 	for i := range composed {
-		one, errs := matching.Requirement(path.Index(i), composed[i])
-		if r.deny(RuleNodeTypeSelector, errs...); one != nil {
-			parsed = append(parsed, *one)
+		requirement, errs := matching.Requirement(path.Index(i), composed[i])
+		if r.deny(RuleNodeTypeSelector, errs...); requirement != nil {
+			parsed = append(parsed, *requirement)
 		}
 	}
 	return entries, parsed
@@ -105,12 +105,12 @@ func (r *Result) selectorEntry(path *field.Path, p pool, entry *v1alpha1.NodeTyp
 	valid := r.syntax(RuleNodeTypeSelector, path.Child("property"), entry.Property, "cannot be the key of a property: ",
 		validation.IsQualifiedName)
 	for i, value := range converted.Values {
-		at := path.Child("value")
+		valuePath := path.Child("value")
 		if entry.Value == "" {
-			at = path.Child("values").Index(i)
+			valuePath = path.Child("values").Index(i)
 		}
-		valid = r.syntax(RuleNodeTypeSelector, at, value, "cannot be the value of a property to select by: ", validation.IsValidLabelValue) &&
-			valid
+		valid = r.syntax(RuleNodeTypeSelector, valuePath, value, "cannot be the value of a property to select by: ",
+			validation.IsValidLabelValue) && valid
 	}
 	if !valid {
 		return nil

@@ -56,23 +56,25 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Re
 			if *reference.name == nil {
 				continue
 			}
-			at, given := path.Child(reference.field), **reference.name
+			fieldPath, given := path.Child(reference.field), **reference.name
 			short := names.IsShort(given)
 			switch {
 			case !translate && short && !(reference.synced && ofOthers(tenant, pod, reference.kind, onHost(reference.kind, given))):
 			case !reference.synced:
-				r.deny(RulePodClaims, field.Invalid(at, given, "is not synced to the host: set spec."+reference.setting+" of TenantCluster "+key))
+				r.deny(RulePodClaims, field.Invalid(fieldPath, given,
+					"is not synced to the host: set spec."+reference.setting+" of TenantCluster "+key))
 			case !translate:
-				r.deny(RulePodClaims, field.Invalid(at, given, "is not translated: set "+reference.setting+" in the vcluster.yaml, of vCluster v0.32 "+
-					"or later, or set spec.sync.toHost.podTranslation of TenantCluster "+key+" to Webhook"))
+				r.deny(RulePodClaims, field.Invalid(fieldPath, given,
+					"is not translated: set "+reference.setting+" in the vcluster.yaml, of vCluster v0.32 "+
+						"or later, or set spec.sync.toHost.podTranslation of TenantCluster "+key+" to Webhook"))
 			default:
 				translated, err := names.HostNameShort(given, namespace, tenant.Name)
 				if err != nil {
-					r.deny(RulePodClaims, field.Invalid(at, given, err.Error()))
+					r.deny(RulePodClaims, field.Invalid(fieldPath, given, err.Error()))
 					continue
 				}
 				if short {
-					r.warn(RulePodClaims, at, "%s looks translated already: if it is, the pod stays Pending until "+
+					r.warn(RulePodClaims, fieldPath, "%s looks translated already: if it is, the pod stays Pending until "+
 						"spec.sync.toHost.podTranslation of TenantCluster %s is VCluster", given, key)
 				}
 				*reference.name = &translated

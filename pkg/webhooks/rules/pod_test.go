@@ -287,13 +287,13 @@ func FuzzPod(f *testing.F) {
 // checkPods makes a tenant with some namespaces, claims and pods, at random.
 func checkPods(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	pick := func(values ...string) string { return values[random.IntN(len(values))] }
 	name := func() string {
-		parts := []string{one("a", "b", "ml", "gpu", "x", "default", "research")}
+		parts := []string{pick("a", "b", "ml", "gpu", "x", "default", "research")}
 		for random.IntN(3) > 0 {
-			parts = append(parts, one("a", "x", "ml", "research", strings.Repeat("l", 40)))
+			parts = append(parts, pick("a", "x", "ml", "research", strings.Repeat("l", 40)))
 		}
-		return strings.Join(parts, one("-", "-x-", ""))
+		return strings.Join(parts, pick("-", "-x-", ""))
 	}
 	var namespaces, written []string
 	owners := map[string]string{"platform": "the platform"} // of names on the host
@@ -301,7 +301,7 @@ func checkPods(t *testing.T, seed uint64) {
 		namespaces = append(namespaces, name())
 	}
 	for range 20 {
-		claim, namespace := name(), one(namespaces...)
+		claim, namespace := name(), pick(namespaces...)
 		written = append(written, claim)
 		// Those that are not ambiguous are synced.
 		if onHost, err := names.HostNameShort(claim, namespace, "research"); err == nil {
@@ -316,16 +316,16 @@ func checkPods(t *testing.T, seed uint64) {
 	}
 	slices.Sort(written)
 	for range 20 {
-		namespace := one(namespaces...)
+		namespace := pick(namespaces...)
 		pod := hostPod(t, name(), namespace)
 		for range 1 + random.IntN(3) {
 			pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims,
-				[]corev1.PodResourceClaim{claimOf(one(written...)), templateOf(one(written...))}[random.IntN(2)])
+				[]corev1.PodResourceClaim{claimOf(pick(written...)), templateOf(pick(written...))}[random.IntN(2)])
 		}
 		// What vCluster does not overwrite.
 		for range random.IntN(3) {
-			pod.Annotations[one("vcluster.loft.sh/name", "vcluster.loft.sh/namespace", "vcluster.loft.sh/uid", "a")] = one(namespaces...)
-			pod.Labels[one("app", "vcluster.loft.sh/controlled-by")] = one(namespaces...)
+			pod.Annotations[pick("vcluster.loft.sh/name", "vcluster.loft.sh/namespace", "vcluster.loft.sh/uid", "a")] = pick(namespaces...)
+			pod.Labels[pick("app", "vcluster.loft.sh/controlled-by")] = pick(namespaces...)
 		}
 		given := referred(pod)
 		result := Pod(research(t, byWebhook), pod, nothing)
@@ -364,9 +364,9 @@ func TestPodTranslationWithoutSync(t *testing.T) {
 		"toHost: {podTranslation: Webhook, resourceClaimTemplates: {enabled: true}}, fromHost: {deviceClasses: {enabled: true}}": false,
 	} {
 		result := TenantCluster(newCluster(t), nil, research(t, sync))
-		said := strings.Join(linesOf(result), "\n")
-		if got := strings.Contains(said, "spec.sync.toHost.podTranslation: no claim is synced to the host"); got != warns || !result.Allowed() {
-			t.Errorf("with %q: %s", sync, said)
+		output := strings.Join(linesOf(result), "\n")
+		if got := strings.Contains(output, "spec.sync.toHost.podTranslation: no claim is synced to the host"); got != warns || !result.Allowed() {
+			t.Errorf("with %q: %s", sync, output)
 		}
 	}
 }

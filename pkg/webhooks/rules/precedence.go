@@ -13,14 +13,14 @@ import (
 // precedence warns of a template that takes the place of a document of the NodeProvider: in the reference, the document wins.
 func (r *Result) precedence(path *field.Path, layer properties.Layer, provider *v1alpha1.NodeProvider) {
 	general := properties.Merge(properties.OfProvider(provider))
-	for _, one := range []struct{ template, document string }{
+	for _, pair := range []struct{ template, document string }{
 		{v1alpha1.PropertyNetworkDataTemplate, v1alpha1.PropertyNetworkData},
 		{v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData},
 	} {
-		_, own := layer.Values[one.document]
-		if layer.Values[one.template] != "" && !own && general.Get(one.document) != "" {
-			r.warn(RuleProperties, key(path, one.template), "takes the place of %s of %s, which is less specific; in the reference "+
-				"the document wins: leave the template out to have it", one.document, general.Source(one.document))
+		_, own := layer.Values[pair.document]
+		if layer.Values[pair.template] != "" && !own && general.Get(pair.document) != "" {
+			r.warn(RuleProperties, key(path, pair.template), "takes the place of %s of %s, which is less specific; in the reference "+
+				"the document wins: leave the template out to have it", pair.document, general.Source(pair.document))
 		}
 	}
 }

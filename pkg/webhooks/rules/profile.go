@@ -59,16 +59,17 @@ func (r *Result) leftOut(path *field.Path, profile *v1alpha1.HardwareProfile) {
 func (r *Result) reserved(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	for _, name := range sortedKeys(profile.Overhead.KubeReserved) {
 		quantity := profile.Overhead.KubeReserved[name]
-		at := key(path, string(name))
+		entryPath := key(path, string(name))
 		there, has := profile.Resources[name]
 		switch {
 		case !slices.Contains(reservable, name):
-			r.deny(RuleResources, field.NotSupported(at, name, reservable))
+			r.deny(RuleResources, field.NotSupported(entryPath, name, reservable))
 		case quantity.Sign() < 0:
-			r.deny(RuleResources, field.Invalid(at, quantity.String(), "less than nothing cannot be set aside: write 0 or more"))
+			r.deny(RuleResources, field.Invalid(entryPath, quantity.String(), "less than nothing cannot be set aside: write 0 or more"))
 		case has && quantity.Cmp(there) > 0:
 			r.deny(RuleResources,
-				field.Invalid(at, quantity.String(), fmt.Sprintf("the server has %s of it, and nothing would be left: set less aside", there.String())))
+				field.Invalid(entryPath, quantity.String(),
+					fmt.Sprintf("the server has %s of it, and nothing would be left: set less aside", there.String())))
 		}
 	}
 }
@@ -76,15 +77,15 @@ func (r *Result) reserved(path *field.Path, profile *v1alpha1.HardwareProfile) {
 // quantities validates names and amounts of resources. If they are to be positive, 0 is refused too.
 func (r *Result) quantities(path *field.Path, resources corev1.ResourceList, positive bool) {
 	for _, name := range sortedKeys(resources) {
-		quantity, at := resources[name], key(path, string(name))
-		r.resourceName(at, name)
+		quantity, entryPath := resources[name], key(path, string(name))
+		r.resourceName(entryPath, name)
 		switch {
 		case quantity.Sign() < 0:
-			r.deny(RuleResources, field.Invalid(at, quantity.String(), "there cannot be less than nothing of it: write how much there is"))
+			r.deny(RuleResources, field.Invalid(entryPath, quantity.String(), "there cannot be less than nothing of it: write how much there is"))
 		case quantity.Sign() == 0 && positive:
-			r.deny(RuleResources, field.Invalid(at, quantity.String(), "must be greater than zero: leave out what a server does not have"))
+			r.deny(RuleResources, field.Invalid(entryPath, quantity.String(), "must be greater than zero: leave out what a server does not have"))
 		case (v1alpha1.IsAccelerator(name) || name == corev1.ResourcePods) && !whole(quantity):
-			r.deny(RuleResources, field.Invalid(at, quantity.String(), "devices are counted in whole ones: write a whole number"))
+			r.deny(RuleResources, field.Invalid(entryPath, quantity.String(), "devices are counted in whole ones: write a whole number"))
 		}
 	}
 }
@@ -97,7 +98,7 @@ func (r *Result) resourceName(path *field.Path, name corev1.ResourceName) {
 		return
 	}
 	if !strings.Contains(string(name), "/") {
-		names := strings.Join(lo.Map(native, func(one corev1.ResourceName, _ int) string { return string(one) }), ", ")
+		names := strings.Join(lo.Map(native, func(name corev1.ResourceName, _ int) string { return string(name) }), ", ")
 		r.deny(RuleResources, field.Invalid(path, string(name), "is neither one of "+names+
 			" nor an extended resource: write it with its domain, for example nvidia.com/gpu"))
 	}
@@ -159,9 +160,9 @@ func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v
 	path = path.Child("selector")
 	before := r.errorCount()
 	for _, name := range sortedKeys(selector.MatchLabels) {
-		at := key(path.Child("matchLabels"), name)
-		r.syntax(RuleHostSelector, at, name, "cannot be the key of a label: ", validation.IsQualifiedName)
-		r.syntax(RuleHostSelector, at, selector.MatchLabels[name], "cannot be the value of a label: ", validation.IsValidLabelValue)
+		keyPath := key(path.Child("matchLabels"), name)
+		r.syntax(RuleHostSelector, keyPath, name, "cannot be the key of a label: ", validation.IsQualifiedName)
+		r.syntax(RuleHostSelector, keyPath, selector.MatchLabels[name], "cannot be the value of a label: ", validation.IsValidLabelValue)
 	}
 	for i := range selector.MatchExpressions {
 		r.expression(path.Child("matchExpressions").Index(i), &selector.MatchExpressions[i])

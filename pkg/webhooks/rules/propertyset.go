@@ -136,15 +136,15 @@ func SSHKey(_ Cluster, _, key *v1alpha1.SSHKey) Result {
 // MachineConfigTemplate validates a MachineConfigTemplate.
 func MachineConfigTemplate(_ Cluster, _, template *v1alpha1.MachineConfigTemplate) Result {
 	r := &Result{}
-	for _, one := range []struct{ field, text string }{
+	for _, template := range []struct{ field, text string }{
 		{"cloudInitTemplate", template.Spec.CloudInitTemplate},
 		{"networkDataTemplate", template.Spec.NetworkDataTemplate},
 	} {
-		if one.text == "" {
+		if template.text == "" {
 			continue
 		}
-		if err := bootstrap.CheckSyntax(bootstrap.Template{Name: "it", Text: one.text}); err != nil {
-			r.deny(RuleTemplate, field.Invalid(field.NewPath("spec", one.field), bytesOf(one.text), problemOf(err)))
+		if err := bootstrap.CheckSyntax(bootstrap.Template{Name: "it", Text: template.text}); err != nil {
+			r.deny(RuleTemplate, field.Invalid(field.NewPath("spec", template.field), bytesOf(template.text), problemOf(err)))
 		}
 	}
 	r.fieldsWithoutEffect(template)

@@ -116,11 +116,11 @@ func FuzzSpelling(f *testing.F) {
 		if len(text) > 1<<16 || json.Unmarshal([]byte(text), &object) != nil || object == nil {
 			return
 		}
-		kind, into := KindNodeType, any(&v1alpha1.NodeType{})
+		kind, decoded := KindNodeType, any(&v1alpha1.NodeType{})
 		if tenant {
-			kind, into = KindTenantCluster, &v1alpha1.TenantCluster{}
+			kind, decoded = KindTenantCluster, &v1alpha1.TenantCluster{}
 		}
-		readable := json.Unmarshal([]byte(text), into) == nil
+		readable := json.Unmarshal([]byte(text), decoded) == nil
 		result, after := spelled(t, kind, object)
 		checkResult(t, result)
 		if changed := len(result.Warnings) > 0; changed && readable {

@@ -107,17 +107,17 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 		return
 	}
 	for i, entry := range *tenant.Spec.AllowedNodeTypes {
-		at := path.Index(i)
+		entryPath := path.Index(i)
 		name, provider := strings.CutSuffix(entry, allProviderTypes)
 		switch problems := validation.IsDNS1123Subdomain(name); {
 		case len(problems) > 0:
-			r.deny(RuleAllowed, field.Invalid(at, entry, "is neither the name of a NodeType nor that of a NodeProvider followed by .* or "+
+			r.deny(RuleAllowed, field.Invalid(entryPath, entry, "is neither the name of a NodeType nor that of a NodeProvider followed by .* or "+
 				"by a dot and the name of its type: "+properties.Because(problems)))
 		case r.warningsFull():
 		case provider && !cluster.Exists(KindNodeProvider, name):
-			r.warn(RuleReferences, at, "there is no NodeProvider %q yet", name)
+			r.warn(RuleReferences, entryPath, "there is no NodeProvider %q yet", name)
 		case !provider && cluster.NodeType(name) == nil && !isQualified(cluster, name):
-			r.warn(RuleReferences, at, "there is no NodeType %q yet (there are: %s)", name, orNone(typeNames(cluster)))
+			r.warn(RuleReferences, entryPath, "there is no NodeType %q yet (there are: %s)", name, orNone(typeNames(cluster)))
 		}
 	}
 }
@@ -125,8 +125,8 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 // isQualified returns whether a name is that of a NodeProvider, a dot, and that of a type that it lists.
 func isQualified(cluster Cluster, name string) bool {
 	return slices.ContainsFunc(cluster.NodeProviders(), func(provider *v1alpha1.NodeProvider) bool {
-		nodeType, of := strings.CutPrefix(name, provider.Name+".")
-		return of && slices.Contains(templateNames(provider), nodeType)
+		nodeType, prefixed := strings.CutPrefix(name, provider.Name+".")
+		return prefixed && slices.Contains(templateNames(provider), nodeType)
 	})
 }
 
@@ -136,22 +136,23 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 	names, pins := poolNames{}, map[string]string{}
 	entries := tenant.Spec.PrivateNodes.AutoNodes
 	for i := range entries {
-		at, entry := path.Index(i), &entries[i]
+		entryPath, entry := path.Index(i), &entries[i]
 		if !cluster.Exists(KindNodeProvider, entry.Provider) {
-			r.warn(RuleReferences, at.Child("provider"), "there is no NodeProvider %q yet: the pools get no servers before there is", entry.Provider)
+			r.warn(RuleReferences, entryPath.Child("provider"), "there is no NodeProvider %q yet: the pools get no servers before there is",
+				entry.Provider)
 		}
-		r.properties(cluster, at.Child("properties"), properties.Layer{Source: "autoNodes", Values: entry.Properties})
+		r.properties(cluster, entryPath.Child("properties"), properties.Layer{Source: "autoNodes", Values: entry.Properties})
 		if entry.Properties[v1alpha1.PropertyServerName] != "" {
-			r.deny(RulePinning, field.Forbidden(key(at.Child("properties"), v1alpha1.PropertyServerName),
+			r.deny(RulePinning, field.Forbidden(key(entryPath.Child("properties"), v1alpha1.PropertyServerName),
 				"it pins one Machine to one server, and this holds for every pool of the provider: set it on a static pool of quantity 1"))
 		}
 		for j := range entry.Static {
-			p := pool{at.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate, "static"}
+			p := pool{entryPath.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate, "static"}
 			r.pool(cluster, p, types, names)
 			r.staticPool(cluster, p, &entry.Static[j], types, pins)
 		}
 		for j := range entry.Dynamic {
-			p := pool{at.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate, "dynamic"}
+			p := pool{entryPath.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate, "dynamic"}
 			r.pool(cluster, p, types, names)
 			if entry.Dynamic[j].Properties[v1alpha1.PropertyServerName] != "" {
 				r.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
@@ -173,7 +174,7 @@ func (r *Result) sharedNames(names poolNames) {
 		if first == nil || second == nil {
 			continue
 		}
-		at, taken := second.Child("name"), ""
+		namePath, taken := second.Child("name"), ""
 		for _, long := range []string{name + "-static", name + "-dynamic"} {
 			if names[long] != nil {
 				taken = long
@@ -181,15 +182,17 @@ func (r *Result) sharedNames(names poolNames) {
 		}
 		switch {
 		case taken != "":
-			r.deny(RuleNames, field.Invalid(at, name, fmt.Sprintf("is the name of %s too, and another pool is called %s, which is what one of the "+
-				"two may be called in the tenant: give each pool of the tenant a name of its own", first, taken)))
+			r.deny(RuleNames, field.Invalid(namePath, name,
+				fmt.Sprintf("is the name of %s too, and another pool is called %s, which is what one of the "+
+					"two may be called in the tenant: give each pool of the tenant a name of its own", first, taken)))
 		case len(name)+len("-dynamic") > validation.LabelValueMaxLength:
-			r.deny(RuleNames, field.Invalid(at, name, fmt.Sprintf("is the name of %s too, and with the addition -dynamic, which one of the two "+
-				"needs in the tenant, it is longer than %d characters: give each pool of the tenant a name of its own", first,
-				validation.LabelValueMaxLength)))
+			r.deny(RuleNames, field.Invalid(namePath, name,
+				fmt.Sprintf("is the name of %s too, and with the addition -dynamic, which one of the two "+
+					"needs in the tenant, it is longer than %d characters: give each pool of the tenant a name of its own", first,
+					validation.LabelValueMaxLength)))
 		default:
-			r.warn(RuleNames, at, "is the name of %s too: in the tenant one of the two is called %s-dynamic or %[2]s-static, as the condition "+
-				"PoolsSynced says", first, name)
+			r.warn(RuleNames, namePath, "is the name of %s too: in the tenant one of the two is called %s-dynamic or %[2]s-static, as the "+
+				"condition PoolsSynced says", first, name)
 		}
 	}
 }
@@ -247,14 +250,14 @@ func (r *Result) staticPool(cluster Cluster, p pool, static *v1alpha1.StaticNode
 	if server == "" {
 		return
 	}
-	at := key(p.path.Child("properties"), v1alpha1.PropertyServerName)
+	path := key(p.path.Child("properties"), v1alpha1.PropertyServerName)
 	if static.Quantity > 1 {
-		r.deny(RulePinning, field.Forbidden(at,
+		r.deny(RulePinning, field.Forbidden(path,
 			fmt.Sprintf("the pool has the quantity %d, and a pin is for one server: set the quantity to 1 and make a pool for each server",
 				static.Quantity)))
 	}
 	if first, taken := pins[server]; taken {
-		r.deny(RulePinning, field.Duplicate(at, server))
+		r.deny(RulePinning, field.Duplicate(path, server))
 		r.Errors[len(r.Errors)-1].Detail = first + " is pinned to this server already"
 	}
 	pins[server] = p.path.String()
@@ -262,20 +265,20 @@ func (r *Result) staticPool(cluster Cluster, p pool, static *v1alpha1.StaticNode
 	if provider == nil || len(validation.IsDNS1123Subdomain(server)) > 0 {
 		return // reported already
 	}
-	r.pinnedPool(cluster, p, at, provider.Spec.Metal3.ClusterRef.Namespace, server, types)
+	r.pinnedPool(cluster, p, path, provider.Spec.Metal3.ClusterRef.Namespace, server, types)
 }
 
 // pinnedPool validates the server of a pinned pool.
-func (r *Result) pinnedPool(cluster Cluster, p pool, at *field.Path, namespace, server string, types []offeredType) {
+func (r *Result) pinnedPool(cluster Cluster, p pool, path *field.Path, namespace, server string, types []offeredType) {
 	found, known := cluster.Server(keyOf(namespace, server))
 	if !known {
-		r.deny(RulePinning, field.Invalid(at, server, "there is no BareMetalHost of this name in namespace "+namespace+
+		r.deny(RulePinning, field.Invalid(path, server, "there is no BareMetalHost of this name in namespace "+namespace+
 			": correct it, or register the server first"))
 		return
 	}
 	fitting := p.fitting(types)
 	if fitting != nil && !slices.ContainsFunc(found.Types, func(name string) bool { return slices.Contains(fitting, name) }) {
-		r.deny(RulePinning, field.Invalid(at, server,
+		r.deny(RulePinning, field.Invalid(path, server,
 			fmt.Sprintf("the server is of NodeType %s, and the pool is for %s: pin to another server, or select another type", orNone(found.Types),
 				orNone(fitting))))
 	}
@@ -283,11 +286,11 @@ func (r *Result) pinnedPool(cluster Cluster, p pool, at *field.Path, namespace, 
 	if slices.ContainsFunc(cluster.PinnedTo(server), func(other *v1alpha1.Machine) bool {
 		return other.Namespace != p.tenant.Namespace && slices.Contains(hostNamespaces(cluster, other), namespace)
 	}) {
-		r.warn(RulePinning, at, "a Machine of another tenant is pinned to server %s: the pool gets no server before that is gone", server)
+		r.warn(RulePinning, path, "a Machine of another tenant is pinned to server %s: the pool gets no server before that is gone", server)
 		return
 	}
-	if !found.Eligibility.For(p.tenant.Namespace, false).Claimable && !r.quarantined(cluster, at, []string{namespace}, server, "pool") {
-		r.warn(RulePinning, at, "server %s %s: the pool waits for it, and gets no other", server, found.Eligibility.Message)
+	if !found.Eligibility.For(p.tenant.Namespace, false).Claimable && !r.quarantined(cluster, path, []string{namespace}, server, "pool") {
+		r.warn(RulePinning, path, "server %s %s: the pool waits for it, and gets no other", server, found.Eligibility.Message)
 	}
 }
 

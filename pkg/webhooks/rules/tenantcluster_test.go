@@ -168,7 +168,7 @@ func TestPools(t *testing.T) {
 }
 
 func TestNodeTypeSelector(t *testing.T) {
-	const at = autoNodesAt + ".dynamic[0].nodeTypeSelector"
+	const path = autoNodesAt + ".dynamic[0].nodeTypeSelector"
 	for name, tc := range map[string]struct {
 		reason, selector, allowed string
 		want                      []string
@@ -177,58 +177,58 @@ func TestNodeTypeSelector(t *testing.T) {
 			"[r1, r9]}, {property: tier, operator: Exists}", "", nil},
 		"Not": {"by what they are not", "{property: tier, operator: NotExists}, {property: rack, operator: NotIn, value: r1}", "", nil},
 		"Both": {"one of the two", "{property: rack, value: r1, values: [r2]}", "",
-			[]string{at + `[0].value: Invalid value: "r1": there are values too: write one of value and values`}},
+			[]string{path + `[0].value: Invalid value: "r1": there are values too: write one of value and values`}},
 		"Neither": {"nothing to compare with", "{property: rack}, {property: rack, operator: NotIn}", "",
-			[]string{at + "[0].value: Required value: In and NotIn", at + "[1].value: Required value"}},
+			[]string{path + "[0].value: Required value: In and NotIn", path + "[1].value: Required value"}},
 		"Value": {"it would be overlooked", "{property: rack, operator: Exists, value: r1}", "",
-			[]string{at + "[0].value: Invalid value: \"r1\": Exists and NotExists take neither"}},
+			[]string{path + "[0].value: Invalid value: \"r1\": Exists and NotExists take neither"}},
 		"Operator": {"the reference's, spelled as they are", "{property: rack, operator: DoesNotExist}", "",
-			[]string{at + `[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`}},
+			[]string{path + `[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`}},
 		"Key": {"no property has such a key", "{property: 'gpu model', value: x}", "",
-			[]string{at + `[0].property: Invalid value: "gpu model"`}},
+			[]string{path + `[0].property: Invalid value: "gpu model"`}},
 		"BadValues": {"no label has such a value", "{property: rack, values: [a, 'b c']}", "",
-			[]string{at + `[0].values[1]: Invalid value: "b c"`}},
+			[]string{path + `[0].values[1]: Invalid value: "b c"`}},
 		"Opposites": {"nothing is left", "{property: rack, value: r1}, {property: rack, value: r2}", "",
-			[]string{at + `: Invalid value: "rack": no NodeType can match: of this property, it must have different values`}},
+			[]string{path + `: Invalid value: "rack": no NodeType can match: of this property, it must have different values`}},
 		"TwoTypes": {"a server may match both, and none does now",
 			"{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: cpu}", "",
-			[]string{"warning: " + at + "[1]: no server matches this NodeType and another one too: label the BareMetalHosts that are meant"}},
+			[]string{"warning: " + path + "[1]: no server matches this NodeType and another one too: label the BareMetalHosts that are meant"}},
 		"TwoTypesNotAllowed": {"the other is named, too",
 			"{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: cpu}", "[h100]",
-			[]string{at + "[1]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
+			[]string{path + "[1]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
 		"TypeAndSeveral": {"a label says one or the other",
 			"{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, values: [cpu, gpu]}", "",
-			[]string{at + `[1]: Invalid value: "cpu, gpu": the servers are of NodeType h100 by an earlier entry`}},
+			[]string{path + `[1]: Invalid value: "cpu, gpu": the servers are of NodeType h100 by an earlier entry`}},
 		"OnDemand": {"as in every example of Karpenter's", "{property: karpenter.sh/capacity-type, value: on-demand}", "", nil},
 		"Spot": {"it would wait for ever", "{property: karpenter.sh/capacity-type, value: spot}", "",
-			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "karpenter.sh/capacity-type in (spot)"`}},
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "karpenter.sh/capacity-type in (spot)"`}},
 		"Unknown": {"a typing error", "{property: rak, value: r1}", "",
-			[]string{"warning: " + at + `[0].property: no NodeType has the property "rak" (there are: `}},
+			[]string{"warning: " + path + `[0].property: no NodeType has the property "rak" (there are: `}},
 		"FarOff": {"nothing is close", "{property: example.com/water-cooled, operator: Exists}", "",
-			[]string{"warning: " + at + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
+			[]string{"warning: " + path + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
 		"Nothing": {"and why, type by type", "{property: rack, value: r9}", "",
-			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "rack in (r9)", cpu does not meet "rack in (r9)"`}},
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "rack in (r9)", cpu does not meet "rack in (r9)"`}},
 		"OfProvider": {"as the reference writes it", "{property: vcluster.com/node-type, value: fleet.h100}, {property: " +
 			"node.kubernetes.io/instance-type, values: [fleet.h100, fleet.cpu]}", "", nil},
 		"OfOtherProvider": {"it has no servers of that one", "{property: vcluster.com/node-type, value: other.h100}", "",
-			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (other.h100)", cpu does not`}},
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (other.h100)", cpu does not`}},
 		"OfProviderNotAllowed": {"a type by name", "{property: vcluster.com/node-type, value: fleet.cpu}", "[h100]",
-			[]string{at + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
+			[]string{path + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
 		"Several": {"one of its values", "{property: fabrics, value: roce}, {property: anything, value: x}, {property: anything, " +
 			"operator: Exists}, {property: vcluster.com/os-image, value: ubuntu}", "", nil},
 		"SeveralNot": {"not this one, and another is left", "{property: fabrics, operator: NotIn, value: roce}, {property: anything, " +
 			"operator: NotIn, value: x}", "", nil},
 		"SeveralNone": {"none of its values", "{property: fabrics, operator: NotIn, values: [roce, infiniband]}, {property: tier, value: gold}",
 			"",
-			[]string{"warning: " + at + ": no NodeType satisfies it: h100 does not meet"}},
+			[]string{"warning: " + path + ": no NodeType satisfies it: h100 does not meet"}},
 		"AnyIsThere": {"it has one, whichever", "{property: anything, operator: NotExists}, {property: tier, value: gold}", "",
-			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "!anything"`}},
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "!anything"`}},
 		"NotAllowed": {"a type by name", "{property: vcluster.com/node-type, values: [cpu, h100]}", "[h100]",
-			[]string{at + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
+			[]string{path + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
 		"Later": {"of an allowed provider", "{property: vcluster.com/node-type, value: b200}", "[fleet.*]",
-			[]string{"warning: " + at + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (b200)", cpu does not`}},
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (b200)", cpu does not`}},
 		"NoneLeft": {"the tenant may not have the one that fits", "{property: tier, value: gold}", "[cpu]",
-			[]string{"warning: " + at + `: no NodeType satisfies it: h100 is not allowed for this tenant, cpu does not meet "tier in (gold)"`}},
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 is not allowed for this tenant, cpu does not meet "tier in (gold)"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := "privateNodes: {autoNodes: [{provider: fleet, dynamic: [{name: d, nodeTypeSelector: [" + tc.selector + "]}]}]}"
@@ -246,7 +246,7 @@ func TestOtherKinds(t *testing.T) {
 	image := func(properties string) *v1alpha1.OSImage {
 		return parse[v1alpha1.OSImage](t, "{metadata: {name: i}, spec: {properties: {"+properties+"}}}")
 	}
-	at := func(key string) string { return `spec.properties["metal3.vcluster.com/` + key + `"]: ` }
+	prefix := func(key string) string { return `spec.properties["metal3.vcluster.com/` + key + `"]: ` }
 	for name, tc := range map[string]struct {
 		reason string
 		got    Result
@@ -254,19 +254,20 @@ func TestOtherKinds(t *testing.T) {
 	}{
 		"Image": {"url and checksum", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: "+sum)), nil},
 		"NoChecksum": {"a Machine may have it", OSImage(newCluster(t), nil, image(url)),
-			[]string{"warning: " + at("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
+			[]string{"warning: " + prefix("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
 		"NoURL": {"a Machine may have it", OSImage(newCluster(t), nil, image("kubevirt.vcluster.com/disk: a")), []string{
 			"warning: " + `spec.properties["kubevirt.vcluster.com/disk"]: has no effect here`,
-			"warning: " + at("image-url") + "is not set, and nothing is installed with an image without one: set it to the URL of a disk image"}},
+			"warning: " + prefix("image-url") + "is not set, and nothing is installed with an image without one: " +
+				"set it to the URL of a disk image"}},
 		"Checksum": {"of no length", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: abc")),
-			[]string{at("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
+			[]string{prefix("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
 		"ChecksumType": {"of another length",
 			OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum-type: md5, metal3.vcluster.com/image-checksum: "+sum)),
-			[]string{at("image-checksum-type") + `Invalid value: "md5": does not go with`}},
+			[]string{prefix("image-checksum-type") + `Invalid value: "md5": does not go with`}},
 		"URL": {"Ironic fetches by http", OSImage(newCluster(t), nil, image("metal3.vcluster.com/image-url: 'ftp://x'")),
-			[]string{at("image-url") + `Invalid value: "ftp://x": is not an http or https URL`}},
+			[]string{prefix("image-url") + `Invalid value: "ftp://x": is not an http or https URL`}},
 		"Pinned": {"an image is for many", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/server-name: h1")),
-			[]string{at("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
+			[]string{prefix("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
 		"Edited": {"it rolls nothing",
 			OSImage(newCluster(t), image(url+", metal3.vcluster.com/image-checksum: "+sum),
 				image("metal3.vcluster.com/image-url: 'https://x/z.qcow2', metal3.vcluster.com/image-checksum: "+sum)),

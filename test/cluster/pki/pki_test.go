@@ -53,36 +53,36 @@ func TestCertificates(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		pair   Pair
-		by     *Authority
+		issuer *Authority
 		host   string
 		usage  x509.ExtKeyUsage
 		valid  bool
 	}{
 		"Client": {
 			reason: "A client certificate opens its own cluster.",
-			pair:   client, by: ours, usage: x509.ExtKeyUsageClientAuth, valid: true,
+			pair:   client, issuer: ours, usage: x509.ExtKeyUsageClientAuth, valid: true,
 		},
 		"OtherCluster": {
 			reason: "A certificate of one cluster is worth nothing at another.",
-			pair:   client, by: theirs, usage: x509.ExtKeyUsageClientAuth, valid: false,
+			pair:   client, issuer: theirs, usage: x509.ExtKeyUsageClientAuth, valid: false,
 		},
 		"ClientCannotServe": {
 			reason: "A user must not be able to pose as the API server.",
-			pair:   client, by: ours, usage: x509.ExtKeyUsageServerAuth, valid: false,
+			pair:   client, issuer: ours, usage: x509.ExtKeyUsageServerAuth, valid: false,
 		},
 		"ServingByAddress": {
 			reason: "Clients reach the server by its loopback address.",
-			pair:   serving, by: ours, host: "127.0.0.1", usage: x509.ExtKeyUsageServerAuth, valid: true,
+			pair:   serving, issuer: ours, host: "127.0.0.1", usage: x509.ExtKeyUsageServerAuth, valid: true,
 		},
 		"ServingOtherName": {
 			reason: "A serving certificate is good for its own names only.",
-			pair:   serving, by: ours, host: "example.org", usage: x509.ExtKeyUsageServerAuth, valid: false,
+			pair:   serving, issuer: ours, host: "example.org", usage: x509.ExtKeyUsageServerAuth, valid: false,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			roots := x509.NewCertPool()
-			roots.AppendCertsFromPEM(tc.by.Certificate())
+			roots.AppendCertsFromPEM(tc.issuer.Certificate())
 			_, err := leaf(t, tc.pair).Verify(x509.VerifyOptions{
 				Roots: roots, DNSName: tc.host, KeyUsages: []x509.ExtKeyUsage{tc.usage},
 			})

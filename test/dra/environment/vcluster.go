@@ -82,7 +82,7 @@ func (w *Environment) takeVClusterPort(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, vclusterTurn)
 	defer cancel()
 	var lock net.Listener
-	said := false
+	reported := false
 	err := cluster.Await(ctx, fmt.Sprintf("port %d, which each vCluster needs, and another one has", vclusterPort),
 		func(ctx context.Context) error {
 			var err error
@@ -92,9 +92,9 @@ func (w *Environment) takeVClusterPort(ctx context.Context) error {
 			if err == nil {
 				err = cluster.CheckPort(vclusterPort, "plugins of vCluster")
 			}
-			if err != nil && !said {
+			if err != nil && !reported {
 				fmt.Fprintf(os.Stderr, "waiting for another vCluster on this machine to end: %v\n", err)
-				said = true
+				reported = true
 			}
 			return err
 		})

@@ -13,7 +13,7 @@ import (
 )
 
 //go:embed servers.yaml
-var beside []byte
+var testServers []byte
 
 // Reference returns the servers of the reference fleet.
 func Reference() ([]fleet.Server, error) {
@@ -30,6 +30,6 @@ func All() ([]fleet.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	others, err := fleet.Parse("test/e2e/servers/servers.yaml", beside)
+	others, err := fleet.Parse("test/e2e/servers/servers.yaml", testServers)
 	return slices.Concat(reference, others), err
 }

@@ -57,10 +57,10 @@ func New(servers ...Server) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /v1/servers", a.list)
-	mux.HandleFunc("GET /v1/servers/{name}", a.of(a.show))
-	mux.HandleFunc("PUT /v1/servers/{name}/faults/{kind}", a.of(a.put))
-	mux.HandleFunc("DELETE /v1/servers/{name}/faults/{kind}", a.of(a.clear))
-	mux.HandleFunc("DELETE /v1/servers/{name}/faults", a.of(a.clearAll))
+	mux.HandleFunc("GET /v1/servers/{name}", a.handlerFor(a.show))
+	mux.HandleFunc("PUT /v1/servers/{name}/faults/{kind}", a.handlerFor(a.put))
+	mux.HandleFunc("DELETE /v1/servers/{name}/faults/{kind}", a.handlerFor(a.clear))
+	mux.HandleFunc("DELETE /v1/servers/{name}/faults", a.handlerFor(a.clearAll))
 	return mux
 }
 
@@ -68,7 +68,7 @@ type api struct{ servers []Server }
 
 type handler func(http.ResponseWriter, *http.Request, Server)
 
-func (a *api) of(handle handler) http.HandlerFunc {
+func (a *api) handlerFor(handle handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for _, server := range a.servers {
 			if server.Identity().Name == r.PathValue("name") {

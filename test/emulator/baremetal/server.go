@@ -58,7 +58,7 @@ func New(options Options, identity bmc.Identity, hardware inventory.Hardware, di
 	s := &Server{
 		options: options, identity: identity, hardware: hardware, disk: disk.Disk{Dir: dir},
 		logger: options.Logger.WithValues("server", identity.Name),
-		power:  schemas.OffPowerState, activity: said("off"), wake: make(chan struct{}, 1),
+		power:  schemas.OffPowerState, activity: fixed("off"), wake: make(chan struct{}, 1),
 	}
 	s.system = bmc.NewSystem(identity, hardware, s, &s.faults)
 	return s
@@ -141,10 +141,10 @@ func (s *Server) set(power schemas.PowerState, activity func() string) {
 func (s *Server) doing(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.logger.Info("Server", "does", text)
-	s.set(schemas.OnPowerState, said(text))
+	s.set(schemas.OnPowerState, fixed(text))
 }
 
-func said(text string) func() string { return func() string { return text } }
+func fixed(text string) func() string { return func() string { return text } }
 
 // errDied is the cause of the end of a server that dies.
 var errDied = errors.New("the server has died")
@@ -180,7 +180,7 @@ func (s *Server) Run(ctx context.Context) {
 		case <-over(current):
 			s.switchOff(current)
 			if current.reason != nil {
-				s.set(schemas.OffPowerState, said("off: "+current.reason.Error()))
+				s.set(schemas.OffPowerState, fixed("off: "+current.reason.Error()))
 			}
 			current = nil
 		case <-death:
@@ -232,7 +232,7 @@ func (s *Server) switchOff(current *life) {
 		current.cancel(nil)
 		<-current.over
 	}
-	s.set(schemas.OffPowerState, said("off"))
+	s.set(schemas.OffPowerState, fixed("off"))
 }
 
 // over returns the channel of a run that can still end by itself, after which the server is off. A server that hangs
@@ -268,7 +268,7 @@ func (s *Server) die(current *life) *life {
 	current.cancel(errDied)
 	<-current.over
 	if fault.Power == faults.PowerOff {
-		s.set(schemas.OffPowerState, said("off: it has died, by a fault"))
+		s.set(schemas.OffPowerState, fixed("off: it has died, by a fault"))
 		return nil
 	}
 	s.doing("dead, by a fault: it is on and does nothing")

@@ -39,11 +39,11 @@ func encodeValue(v reflect.Value) any {
 	return v.Interface()
 }
 
-func encodeFields(v reflect.Value, into map[string]any) {
+func encodeFields(v reflect.Value, fields map[string]any) {
 	for i := range v.NumField() {
 		field, value := v.Type().Field(i), v.Field(i)
 		if field.Anonymous && value.Kind() == reflect.Struct {
-			encodeFields(value, into)
+			encodeFields(value, fields)
 			continue
 		}
 		// RawData is what gofish has read, kept for vendors' extensions.
@@ -62,7 +62,7 @@ func encodeFields(v reflect.Value, into map[string]any) {
 		if nested, ok := encoded.(map[string]any); ok && len(nested) == 0 && value.Kind() == reflect.Struct {
 			continue
 		}
-		into[name] = encoded
+		fields[name] = encoded
 	}
 }
 

@@ -94,12 +94,12 @@ func TestInventory(t *testing.T) {
 // each reads a collection and returns a description of each member, sorted: gofish reads them concurrently.
 func each[T any](read func() ([]T, error), say func(T) any) ([]any, error) {
 	members, err := read()
-	said := make([]any, 0, len(members))
+	answers := make([]any, 0, len(members))
 	for _, member := range members {
-		said = append(said, say(member))
+		answers = append(answers, say(member))
 	}
-	slices.SortFunc(said, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-	return said, err
+	slices.SortFunc(answers, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return answers, err
 }
 
 func TestEncode(t *testing.T) {

@@ -192,10 +192,10 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 }
 
 // decode reads a body that may only have the fields of into. An empty one is an empty object.
-func decode(r *http.Request, into any) *fault {
+func decode(r *http.Request, target any) *fault {
 	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<20))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+	if err := decoder.Decode(target); err != nil && !errors.Is(err, io.EOF) {
 		if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found {
 			return unknownProperty(strings.Trim(name, `"`))
 		}

@@ -40,15 +40,15 @@ func refusedWith(t *testing.T, reason string, err error, status int) {
 
 // resetSystem posts to the target that the system names. ComputerSystem.Reset of gofish v0.21.0 takes that of another action.
 func resetSystem(system *schemas.ComputerSystem, reset schemas.ResetType) error {
-	var said struct {
+	var described struct {
 		Actions map[string]struct {
 			Target string `json:"target"`
 		}
 	}
-	if err := json.Unmarshal(system.RawData, &said); err != nil {
+	if err := json.Unmarshal(system.RawData, &described); err != nil {
 		return err
 	}
-	response, err := system.GetClient().Post(said.Actions["#ComputerSystem.Reset"].Target, map[string]any{"ResetType": reset})
+	response, err := system.GetClient().Post(described.Actions["#ComputerSystem.Reset"].Target, map[string]any{"ResetType": reset})
 	if err != nil {
 		return err
 	}

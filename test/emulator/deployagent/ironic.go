@@ -89,7 +89,7 @@ func (a *Agent) url(path string) string {
 }
 
 // ask makes a call to Ironic and decodes the response into into, which may be nil.
-func (a *Agent) ask(ctx context.Context, method, to, microversion string, body, into any) error {
+func (a *Agent) ask(ctx context.Context, method, to, microversion string, body, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var reader io.Reader
@@ -121,10 +121,10 @@ func (a *Agent) ask(ctx context.Context, method, to, microversion string, body, 
 	if response.StatusCode >= http.StatusMultipleChoices {
 		return fmt.Errorf("%s %s: %s: %.300s", method, to, response.Status, data)
 	}
-	if into == nil {
+	if target == nil {
 		return nil
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	if err := json.Unmarshal(data, target); err != nil {
 		return fmt.Errorf("reading the response to %s %s, %w", method, to, err)
 	}
 	return nil

@@ -201,8 +201,8 @@ func (s *Scenario) conflicts() []error {
 func flatten(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var list []error
-		for _, one := range joined.Unwrap() {
-			list = append(list, flatten(one)...)
+		for _, inner := range joined.Unwrap() {
+			list = append(list, flatten(inner)...)
 		}
 		return list
 	}

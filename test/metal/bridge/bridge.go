@@ -125,7 +125,7 @@ func inventoryOf(path string) (node string, ok bool) {
 }
 
 // get reads something of Ironic's.
-func (b *Bridge) get(ctx context.Context, path string, into any) error {
+func (b *Bridge) get(ctx context.Context, path string, target any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.ironic.JoinPath(path).String(), nil)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (b *Bridge) get(ctx context.Context, path string, into any) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("asking Ironic for %s, the response is %s", path, response.Status)
 	}
-	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+	if err := json.NewDecoder(response.Body).Decode(target); err != nil {
 		return fmt.Errorf("reading Ironic's response at %s, %w", path, err)
 	}
 	return nil

@@ -155,8 +155,8 @@ func (i *Ironic) ready(ctx context.Context) error {
 	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
 		return fmt.Errorf("reading its drivers, %w", err)
 	}
-	for _, one := range found.Drivers {
-		if one.Name == driver {
+	for _, known := range found.Drivers {
+		if known.Name == driver {
 			return nil
 		}
 	}

@@ -77,13 +77,13 @@ func (b *Bridge) Server(n int) netip.Prefix {
 
 // Route has this machine send to a network by way of a server, until the bridge is closed. It is an error if there is a route
 // to that network already.
-func (b *Bridge) Route(to netip.Prefix, by netip.Addr) error {
+func (b *Bridge) Route(to netip.Prefix, gateway netip.Addr) error {
 	route := &netlink.Route{
-		LinkIndex: b.link.Attrs().Index, Gw: by.AsSlice(),
+		LinkIndex: b.link.Attrs().Index, Gw: gateway.AsSlice(),
 		Dst: &net.IPNet{IP: to.Masked().Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())},
 	}
 	if err := netlink.RouteAdd(route); err != nil {
-		return fmt.Errorf("making a route to %s by %s, %w", to, by, err)
+		return fmt.Errorf("making a route to %s by %s, %w", to, gateway, err)
 	}
 	b.routes = append(b.routes, route)
 	return nil

@@ -52,14 +52,14 @@ type Station struct {
 }
 
 // NewStation plugs a station into a bridge of a namespace, by a port of that name. mac may be empty.
-func NewStation(at *Namespace, bridge, port, name string, address netip.Prefix, mac string) (*Station, error) {
+func NewStation(namespace *Namespace, bridge, port, name string, address netip.Prefix, mac string) (*Station, error) {
 	n, err := Isolated()
 	if err != nil {
 		return nil, err
 	}
 	n.Address = address
 	s := &Station{Namespace: n, Name: name}
-	err = at.Do(func() error { return s.plugIn(bridge, port, mac) })
+	err = namespace.Do(func() error { return s.plugIn(bridge, port, mac) })
 	if err == nil {
 		err = s.Do(func() error { return errors.Join(s.configure(netip.Addr{}), s.answer()) })
 	}
@@ -221,8 +221,8 @@ func ping(ctx context.Context, to netip.Addr) (bool, error) {
 // Close ends the station, and removes its port.
 func (s *Station) Close() error {
 	var errs []error
-	for _, one := range s.answering {
-		errs = append(errs, one.Close())
+	for _, closer := range s.answering {
+		errs = append(errs, closer.Close())
 	}
 	// The port ends with the interface on the other side of its cable.
 	err := s.Do(func() error {

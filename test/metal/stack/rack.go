@@ -77,7 +77,7 @@ func (r *Rack) Repair(ctx context.Context, name string) error {
 	return r.call(ctx, http.MethodDelete, name+"/faults", nil, nil)
 }
 
-func (r *Rack) call(ctx context.Context, method, path string, body, into any) error {
+func (r *Rack) call(ctx context.Context, method, path string, body, target any) error {
 	var content io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
@@ -102,8 +102,8 @@ func (r *Rack) call(ctx context.Context, method, path string, body, into any) er
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("the rack refuses %s %s, %s: %s", method, path, response.Status, answer)
 	}
-	if into == nil {
+	if target == nil {
 		return nil
 	}
-	return json.Unmarshal(answer, into)
+	return json.Unmarshal(answer, target)
 }

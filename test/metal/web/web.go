@@ -32,11 +32,11 @@ const Loopback = "127.0.0.1"
 // Start begins to serve at a free port. The host is the name or address of this machine in the URL. For another host than Loopback
 // all addresses of the machine are served.
 func Start(host string, handler http.Handler) (*Server, error) {
-	at := ""
+	address := ""
 	if host == Loopback {
-		at = Loopback
+		address = Loopback
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(at, "0"))
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return nil, fmt.Errorf("listening for HTTP, %w", err)
 	}

@@ -48,18 +48,18 @@ type journal struct {
 	clock clock.PassiveClock
 	start time.Time
 
-	mu    sync.Mutex
-	said  map[subject]string
-	times map[subject]map[step]time.Time
+	mu      sync.Mutex
+	printed map[subject]string
+	times   map[subject]map[step]time.Time
 }
 
 func newJournal(out io.Writer, clk clock.PassiveClock) *journal {
 	return &journal{
-		out:   out,
-		clock: clk,
-		start: clk.Now(),
-		said:  map[subject]string{},
-		times: map[subject]map[step]time.Time{},
+		out:     out,
+		clock:   clk,
+		start:   clk.Now(),
+		printed: map[subject]string{},
+		times:   map[subject]map[step]time.Time{},
 	}
 }
 
@@ -76,10 +76,10 @@ func (j *journal) observe(s subject, line string, steps ...step) {
 			j.times[s][reached] = now
 		}
 	}
-	if line == "" || j.said[s] == line {
+	if line == "" || j.printed[s] == line {
 		return
 	}
-	j.said[s] = line
+	j.printed[s] = line
 	fmt.Fprintf(j.out, "%6.1fs  %-9s  %-22s  %s\n", now.Sub(j.start).Seconds(), s.kind, s.name, line)
 }
 

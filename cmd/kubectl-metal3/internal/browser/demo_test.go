@@ -47,10 +47,10 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer running.Close()
-	one := openAt(t, running.Screen(), 1280, 800, "light")
-	one.do(chromedp.Navigate(one.base))
-	one.until(fmt.Sprintf("document.querySelectorAll('.tile').length === %d", len(servers)))
-	one.do(chromedp.Evaluate(remember, nil))
+	tab := openAt(t, running.Screen(), 1280, 800, "light")
+	tab.do(chromedp.Navigate(tab.base))
+	tab.until(fmt.Sprintf("document.querySelectorAll('.tile').length === %d", len(servers)))
+	tab.do(chromedp.Evaluate(remember, nil))
 
 	if err := demo.Run(t.Context(), demo.Options{
 		Management: running.ManagementConfig(), Tenant: running.TenantConfig(), HostNamespace: sandbox.HostNamespace,
@@ -58,10 +58,10 @@ func TestDemo(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	one.until(`Object.values(window.was).filter((states) => /Joined.*available$/.test(states.join())).length === 3`)
-	one.until(`document.querySelectorAll('.tile[data-state=Joined]').length === 0 && document.querySelector('.moves').innerText.includes('Joined')`)
-	one.quiet()
+	tab.until(`Object.values(window.was).filter((states) => /Joined.*available$/.test(states.join())).length === 3`)
+	tab.until(`document.querySelectorAll('.tile[data-state=Joined]').length === 0 && document.querySelector('.moves').innerText.includes('Joined')`)
+	tab.quiet()
 	var was map[string][]string
-	one.do(chromedp.Evaluate("window.was", &was))
+	tab.do(chromedp.Evaluate("window.was", &was))
 	t.Log("states on the page:", was)
 }

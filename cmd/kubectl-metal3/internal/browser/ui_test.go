@@ -107,48 +107,48 @@ func openAt(t *testing.T, base string, width, height int64, theme string) *tab {
 	t.Cleanup(closeTab)
 	ctx, late := context.WithTimeout(ctx, 10*poll.Patience())
 	t.Cleanup(late)
-	one := &tab{Context: ctx, t: t, base: base}
+	tab := &tab{Context: ctx, t: t, base: base}
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch event := event.(type) {
 		case *runtime.EventConsoleAPICalled:
-			one.note(fmt.Sprintf("console: %s %+v", event.Type, event.Args))
+			tab.note(fmt.Sprintf("console: %s %+v", event.Type, event.Args))
 		case *runtime.EventExceptionThrown:
-			one.note("exception: " + event.ExceptionDetails.Error())
+			tab.note("exception: " + event.ExceptionDetails.Error())
 		case *log.EventEntryAdded:
-			one.note("log: " + event.Entry.Text + " " + event.Entry.URL)
+			tab.note("log: " + event.Entry.Text + " " + event.Entry.URL)
 		case *network.EventRequestWillBeSent:
-			if !strings.HasPrefix(event.Request.URL, one.base) {
-				one.note("request: " + event.Request.URL)
+			if !strings.HasPrefix(event.Request.URL, tab.base) {
+				tab.note("request: " + event.Request.URL)
 			}
 		}
 	})
-	one.do(network.Enable(), log.Enable(), emulation.SetDeviceMetricsOverride(width, height, 1, false),
+	tab.do(network.Enable(), log.Enable(), emulation.SetDeviceMetricsOverride(width, height, 1, false),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme},
 			{Name: "prefers-reduced-motion", Value: "reduce"}}))
-	return one
+	return tab
 }
 
-func (one *tab) note(what string) {
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	one.wrong = append(one.wrong, what)
+func (tab *tab) note(what string) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	tab.wrong = append(tab.wrong, what)
 }
 
 // quiet fails if something went wrong on the page.
-func (one *tab) quiet() {
-	one.t.Helper()
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	for _, what := range one.wrong {
-		one.t.Error(what)
+func (tab *tab) quiet() {
+	tab.t.Helper()
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	for _, what := range tab.wrong {
+		tab.t.Error(what)
 	}
-	one.wrong = nil
+	tab.wrong = nil
 }
 
-func (one *tab) do(actions ...chromedp.Action) {
-	one.t.Helper()
-	if err := chromedp.Run(one.Context, actions...); err != nil {
-		one.t.Fatal(err)
+func (tab *tab) do(actions ...chromedp.Action) {
+	tab.t.Helper()
+	if err := chromedp.Run(tab.Context, actions...); err != nil {
+		tab.t.Fatal(err)
 	}
 }
 
@@ -156,11 +156,11 @@ func (one *tab) do(actions ...chromedp.Action) {
 const navigated = "Cannot find context with specified id"
 
 // until waits until an expression is true on the page. On a page that is not loaded yet it may throw.
-func (one *tab) until(expression string) {
-	one.t.Helper()
+func (tab *tab) until(expression string) {
+	tab.t.Helper()
 	attempt := "(() => { try { return Boolean(" + expression + ") } catch { return false } })()"
 	wait := func() error {
-		return chromedp.Run(one.Context, chromedp.Poll(attempt, nil, chromedp.WithPollingTimeout(poll.Patience())))
+		return chromedp.Run(tab.Context, chromedp.Poll(attempt, nil, chromedp.WithPollingTimeout(poll.Patience())))
 	}
 	err := wait()
 	for err != nil && strings.Contains(err.Error(), navigated) {
@@ -168,32 +168,32 @@ func (one *tab) until(expression string) {
 	}
 	if err != nil {
 		var text string
-		_ = chromedp.Run(one.Context, chromedp.Evaluate("document.body.innerText", &text))
-		one.t.Fatalf("%s, %v, on:\n%s", expression, err, text)
+		_ = chromedp.Run(tab.Context, chromedp.Evaluate("document.body.innerText", &text))
+		tab.t.Fatalf("%s, %v, on:\n%s", expression, err, text)
 	}
 }
 
 // check looks for what keeps people from using the page.
-func (one *tab) check() {
-	one.t.Helper()
+func (tab *tab) check() {
+	tab.t.Helper()
 	var problems []string
-	one.do(chromedp.Evaluate(checks, &problems))
+	tab.do(chromedp.Evaluate(checks, &problems))
 	for _, problem := range problems {
-		one.t.Error(problem)
+		tab.t.Error(problem)
 	}
 }
 
 // picture writes what is seen as a PNG into the folder of -pictures and, with -update, as a small WebP into that of the docs.
-func (one *tab) picture(name string, inDocs bool) {
-	one.t.Helper()
+func (tab *tab) picture(name string, inDocs bool) {
+	tab.t.Helper()
 	write := func(path string, capture *page.CaptureScreenshotParams) {
-		one.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		tab.do(chromedp.ActionFunc(func(ctx context.Context) error {
 			content, err := capture.Do(ctx)
 			if err != nil {
 				return err
 			}
 			if strings.HasSuffix(path, ".webp") && len(content) > 100<<10 {
-				one.t.Errorf("%s has %d KiB", path, len(content)>>10)
+				tab.t.Errorf("%s has %d KiB", path, len(content)>>10)
 			}
 			return os.WriteFile(path, content, 0o644)
 		}))
@@ -252,17 +252,17 @@ func TestViews(t *testing.T) {
 				picture := name + "-" + view + "-" + theme
 				t.Run(picture, func(t *testing.T) {
 					// The source never changes, and the page follows it all the same.
-					one := open(t, fleettest.NewChanging(fleet.snapshot), false, 1280, 800, theme)
-					one.do(chromedp.Navigate(one.base + want.path))
-					one.until(fmt.Sprintf("document.body.innerText.includes(%q) && (document.documentElement.dataset.frozen === '' || "+
+					tab := open(t, fleettest.NewChanging(fleet.snapshot), false, 1280, 800, theme)
+					tab.do(chromedp.Navigate(tab.base + want.path))
+					tab.until(fmt.Sprintf("document.body.innerText.includes(%q) && (document.documentElement.dataset.frozen === '' || "+
 						"document.getElementById('link').textContent === 'live')", want.text))
-					one.picture(picture, inDocs[picture])
-					one.check()
-					one.tabs()
-					one.do(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
-					one.check()
-					one.picture(picture+"-small", false)
-					one.quiet()
+					tab.picture(picture, inDocs[picture])
+					tab.check()
+					tab.tabs()
+					tab.do(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
+					tab.check()
+					tab.picture(picture+"-small", false)
+					tab.quiet()
 				})
 			}
 		}
@@ -270,27 +270,27 @@ func TestViews(t *testing.T) {
 }
 
 // tabs presses Tab: each time something else has the focus, and shows it.
-func (one *tab) tabs() {
-	one.t.Helper()
-	one.do(chromedp.Evaluate("document.activeElement.blur()", nil))
+func (tab *tab) tabs() {
+	tab.t.Helper()
+	tab.do(chromedp.Evaluate("document.activeElement.blur()", nil))
 	reached := 0
 	for last := ""; reached < 12; reached++ {
 		var now struct {
 			Element string
 			Seen    bool
 		}
-		one.do(chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(`(() => { const at = document.activeElement; return {element: at.outerHTML.slice(0, 200),
+		tab.do(chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(`(() => { const at = document.activeElement; return {element: at.outerHTML.slice(0, 200),
 			seen: getComputedStyle(at).outlineStyle !== 'none'}; })()`, &now))
 		if strings.HasPrefix(now.Element, "<body") {
 			break // it has been everywhere
 		}
 		if now.Element == last || !now.Seen {
-			one.t.Errorf("after Tab, the focus is at %s, and seen: %t", now.Element, now.Seen)
+			tab.t.Errorf("after Tab, the focus is at %s, and seen: %t", now.Element, now.Seen)
 		}
 		last = now.Element
 	}
 	if reached < 7 { // the way to the content, five views, and the theme
-		one.t.Errorf("Tab reaches only %d elements", reached)
+		tab.t.Errorf("Tab reaches only %d elements", reached)
 	}
 }
 
@@ -313,78 +313,78 @@ func problems(snapshot *view.Snapshot) (count int) {
 func TestFollow(t *testing.T) {
 	system.Only(t)
 	source := fleettest.NewChanging(fleettest.New(40))
-	one := open(t, source, false, 1280, 800, "light")
+	tab := open(t, source, false, 1280, 800, "light")
 	changed, server := fleettest.Quarantined(t, 40)
-	one.do(chromedp.Navigate(one.base))
-	one.until(state(server) + " === 'available'")
-	one.do(chromedp.Evaluate(`window.stays = true; document.querySelector('[data-server="metal3-system/`+server+`"]').focus()`, nil))
+	tab.do(chromedp.Navigate(tab.base))
+	tab.until(state(server) + " === 'available'")
+	tab.do(chromedp.Evaluate(`window.stays = true; document.querySelector('[data-server="metal3-system/`+server+`"]').focus()`, nil))
 	source.Change(changed, "")
-	one.until(state(server) + " === 'quarantined' && document.querySelector('.moves').innerText.includes('" + server + " available')")
-	one.until(fmt.Sprintf(`document.querySelector('nav .broken').innerText === '%d'`, problems(changed)))
-	one.until(`window.stays && document.activeElement.dataset.server === 'metal3-system/` + server + `'`)
+	tab.until(state(server) + " === 'quarantined' && document.querySelector('.moves').innerText.includes('" + server + " available')")
+	tab.until(fmt.Sprintf(`document.querySelector('nav .broken').innerText === '%d'`, problems(changed)))
+	tab.until(`window.stays && document.activeElement.dataset.server === 'metal3-system/` + server + `'`)
 	source.Change(fleettest.New(60), "reading machines in the management cluster, connection refused")
-	one.until(`document.body.innerText.includes('60 servers') && document.querySelectorAll('.rack').length === 3`)
-	one.until(`document.querySelector('.notice').innerText.includes('connection refused') && window.stays`)
+	tab.until(`document.body.innerText.includes('60 servers') && document.querySelectorAll('.rack').length === 3`)
+	tab.until(`document.querySelector('.notice').innerText.includes('connection refused') && window.stays`)
 	source.Change(fleettest.New(20), "")
-	one.until(`document.body.innerText.includes('20 servers') && document.querySelectorAll('.rack').length === 1`)
-	one.until(`!document.querySelector('.notice')`)
-	one.quiet()
+	tab.until(`document.body.innerText.includes('20 servers') && document.querySelectorAll('.rack').length === 1`)
+	tab.until(`!document.querySelector('.notice')`)
+	tab.quiet()
 
-	one.do(chromedp.Navigate(one.base + "capacity"))
-	one.until(`document.querySelectorAll('.plots path').length > 4`)
-	one.check()
-	one.quiet()
+	tab.do(chromedp.Navigate(tab.base + "capacity"))
+	tab.until(`document.querySelectorAll('.plots path').length > 4`)
+	tab.check()
+	tab.quiet()
 }
 
 // TestFilter: a filter needs no new page, and stays in the address.
 func TestFilter(t *testing.T) {
 	system.Only(t)
-	one := open(t, fleettest.NewChanging(fleettest.New(500)), false, 1280, 800, "light")
+	tab := open(t, fleettest.NewChanging(fleettest.New(500)), false, 1280, 800, "light")
 	tiles := `[...document.querySelectorAll('.tile')]`
-	one.do(chromedp.Navigate(one.base))
-	one.until(tiles + ".length === 500")
+	tab.do(chromedp.Navigate(tab.base))
+	tab.until(tiles + ".length === 500")
 	// Not by keys: a select takes those that come late for the beginning of another word.
-	one.do(chromedp.Evaluate(`(() => {
+	tab.do(chromedp.Evaluate(`(() => {
 		window.stays = true
 		const state = document.querySelector('select[name=state]')
 		state.value = 'quarantined'
 		state.dispatchEvent(new Event('change', {bubbles: true}))
 	})()`, nil))
-	one.until(tiles + ".every((tile) => tile.dataset.state === 'quarantined') && location.search === '?state=quarantined' && window.stays")
-	one.do(chromedp.SendKeys("input[name=text]", "server-0209\r", chromedp.ByQuery))
-	one.until(tiles + ".length === 1 && window.stays && document.querySelector('.shown').innerText === '1 of 500 servers'")
-	one.do(chromedp.Reload())
-	one.until(tiles + ".length === 1 && document.querySelector('input[name=text]').value === 'server-0209'")
-	one.do(chromedp.Click(".tile", chromedp.ByQuery))
-	one.until("document.querySelector('h1').innerText === 'server-0209' && document.body.innerText.includes('is quarantined')")
-	one.do(chromedp.Click("nav a", chromedp.ByQuery))
-	one.until(tiles + ".length === 500")
-	one.do(chromedp.Click("#theme", chromedp.ByQuery), chromedp.Click("#theme", chromedp.ByQuery))
-	one.until("document.documentElement.dataset.theme === 'dark'")
-	one.check()
-	one.do(chromedp.Reload())
-	one.until("document.documentElement.dataset.theme === 'dark' && document.getElementById('theme').textContent === 'Theme: dark'")
-	one.do(chromedp.Evaluate("localStorage.clear()", nil))
-	one.quiet()
+	tab.until(tiles + ".every((tile) => tile.dataset.state === 'quarantined') && location.search === '?state=quarantined' && window.stays")
+	tab.do(chromedp.SendKeys("input[name=text]", "server-0209\r", chromedp.ByQuery))
+	tab.until(tiles + ".length === 1 && window.stays && document.querySelector('.shown').innerText === '1 of 500 servers'")
+	tab.do(chromedp.Reload())
+	tab.until(tiles + ".length === 1 && document.querySelector('input[name=text]').value === 'server-0209'")
+	tab.do(chromedp.Click(".tile", chromedp.ByQuery))
+	tab.until("document.querySelector('h1').innerText === 'server-0209' && document.body.innerText.includes('is quarantined')")
+	tab.do(chromedp.Click("nav a", chromedp.ByQuery))
+	tab.until(tiles + ".length === 500")
+	tab.do(chromedp.Click("#theme", chromedp.ByQuery), chromedp.Click("#theme", chromedp.ByQuery))
+	tab.until("document.documentElement.dataset.theme === 'dark'")
+	tab.check()
+	tab.do(chromedp.Reload())
+	tab.until("document.documentElement.dataset.theme === 'dark' && document.getElementById('theme').textContent === 'Theme: dark'")
+	tab.do(chromedp.Evaluate("localStorage.clear()", nil))
+	tab.quiet()
 }
 
 // TestLargeFleet opens 10,000 servers, and says how long it takes.
 func TestLargeFleet(t *testing.T) {
 	system.Only(t)
 	source := fleettest.NewChanging(fleettest.New(10_000))
-	one := open(t, source, false, 1280, 800, "light")
+	tab := open(t, source, false, 1280, 800, "light")
 	changed, server := fleettest.Quarantined(t, 10_000)
-	one.do(chromedp.Navigate(one.base))
-	one.until("document.querySelectorAll('.rack').length === 500 && performance.getEntriesByName('first-contentful-paint').length > 0")
+	tab.do(chromedp.Navigate(tab.base))
+	tab.until("document.querySelectorAll('.rack').length === 500 && performance.getEntriesByName('first-contentful-paint').length > 0")
 	var timing struct{ Paint, Load, Heap, Elements float64 }
-	one.do(chromedp.Evaluate(`({paint: performance.getEntriesByName('first-contentful-paint')[0].startTime,
+	tab.do(chromedp.Evaluate(`({paint: performance.getEntriesByName('first-contentful-paint')[0].startTime,
 		load: performance.getEntriesByType('navigation')[0].loadEventEnd, heap: performance.memory.usedJSHeapSize / 2 ** 20,
 		elements: document.querySelectorAll('*').length})`, &timing))
 	t.Logf("10,000 servers: first paint after %.0f ms, loaded after %.0f ms, %.0f elements, %.1f MiB of JavaScript", timing.Paint, timing.Load,
 		timing.Elements, timing.Heap)
-	one.check()
-	one.picture("10000-fleet-light", false)
+	tab.check()
+	tab.picture("10000-fleet-light", false)
 	source.Change(changed, "")
-	one.until("document.querySelector('.moves').innerText.includes('" + server + "')")
-	one.quiet()
+	tab.until("document.querySelector('.moves').innerText.includes('" + server + "')")
+	tab.quiet()
 }

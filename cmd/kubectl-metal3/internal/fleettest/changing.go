@@ -66,8 +66,8 @@ func Quarantined(t testing.TB, servers int) (changed *view.Snapshot, name string
 		if server.State != view.State(inventory.StateAvailable) {
 			continue
 		}
-		at := slices.IndexFunc(changed.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool { return host.Name == server.Name })
-		changed.Management.Hosts[at].Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "{}"}
+		index := slices.IndexFunc(changed.Management.Hosts, func(host bmov1alpha1.BareMetalHost) bool { return host.Name == server.Name })
+		changed.Management.Hosts[index].Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: "{}"}
 		return changed, server.Name
 	}
 	t.Fatal("no server is free")

@@ -51,13 +51,13 @@ func New(servers int) *view.Snapshot {
 	s.Tenant.NodeClasses = []v1alpha1.MetalNodeClass{class}
 	provider := v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal3-provider", UID: "metal3-provider"}}
 	provider.Spec.Metal3.ClusterRef.Namespace = "metal3-system"
-	for _, one := range nodeTypes {
-		nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: one.name, OwnerReferences: env.MadeBy(string(provider.UID))}}
+	for _, model := range nodeTypes {
+		nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: model.name, OwnerReferences: env.MadeBy(string(provider.UID))}}
 		nodeType.Spec.ProviderRef.Name = provider.Name
-		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: one.resources, MaxCapacity: one.limit,
-			BareMetalHosts: env.HostsWith(map[string]string{"type": one.name})}
+		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: model.resources, MaxCapacity: model.limit,
+			BareMetalHosts: env.HostsWith(map[string]string{"type": model.name})}
 		nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1140, Samples: 4}
-		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: one.name})
+		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: model.name})
 		s.Management.NodeTypes = append(s.Management.NodeTypes, nodeType)
 	}
 	s.Management.NodeProviders = []v1alpha1.NodeProvider{provider}
@@ -188,10 +188,10 @@ func addPod(s *view.Snapshot, number int) {
 
 // fillCapacity writes what the manager would have written.
 func fillCapacity(s *view.Snapshot) {
-	for _, one := range view.New(s).Capacity() {
+	for _, capacity := range view.New(s).Capacity() {
 		for i := range s.Management.NodeTypes {
-			if nodeType := &s.Management.NodeTypes[i]; nodeType.Name == one.NodeType {
-				nodeType.Status.Capacity = one.Capacity
+			if nodeType := &s.Management.NodeTypes[i]; nodeType.Name == capacity.NodeType {
+				nodeType.Status.Capacity = capacity.Capacity
 			}
 		}
 	}

@@ -47,9 +47,9 @@ var states = []struct {
 }
 
 func lookOf(state view.State) look {
-	for _, one := range states {
-		if one.State == state {
-			return one.look
+	for _, entry := range states {
+		if entry.State == state {
+			return entry.look
 		}
 	}
 	return look{out, "?"}

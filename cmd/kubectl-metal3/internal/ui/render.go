@@ -25,9 +25,9 @@ import (
 var templateFiles embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"look": lookOf, "verdict": func(of view.Verdict) any { return verdicts[of] }, "path": serverPath,
-	"clock": func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
-	"unix":  func(at time.Time) int64 { return at.Unix() },
+	"look": lookOf, "verdict": func(verdict view.Verdict) any { return verdicts[verdict] }, "path": serverPath,
+	"clock": func(moment time.Time) string { return moment.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"unix":  func(moment time.Time) int64 { return moment.Unix() },
 	"short": func(name string) string { return name[strings.LastIndexByte(name, '/')+1:] },
 	"for":   func(from, to time.Time) string { return duration.HumanDuration(to.Sub(from)) },
 	"join":  strings.Join,
@@ -95,8 +95,8 @@ func (s *Screen) render(v *version, asked page) (*rendered, error) {
 		return nil, err
 	}
 	if len(v.pages) >= maxPages {
-		for one := range v.pages {
-			delete(v.pages, one)
+		for page := range v.pages {
+			delete(v.pages, page)
 			break
 		}
 	}
@@ -119,8 +119,8 @@ func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, erro
 	if v.lost != "" {
 		missing = append(missing, v.lost+". What is shown is what was there before")
 	}
-	for _, one := range v.fleet.Missing() {
-		missing = append(missing, one.String())
+	for _, absent := range v.fleet.Missing() {
+		missing = append(missing, absent.String())
 	}
 	if len(missing) > 0 {
 		if err := d.add("top", "missing", missing); err != nil {
@@ -132,10 +132,10 @@ func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, erro
 	}
 	var whole maphash.Hash
 	whole.SetSeed(seed)
-	for _, one := range d.Slots {
-		for i := range one.Parts {
-			whole.WriteString(one.Parts[i].Name + "\n")
-			maphash.WriteComparable(&whole, one.Parts[i].sum)
+	for _, slot := range d.Slots {
+		for i := range slot.Parts {
+			whole.WriteString(slot.Parts[i].Name + "\n")
+			maphash.WriteComparable(&whole, slot.Parts[i].sum)
 		}
 	}
 	d.Sum = strconv.FormatUint(whole.Sum64(), 36)
@@ -153,10 +153,10 @@ func (d *drawing) add(place, name string, data any, names ...string) error {
 	if err := templates.ExecuteTemplate(&content, name, data); err != nil {
 		return fmt.Errorf("rendering %s, %w", name, err)
 	}
-	one := part{Name: strings.Join(append([]string{name}, names...), "-"), HTML: template.HTML(content.String())}
-	one.sum = maphash.Bytes(seed, ages.ReplaceAll(content.Bytes(), []byte("$1")))
-	at := slices.IndexFunc(d.Slots, func(known slot) bool { return known.Name == place })
-	d.Slots[at].Parts = append(d.Slots[at].Parts, one)
+	drawn := part{Name: strings.Join(append([]string{name}, names...), "-"), HTML: template.HTML(content.String())}
+	drawn.sum = maphash.Bytes(seed, ages.ReplaceAll(content.Bytes(), []byte("$1")))
+	index := slices.IndexFunc(d.Slots, func(known slot) bool { return known.Name == place })
+	d.Slots[index].Parts = append(d.Slots[index].Parts, drawn)
 	return nil
 }
 
@@ -164,23 +164,23 @@ func (d *drawing) add(place, name string, data any, names ...string) error {
 func (r *rendered) since(sent map[string]uint64) event {
 	told := event{Slots: map[string][]string{}, Parts: map[string]string{}}
 	kept := map[string]bool{}
-	for _, one := range r.Slots {
+	for _, slot := range r.Slots {
 		var order maphash.Hash
 		order.SetSeed(seed)
 		names := []string{}
-		for i := range one.Parts {
-			name := one.Parts[i].Name
+		for i := range slot.Parts {
+			name := slot.Parts[i].Name
 			names = append(names, name)
 			order.WriteString(name + "\n")
 			kept[name] = true
-			if before, has := sent[name]; !has || before != one.Parts[i].sum {
-				told.Parts[name], sent[name] = string(one.Parts[i].HTML), one.Parts[i].sum
+			if before, has := sent[name]; !has || before != slot.Parts[i].sum {
+				told.Parts[name], sent[name] = string(slot.Parts[i].HTML), slot.Parts[i].sum
 			}
 		}
-		key := "slot " + one.Name
+		key := "slot " + slot.Name
 		kept[key] = true
 		if before, has := sent[key]; !has || before != order.Sum64() {
-			told.Slots[one.Name], sent[key] = names, order.Sum64()
+			told.Slots[slot.Name], sent[key] = names, order.Sum64()
 		}
 	}
 	for name := range sent {
@@ -192,9 +192,9 @@ func (r *rendered) since(sent map[string]uint64) event {
 }
 
 // Age is how long ago something was, as kubectl writes it.
-func (r *rendered) Age(at *metav1.Time) string {
-	if at.IsZero() {
+func (r *rendered) Age(since *metav1.Time) string {
+	if since.IsZero() {
 		return ""
 	}
-	return duration.HumanDuration(r.Now.Sub(at.Time))
+	return duration.HumanDuration(r.Now.Sub(since.Time))
 }

@@ -16,15 +16,15 @@ const maxSamples = 480
 type counts [5]int32
 
 func (c counts) total() (sum int32) {
-	for _, one := range c {
-		sum += one
+	for _, count := range c {
+		sum += count
 	}
 	return sum
 }
 
 // sample is how many servers were in each group at a time: of all, and by type.
 type sample struct {
-	at     time.Time
+	time   time.Time
 	all    counts
 	byType map[string]counts
 }
@@ -36,9 +36,9 @@ type history struct {
 }
 
 // add takes a sample unless the last one is too new. The newest is always the present: it replaces one that is too new.
-func (h *history) add(one sample) {
-	if last := len(h.samples) - 1; last > 0 && one.at.Sub(h.samples[last-1].at) < h.every {
-		h.samples[last] = one
+func (h *history) add(latest sample) {
+	if last := len(h.samples) - 1; last > 0 && latest.time.Sub(h.samples[last-1].time) < h.every {
+		h.samples[last] = latest
 		return
 	}
 	if len(h.samples) == maxSamples {
@@ -48,7 +48,7 @@ func (h *history) add(one sample) {
 		h.samples = append([]sample(nil), h.samples[:maxSamples/2]...)
 		h.every *= 2
 	}
-	h.samples = append(h.samples, one)
+	h.samples = append(h.samples, latest)
 }
 
 // Size of a plot in its own units.
@@ -72,31 +72,31 @@ type plot struct {
 type area struct{ Group, Path string }
 
 // plot draws the counts that of takes of each sample, in steps: between two samples there is nothing to know.
-func (h *history) plot(name string, of func(sample) counts) plot {
+func (h *history) plot(name string, pick func(sample) counts) plot {
 	first, last := h.samples[0], h.samples[len(h.samples)-1]
-	drawn := plot{Name: name, Start: first.at, Now: last.at}
-	for _, one := range h.samples {
-		drawn.Top = max(drawn.Top, of(one).total())
+	drawn := plot{Name: name, Start: first.time, Now: last.time}
+	for _, sample := range h.samples {
+		drawn.Top = max(drawn.Top, pick(sample).total())
 	}
-	present := of(last)
+	present := pick(last)
 	var words []string
 	for i, group := range groups {
 		words = append(words, fmt.Sprintf("%d %s", present[i], group.Words))
 	}
 	drawn.Words = strings.Join(words, ", ")
-	span := max(last.at.Sub(first.at).Seconds(), 1)
-	x := func(at time.Time) int { return int(at.Sub(first.at).Seconds() / span * plotWidth) }
+	span := max(last.time.Sub(first.time).Seconds(), 1)
+	x := func(moment time.Time) int { return int(moment.Sub(first.time).Seconds() / span * plotWidth) }
 	y := func(count int32) int { return plotHeight - int(count*plotHeight/max(drawn.Top, 1)) }
 	below := make([]int32, len(h.samples))
 	for i, group := range groups {
 		var upper, lower []string
 		some := false
-		for n, one := range h.samples {
-			from, to := x(one.at), plotWidth
+		for n, sample := range h.samples {
+			from, to := x(sample.time), plotWidth
 			if n+1 < len(h.samples) {
-				to = x(h.samples[n+1].at)
+				to = x(h.samples[n+1].time)
 			}
-			count := of(one)[i]
+			count := pick(sample)[i]
 			some = some || count > 0
 			upper = append(upper, fmt.Sprintf("%d %dH%d", from, y(below[n]+count), to))
 			lower = append([]string{fmt.Sprintf("%d %dH%d", to, y(below[n]), from)}, lower...)

@@ -221,8 +221,8 @@ func (s *Screen) remember(ctx context.Context, name string) {
 	}
 	s.mu.Lock()
 	if len(s.past) >= maxPages {
-		for one := range s.past {
-			delete(s.past, one)
+		for visited := range s.past {
+			delete(s.past, visited)
 			break
 		}
 	}
@@ -233,10 +233,10 @@ func (s *Screen) remember(ctx context.Context, name string) {
 }
 
 // forget has a page be made again.
-func (v *version) forget(one page) {
+func (v *version) forget(page page) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.pages, one)
+	delete(v.pages, page)
 }
 
 // pastOf is who had a server.
@@ -252,14 +252,14 @@ func (s *Screen) pastOf(fleet *view.Fleet, name string) past {
 
 // sample counts the servers.
 func (v *version) sample() sample {
-	taken := sample{at: v.fleet.Now(), byType: map[string]counts{}}
+	taken := sample{time: v.fleet.Now(), byType: map[string]counts{}}
 	for i := range v.servers {
-		at := groupOf(v.servers[i].State)
-		taken.all[at]++
+		group := groupOf(v.servers[i].State)
+		taken.all[group]++
 		for _, name := range v.servers[i].Types {
-			one := taken.byType[name]
-			one[at]++
-			taken.byType[name] = one
+			counted := taken.byType[name]
+			counted[group]++
+			taken.byType[name] = counted
 		}
 	}
 	return taken

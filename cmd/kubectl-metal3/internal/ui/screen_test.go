@@ -277,9 +277,9 @@ func TestViewers(t *testing.T) {
 	t.Cleanup(server.Close) // after the streams have ended
 	var all []*follower
 	for range maxViewers {
-		one := follow(t, server, "/token/", "")
-		one.next()
-		all = append(all, one)
+		follower := follow(t, server, "/token/", "")
+		follower.next()
+		all = append(all, follower)
 	}
 	stream := func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") }
 	if answer := get(t, screen, "/token/", stream); answer.Code != http.StatusServiceUnavailable {
@@ -302,11 +302,11 @@ func TestPagesKept(t *testing.T) {
 }
 
 // advance waits until something waits for the time, and moves it.
-func advance(fake *clocktesting.FakeClock, by time.Duration) {
+func advance(fake *clocktesting.FakeClock, elapsed time.Duration) {
 	for !fake.HasWaiters() {
 		runtime.Gosched()
 	}
-	fake.Step(by)
+	fake.Step(elapsed)
 }
 
 // TestRun: changes that come together make one version, and without any there is a new one from time to time.
@@ -357,16 +357,16 @@ func TestHistory(t *testing.T) {
 	h := history{every: time.Second}
 	const seconds = 100_000
 	for i := range seconds {
-		h.add(sample{at: fleettest.Now.Add(time.Duration(i) * time.Second), all: counts{int32(i % 7), 1}})
+		h.add(sample{time: fleettest.Now.Add(time.Duration(i) * time.Second), all: counts{int32(i % 7), 1}})
 	}
 	last := len(h.samples) - 1
 	switch {
 	case len(h.samples) > maxSamples || len(h.samples) < maxSamples/3:
 		t.Errorf("%d samples are kept", len(h.samples))
-	case !h.samples[0].at.Equal(fleettest.Now) || !h.samples[last].at.Equal(fleettest.Now.Add((seconds-1)*time.Second)):
-		t.Errorf("they are from %s to %s", h.samples[0].at, h.samples[last].at)
+	case !h.samples[0].time.Equal(fleettest.Now) || !h.samples[last].time.Equal(fleettest.Now.Add((seconds-1)*time.Second)):
+		t.Errorf("they are from %s to %s", h.samples[0].time, h.samples[last].time)
 	}
-	drawn := h.plot("all", func(one sample) counts { return one.all })
+	drawn := h.plot("all", func(sample sample) counts { return sample.all })
 	if drawn.Top != 7 || len(drawn.Areas) != 2 || !strings.HasPrefix(drawn.Areas[0].Path, "M0 ") ||
 		!strings.Contains(drawn.Areas[1].Path, "H600") {
 		t.Errorf("drawn %+v", drawn)

@@ -58,10 +58,10 @@ func countStates(servers []view.Server) []stateCount {
 		count[servers[i].State]++
 	}
 	var all []stateCount
-	for _, one := range states {
-		if count[one.State] > 0 {
-			all = append(all, stateCount{one.State, count[one.State]})
-			delete(count, one.State)
+	for _, state := range states {
+		if count[state.State] > 0 {
+			all = append(all, stateCount{state.State, count[state.State]})
+			delete(count, state.State)
 		}
 	}
 	for _, state := range slices.Sorted(maps.Keys(count)) {
@@ -186,10 +186,10 @@ func (d *drawing) racks(shown []view.Server, machines map[string]view.Machine, c
 		if end < 0 {
 			end = len(shown)
 		}
-		one := rack{rendered: d.rendered, Zone: shown[0].Zone, Rack: shown[0].Rack, Servers: shown[:end],
+		drawn := rack{rendered: d.rendered, Zone: shown[0].Zone, Rack: shown[0].Rack, Servers: shown[:end],
 			States: countStates(shown[:end]),
 			Large:  large, Dots: dots, machines: machines, changes: changes}
-		if err := d.add("main", "rack", one, one.Zone, one.Rack); err != nil {
+		if err := d.add("main", "rack", drawn, drawn.Zone, drawn.Rack); err != nil {
 			return err
 		}
 		shown = shown[end:]
@@ -232,17 +232,17 @@ type barPart struct {
 	Words    string
 }
 
-func barOf(of counts) bar {
-	drawn := bar{Total: of.total()}
-	at := 0.0
+func barOf(counted counts) bar {
+	drawn := bar{Total: counted.total()}
+	offset := 0.0
 	for i, group := range groups {
-		if of[i] == 0 {
+		if counted[i] == 0 {
 			continue
 		}
-		width := 100 * float64(of[i]) / float64(drawn.Total)
-		drawn.Parts = append(drawn.Parts, barPart{group.Name, fmt.Sprintf("%.2f", at), fmt.Sprintf("%.2f", width),
-			fmt.Sprintf("%d %s", of[i], group.Words)})
-		at += width
+		width := 100 * float64(counted[i]) / float64(drawn.Total)
+		drawn.Parts = append(drawn.Parts, barPart{group.Name, fmt.Sprintf("%.2f", offset), fmt.Sprintf("%.2f", width),
+			fmt.Sprintf("%d %s", counted[i], group.Words)})
+		offset += width
 	}
 	return drawn
 }
@@ -272,20 +272,20 @@ type tenantRow struct {
 func (d *drawing) capacity() error {
 	now := d.history.samples[len(d.history.samples)-1]
 	var rows []capacityRow
-	plots := []plot{d.history.plot("all servers", func(one sample) counts { return one.all })}
-	for _, one := range d.version.fleet.Capacity() {
-		row := capacityRow{TypeCapacity: one, Counts: now.byType[one.NodeType], Bar: barOf(now.byType[one.NodeType])}
-		if one.TypicalSeconds > 0 {
-			row.Usual = duration.HumanDuration(time.Duration(one.TypicalSeconds) * time.Second)
+	plots := []plot{d.history.plot("all servers", func(sample sample) counts { return sample.all })}
+	for _, capacity := range d.version.fleet.Capacity() {
+		row := capacityRow{TypeCapacity: capacity, Counts: now.byType[capacity.NodeType], Bar: barOf(now.byType[capacity.NodeType])}
+		if capacity.TypicalSeconds > 0 {
+			row.Usual = duration.HumanDuration(time.Duration(capacity.TypicalSeconds) * time.Second)
 		}
 		rows = append(rows, row)
-		plots = append(plots, d.history.plot(one.NodeType, func(of sample) counts { return of.byType[one.NodeType] }))
+		plots = append(plots, d.history.plot(capacity.NodeType, func(sample sample) counts { return sample.byType[capacity.NodeType] }))
 	}
 	var tenants []tenantRow
-	for _, one := range d.version.fleet.Tenants() {
-		row := tenantRow{TenantCapacity: one}
-		for _, name := range slices.Sorted(maps.Keys(one.Types)) {
-			row.Has = append(row.Has, fmt.Sprintf("%s %d", name, one.Types[name]))
+	for _, tenant := range d.version.fleet.Tenants() {
+		row := tenantRow{TenantCapacity: tenant}
+		for _, name := range slices.Sorted(maps.Keys(tenant.Types)) {
+			row.Has = append(row.Has, fmt.Sprintf("%s %d", name, tenant.Types[name]))
 		}
 		tenants = append(tenants, row)
 	}
@@ -309,19 +309,19 @@ func (d *drawing) pending() error {
 	all, left := d.version.fleet.Waiting(maxWaiting)
 	words := map[string]string{"pod": "Pods", "nodeclaim": "NodeClaims", "machine": "Machines"}
 	for _, kind := range []string{"pod", "nodeclaim", "machine"} {
-		var those []waitingGroup
-		for _, one := range all {
-			if one.Kind != kind {
+		var groups []waitingGroup
+		for _, waiters := range all {
+			if waiters.Kind != kind {
 				continue
 			}
-			group := waitingGroup{Waiters: one, Like: len(one.Names) - 1, Others: one.Names[1:min(len(one.Names), 1+maxNames)],
-				More: max(0, len(one.Names)-1-maxNames)}
-			if one.Until != nil {
-				group.Late, group.In = one.Until.Time.Before(d.Now), duration.HumanDuration(one.Until.Sub(d.Now).Abs())
+			group := waitingGroup{Waiters: waiters, Like: len(waiters.Names) - 1, Others: waiters.Names[1:min(len(waiters.Names), 1+maxNames)],
+				More: max(0, len(waiters.Names)-1-maxNames)}
+			if waiters.Until != nil {
+				group.Late, group.In = waiters.Until.Time.Before(d.Now), duration.HumanDuration(waiters.Until.Sub(d.Now).Abs())
 			}
-			those = append(those, group)
+			groups = append(groups, group)
 		}
-		err := d.add("main", "waiting", map[string]any{"Page": d, "Kind": kind, "Words": words[kind], "Groups": those}, kind)
+		err := d.add("main", "waiting", map[string]any{"Page": d, "Kind": kind, "Words": words[kind], "Groups": groups}, kind)
 		if err != nil {
 			return err
 		}
@@ -345,9 +345,9 @@ type step struct {
 
 // pastUses are the last uses of a server that have ended, the newest first.
 func pastUses(all []view.Use) (ended []view.Use) {
-	for _, one := range slices.Backward(all) {
-		if one.End != nil && len(ended) < maxUses {
-			ended = append(ended, one)
+	for _, use := range slices.Backward(all) {
+		if use.End != nil && len(ended) < maxUses {
+			ended = append(ended, use)
 		}
 	}
 	return ended
@@ -356,12 +356,12 @@ func pastUses(all []view.Use) (ended []view.Use) {
 func (d *drawing) server() error {
 	fleet := d.version.fleet
 	host, err := fleet.Host(d.Name)
-	at := slices.IndexFunc(d.servers, func(server view.Server) bool { return server.Key().String() == d.Name })
-	if err != nil || at < 0 {
+	index := slices.IndexFunc(d.servers, func(server view.Server) bool { return server.Key().String() == d.Name })
+	if err != nil || index < 0 {
 		d.Title, d.Gone = d.Name, true
 		return d.add("main", "gone", d.Name)
 	}
-	server := d.servers[at]
+	server := d.servers[index]
 	d.Title = server.Name
 	cause, err := fleet.Explain("host", d.Name)
 	if err != nil {
@@ -372,20 +372,20 @@ func (d *drawing) server() error {
 		return err
 	}
 	var longest time.Duration
-	for _, one := range taken {
-		if one.Name != view.StepNode {
-			longest = max(longest, one.Duration(d.Now), time.Duration(one.TypicalSeconds)*time.Second)
+	for _, step := range taken {
+		if step.Name != view.StepNode {
+			longest = max(longest, step.Duration(d.Now), time.Duration(step.TypicalSeconds)*time.Second)
 		}
 	}
 	var steps []step
-	for _, one := range taken {
-		share := func(of time.Duration) string {
-			return fmt.Sprintf("%.2f", 99*min(1, of.Seconds()/max(longest.Seconds(), 1)))
+	for _, recorded := range taken {
+		share := func(elapsed time.Duration) string {
+			return fmt.Sprintf("%.2f", 99*min(1, elapsed.Seconds()/max(longest.Seconds(), 1)))
 		}
-		drawn := step{Step: one, Took: duration.HumanDuration(one.Duration(d.Now)), Width: share(one.Duration(d.Now)),
-			Running: one.End == nil && one.Name != view.StepNode}
-		if one.TypicalSeconds > 0 {
-			usual := time.Duration(one.TypicalSeconds) * time.Second
+		drawn := step{Step: recorded, Took: duration.HumanDuration(recorded.Duration(d.Now)), Width: share(recorded.Duration(d.Now)),
+			Running: recorded.End == nil && recorded.Name != view.StepNode}
+		if recorded.TypicalSeconds > 0 {
+			usual := time.Duration(recorded.TypicalSeconds) * time.Second
 			drawn.Usual, drawn.UsualMark = duration.HumanDuration(usual), share(usual)
 		}
 		steps = append(steps, drawn)

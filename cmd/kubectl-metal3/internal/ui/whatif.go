@@ -119,11 +119,11 @@ func (a *answer) workload() ([]corev1.Pod, error) {
 	}
 	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "what-if"}}
 	requests := corev1.ResourceList{}
-	for one := range strings.SplitSeq(needs, ",") {
-		name, written, _ := strings.Cut(strings.TrimSpace(one), "=")
+	for need := range strings.SplitSeq(needs, ",") {
+		name, written, _ := strings.Cut(strings.TrimSpace(need), "=")
 		quantity, err := resource.ParseQuantity(written)
 		if err != nil || quantity.Sign() <= 0 || name == "" {
-			return nil, fmt.Errorf("the field Each needs has %q: write RESOURCE=QUANTITY, as in nvidia.com/gpu=8", one)
+			return nil, fmt.Errorf("the field Each needs has %q: write RESOURCE=QUANTITY, as in nvidia.com/gpu=8", need)
 		}
 		requests[corev1.ResourceName(name)] = quantity
 	}
@@ -244,12 +244,12 @@ func (s *Screen) predictRollout(ctx context.Context, v *version, a *answer) erro
 		return err
 	}
 	a.servers, a.machines, a.changes = v.servers, v.machines, map[string]string{}
-	for _, one := range a.Rollout.Replacements {
-		if one.Way != whatif.Stays {
-			a.changes[one.Server] = string(one.Way)
+	for _, replacement := range a.Rollout.Replacements {
+		if replacement.Way != whatif.Stays {
+			a.changes[replacement.Server] = string(replacement.Way)
 		}
-		if one.By != "" {
-			a.changes[one.By] = "taken"
+		if replacement.By != "" {
+			a.changes[replacement.By] = "taken"
 		}
 	}
 	return nil
@@ -302,7 +302,7 @@ func (d *drawing) whatIf() error {
 				changing[drawn[i].Zone+"/"+drawn[i].Rack] = true
 			}
 		}
-		drawn = slices.DeleteFunc(slices.Clone(drawn), func(one view.Server) bool { return !changing[one.Zone+"/"+one.Rack] })
+		drawn = slices.DeleteFunc(slices.Clone(drawn), func(server view.Server) bool { return !changing[server.Zone+"/"+server.Rack] })
 		left = len(d.Answer.servers) - len(drawn)
 	}
 	return cmp.Or(d.add("main", "would", map[string]any{"Left": left, "Changes": len(d.Answer.changes),
@@ -334,12 +334,12 @@ func (d *drawing) Types() (all []string) {
 }
 
 // In is how far away a time is, in words.
-func (d *drawing) In(at *metav1.Time) string {
+func (d *drawing) In(moment *metav1.Time) string {
 	switch {
-	case at == nil:
+	case moment == nil:
 		return "–"
-	case at.After(d.Now):
-		return "in " + duration.HumanDuration(at.Sub(d.Now))
+	case moment.After(d.Now):
+		return "in " + duration.HumanDuration(moment.Sub(d.Now))
 	}
 	return "now"
 }

@@ -118,8 +118,8 @@ func find[T any, P interface {
 	var found P
 	var namespaces []string
 	for i := range objects {
-		if one := P(&objects[i]); one.GetName() == bare && (namespace == "" || one.GetNamespace() == namespace) {
-			found, namespaces = one, append(namespaces, one.GetNamespace())
+		if object := P(&objects[i]); object.GetName() == bare && (namespace == "" || object.GetNamespace() == namespace) {
+			found, namespaces = object, append(namespaces, object.GetNamespace())
 		}
 	}
 	switch len(namespaces) {
@@ -230,9 +230,10 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 		cause.Causes = append(cause.Causes, Cause{Text: "it is drifted: " + drifted.Message})
 	}
 	if host, has := machine.Host(); has && machine.Status.HostRef != nil {
-		if on := f.hosts[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}]; on != nil && on.Status.ErrorMessage != "" {
-			cause.Causes = append(cause.Causes, Cause{Text: "Metal3 says of its server: " + on.Status.ErrorMessage, Verdict: Wrong,
-				Remedy: inventory.ReasonError.Remedy(on)})
+		if claimed := f.hosts[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}]; claimed != nil &&
+			claimed.Status.ErrorMessage != "" {
+			cause.Causes = append(cause.Causes, Cause{Text: "Metal3 says of its server: " + claimed.Status.ErrorMessage, Verdict: Wrong,
+				Remedy: inventory.ReasonError.Remedy(claimed)})
 		}
 	}
 	return cause
@@ -342,18 +343,18 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 	}
 	tenant := f.tenantCluster()
 	if tenant == nil {
-		return with(cause, unknownTenant)
+		return withCause(cause, unknownTenant)
 	}
 	for _, condition := range tenant.Blocked() {
-		cause = with(cause, Cause{Text: fmt.Sprintf("its TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name, condition.Message),
-			Verdict: Wrong})
+		cause = withCause(cause, Cause{Text: fmt.Sprintf("its TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name,
+			condition.Message), Verdict: Wrong})
 	}
 	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim.Name}]
 	if machine == nil {
-		return with(cause, Cause{Text: fmt.Sprintf("it has no Machine in namespace %s", tenant.Namespace), Verdict: Wrong,
+		return withCause(cause, Cause{Text: fmt.Sprintf("it has no Machine in namespace %s", tenant.Namespace), Verdict: Wrong,
 			Remedy: "see what the provider says: kubectl describe nodeclaim " + claim.Name + ", in the tenant cluster"})
 	}
-	return with(cause, f.explainMachine(machine))
+	return withCause(cause, f.explainMachine(machine))
 }
 
 // unknownTenant is why nothing can be said of an object in a tenant cluster.
@@ -362,8 +363,8 @@ var unknownTenant = Cause{
 	Verdict: Wrong, Remedy: "see that the provider runs, and has the kubeconfig of this cluster",
 }
 
-// with adds a cause, and is as bad as that if it has not been good.
-func with(cause, because Cause) Cause {
+// withCause adds a cause, and is as bad as that if it has not been good.
+func withCause(cause, because Cause) Cause {
 	cause.Causes = append(cause.Causes, because)
 	if cause.Verdict != Good && because.Verdict == Wrong {
 		cause.Verdict = Wrong
@@ -379,31 +380,31 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 	case !pod.DeletionTimestamp.IsZero(), pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return cause
 	case len(pod.Spec.SchedulingGates) > 0:
-		return with(cause, Cause{Text: fmt.Sprintf("the scheduling gate %s holds it", pod.Spec.SchedulingGates[0].Name), Verdict: Wrong,
+		return withCause(cause, Cause{Text: fmt.Sprintf("the scheduling gate %s holds it", pod.Spec.SchedulingGates[0].Name), Verdict: Wrong,
 			Remedy: "what has set the gate removes it"})
 	}
 	tenant := f.tenantCluster()
 	if tenant == nil {
 		cause.Verdict = Wrong
-		return with(cause, unknownTenant)
+		return withCause(cause, unknownTenant)
 	}
 	cause.Verdict = Waiting
 	for _, condition := range tenant.Blocked() {
-		cause = with(cause, Cause{Text: fmt.Sprintf("TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name, condition.Message),
+		cause = withCause(cause, Cause{Text: fmt.Sprintf("TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name, condition.Message),
 			Verdict: Wrong})
 	}
 	pools := f.poolsCause(pod)
-	cause = with(cause, pools)
+	cause = withCause(cause, pools)
 	types, fitting := f.typesCause(pod, tenant)
 	if err := f.quotaReached(tenant, fitting); err != nil {
-		cause = with(cause, Cause{Text: err.Error(), Verdict: Wrong})
+		cause = withCause(cause, Cause{Text: err.Error(), Verdict: Wrong})
 	}
 	coming := f.coming(fitting)
 	if len(coming) > 0 && pools.Verdict == Good {
 		types.Verdict = Waiting
 		types.Causes = append(types.Causes, coming...)
 	}
-	return with(cause, types)
+	return withCause(cause, types)
 }
 
 // quotaReached is why the quota of a tenant leaves no server of any of these types.
@@ -436,9 +437,9 @@ func (f *Fleet) coming(nodeTypes []string) []Cause {
 			conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeInitialized).Status == metav1.ConditionTrue {
 			continue
 		}
-		one := f.explainNodeClaim(claim)
-		one.Text = "a node of a type that fits is on its way, for this pod or another: " + one.Text
-		causes = append(causes, one)
+		explained := f.explainNodeClaim(claim)
+		explained.Text = "a node of a type that fits is on its way, for this pod or another: " + explained.Text
+		causes = append(causes, explained)
 	}
 	return causes
 }
@@ -499,10 +500,10 @@ func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cau
 	default:
 		cause = Cause{Text: "no NodeType fits", Verdict: Wrong}
 	}
-	for _, one := range mismatches {
-		because := Cause{Text: "NodeType " + one.NodeType + ": " + one.Clause, Verdict: Wrong}
-		if one.Reason == explain.NoneFree {
-			fitting, because.Causes = append(fitting, one.NodeType), f.out(one.NodeType)
+	for _, mismatch := range mismatches {
+		because := Cause{Text: "NodeType " + mismatch.NodeType + ": " + mismatch.Clause, Verdict: Wrong}
+		if mismatch.Reason == explain.NoneFree {
+			fitting, because.Causes = append(fitting, mismatch.NodeType), f.out(mismatch.NodeType)
 		}
 		cause.Causes = append(cause.Causes, because)
 	}

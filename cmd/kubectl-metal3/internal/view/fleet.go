@@ -95,8 +95,8 @@ func (f *Fleet) addType(nodeType *v1alpha1.NodeType) {
 		return
 	}
 	tenant := ""
-	if beside := f.tenants[provider.Spec.Metal3.ClusterRef.Namespace]; len(beside) > 0 {
-		tenant = beside[0].Name
+	if tenants := f.tenants[provider.Spec.Metal3.ClusterRef.Namespace]; len(tenants) > 0 {
+		tenant = tenants[0].Name
 	}
 	if invalid := f.inventory.AddType(nodeType, provider, tenant); invalid != nil {
 		f.badTypes[nodeType.Name] = invalid.Message
@@ -181,11 +181,11 @@ func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Serve
 	eligibility := known.Eligibility
 	switch {
 	case eligibility.Claimed:
-		by := eligibility.UsedBy
-		if by == "" {
-			by = fmt.Sprintf("Machine %s/%s, which is not among those that were read", host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
+		user := eligibility.UsedBy
+		if user == "" {
+			user = fmt.Sprintf("Machine %s/%s, which is not among those that were read", host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
 		}
-		return State(inventory.StateClaimed), inventory.ReasonClaimed, "is used by " + by
+		return State(inventory.StateClaimed), inventory.ReasonClaimed, "is used by " + user
 	case eligibility.Reason == inventory.ReasonError:
 		return State(inventory.StateError), eligibility.Reason,
 			eligibility.Message + ": " + cmp.Or(host.Status.ErrorMessage, "Metal3 says nothing about it")
@@ -195,13 +195,13 @@ func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Serve
 	var reason inventory.Reason
 	var because []string
 	for _, name := range known.Types {
-		switch one := known.States[name]; {
-		case one.State == inventory.StateAvailable:
+		switch state := known.States[name]; {
+		case state.State == inventory.StateAvailable:
 			return State(inventory.StateAvailable), "", ""
-		case one.Reason == inventory.ReasonTooSmall:
-			reason, because = one.Reason, append(because, tooSmall(name, one))
-		case one.Reason == inventory.ReasonNotInspected:
-			reason, because = one.Reason, append(because, fmt.Sprintf("has not been inspected, and NodeType %s leaves out cpu or memory", name))
+		case state.Reason == inventory.ReasonTooSmall:
+			reason, because = state.Reason, append(because, tooSmall(name, state))
+		case state.Reason == inventory.ReasonNotInspected:
+			reason, because = state.Reason, append(because, fmt.Sprintf("has not been inspected, and NodeType %s leaves out cpu or memory", name))
 		}
 	}
 	switch {
@@ -312,14 +312,14 @@ func (f *Fleet) Capacity() []TypeCapacity {
 	all := make([]TypeCapacity, 0, len(f.nodeTypes))
 	for name, nodeType := range f.nodeTypes {
 		summary, _ := f.inventory.Summary(name)
-		one := TypeCapacity{
+		typeCapacity := TypeCapacity{
 			NodeType: name, Accelerators: capacity.Accelerators(&nodeType.Spec.HardwareProfile), Cost: nodeType.EffectiveCost(),
 			Capacity: summary.Capacity, NotReady: summary.NotReady, MaxCapacity: nodeType.Spec.MaxCapacity, Tenants: map[string]int32{},
 		}
 		if estimate := nodeType.Status.Provisioning; estimate != nil {
-			one.TypicalSeconds = estimate.TypicalSeconds
+			typeCapacity.TypicalSeconds = estimate.TypicalSeconds
 		}
-		all = append(all, one)
+		all = append(all, typeCapacity)
 	}
 	slices.SortFunc(all, func(a, b TypeCapacity) int { return strings.Compare(a.NodeType, b.NodeType) })
 	for i := range all {
@@ -329,15 +329,15 @@ func (f *Fleet) Capacity() []TypeCapacity {
 		if machine.Status.NodeTypeRef == nil || machine.Status.HostRef == nil {
 			continue
 		}
-		one := byType[machine.Status.NodeTypeRef.Name]
-		if one == nil {
+		typeCapacity := byType[machine.Status.NodeTypeRef.Name]
+		if typeCapacity == nil {
 			continue
 		}
 		if machine.Status.Phase != v1alpha1.MachineJoined {
-			one.InTransit++
+			typeCapacity.InTransit++
 		}
 		if tenant := f.chargedTo(machine); tenant != nil {
-			one.Tenants[tenant.Namespace+"/"+tenant.Name]++
+			typeCapacity.Tenants[tenant.Namespace+"/"+tenant.Name]++
 		}
 	}
 	return all
@@ -356,8 +356,8 @@ func (f *Fleet) Now() time.Time { return f.snapshot.Time.Time }
 func (f *Fleet) tenantCluster() *v1alpha1.TenantCluster { return f.snapshot.TenantCluster() }
 
 func nodeClaim(tenant *Tenant, name string) *karpv1.NodeClaim {
-	if at := slices.IndexFunc(tenant.NodeClaims, func(one karpv1.NodeClaim) bool { return one.Name == name }); at >= 0 {
-		return &tenant.NodeClaims[at]
+	if index := slices.IndexFunc(tenant.NodeClaims, func(claim karpv1.NodeClaim) bool { return claim.Name == name }); index >= 0 {
+		return &tenant.NodeClaims[index]
 	}
 	return nil
 }

@@ -37,15 +37,15 @@ type HardwareRow struct {
 func (f *Fleet) Hardware(host *bmov1alpha1.BareMetalHost) Hardware {
 	known, _ := f.inventory.Server(keyOf(host))
 	hardware := Hardware{Types: known.Types, Lacks: map[string]string{}, Inspected: host.Status.HardwareDetails != nil}
-	said := func(resources ...corev1.ResourceName) (all []string) {
+	declared := func(resources ...corev1.ResourceName) (all []string) {
 		for _, name := range known.Types {
-			var one []string
+			var quantities []string
 			for _, resourceName := range resources {
 				if quantity, is := f.nodeTypes[name].Spec.Resources[resourceName]; is {
-					one = append(one, quantity.String())
+					quantities = append(quantities, quantity.String())
 				}
 			}
-			all = append(all, strings.Join(one, ", "))
+			all = append(all, strings.Join(quantities, ", "))
 		}
 		return all
 	}
@@ -65,10 +65,10 @@ func (f *Fleet) Hardware(host *bmov1alpha1.BareMetalHost) Hardware {
 		return text
 	}
 	hardware.Parts = []HardwareRow{
-		{"cpu", ifFound(found.CPU.Count > 0, fmt.Sprintf("%d threads, %s", found.CPU.Count, found.CPU.Arch)), said(corev1.ResourceCPU)},
+		{"cpu", ifFound(found.CPU.Count > 0, fmt.Sprintf("%d threads, %s", found.CPU.Count, found.CPU.Arch)), declared(corev1.ResourceCPU)},
 		{"memory", ifFound(found.RAMMebibytes > 0, resource.NewQuantity(int64(found.RAMMebibytes)<<20, resource.BinarySI).String()),
-			said(corev1.ResourceMemory)},
-		{"disks", disks(found.Storage), said(corev1.ResourceEphemeralStorage)},
+			declared(corev1.ResourceMemory)},
+		{"disks", disks(found.Storage), declared(corev1.ResourceEphemeralStorage)},
 		{"network interfaces", ifFound(len(found.NIC) > 0, fmt.Sprint(len(found.NIC))), nil},
 	}
 	var accelerators []corev1.ResourceName
@@ -77,7 +77,7 @@ func (f *Fleet) Hardware(host *bmov1alpha1.BareMetalHost) Hardware {
 	}
 	slices.Sort(accelerators)
 	for _, name := range slices.Compact(accelerators) {
-		hardware.Parts = append(hardware.Parts, HardwareRow{string(name), "", said(name)})
+		hardware.Parts = append(hardware.Parts, HardwareRow{string(name), "", declared(name)})
 	}
 	return hardware
 }

@@ -44,8 +44,8 @@ func TestStalledIssues(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := metav1.NewTime(time.Unix(100, 0))
-			s := &Snapshot{Time: at, Tenant: &Tenant{}}
+			now := metav1.NewTime(time.Unix(100, 0))
+			s := &Snapshot{Time: now, Tenant: &Tenant{}}
 			provider := v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "metal3-provider", UID: "metal3-provider"}}
 			nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "h100", OwnerReferences: env.MadeBy("metal3-provider")}}
 			nodeType.Spec.ProviderRef.Name = provider.Name
@@ -56,9 +56,9 @@ func TestStalledIssues(t *testing.T) {
 			class := v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 			for _, all := range []*[]metav1.Condition{&provider.Status.Conditions, &nodeType.Status.Conditions, &tenant.Status.Conditions,
 				&machine.Status.Conditions} {
-				conditions.SetReady(all, tc.ready, 1, at)
+				conditions.SetReady(all, tc.ready, 1, now)
 			}
-			conditions.SetReady(&class.Status.Conditions, tc.ready, 1, at)
+			conditions.SetReady(&class.Status.Conditions, tc.ready, 1, now)
 			s.Management = Management{NodeProviders: []v1alpha1.NodeProvider{provider}, NodeTypes: []v1alpha1.NodeType{nodeType},
 				TenantClusters: []v1alpha1.TenantCluster{tenant}, Machines: []v1alpha1.Machine{machine}}
 			s.Tenant.NodeClasses = []v1alpha1.MetalNodeClass{class}
@@ -71,13 +71,13 @@ func TestStalledIssues(t *testing.T) {
 
 // A TenantCluster whose provider writes nothing is worse than one with a wrong pool.
 func TestBlockedTenantIssue(t *testing.T) {
-	at := metav1.NewTime(time.Unix(100, 0))
+	now := metav1.NewTime(time.Unix(100, 0))
 	tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "acme"}}
 	blocked := metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionFalse, Reason: "Refused",
 		Message: "is refused"}
 	tenant.Status.Conditions = []metav1.Condition{blocked}
-	conditions.SetReady(&tenant.Status.Conditions, conditions.Sum(blocked), 1, at)
-	issues := New(&Snapshot{Time: at, Management: Management{TenantClusters: []v1alpha1.TenantCluster{tenant}}}).Issues()
+	conditions.SetReady(&tenant.Status.Conditions, conditions.Sum(blocked), 1, now)
+	issues := New(&Snapshot{Time: now, Management: Management{TenantClusters: []v1alpha1.TenantCluster{tenant}}}).Issues()
 	want := []Issue{{Critical, "TenantCluster acme/acme", "is refused", "kubectl describe tenantclusters.karpenter.metal3.io -n acme acme"}}
 	if diff := cmp.Diff(want, issues); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -57,24 +57,24 @@ func Follow(ctx context.Context, management, tenant client.WithWatch, namespace 
 	}
 	l := &Live{clock: clk, empty: empty, changed: make(chan struct{})}
 	from := map[string]client.WithWatch{managementCluster: management, tenantCluster: tenant}
-	for _, one := range kinds(tenant != nil) {
-		if err := l.follow(ctx, one, from[one.cluster], namespace); err != nil {
+	for _, kind := range kinds(tenant != nil) {
+		if err := l.follow(ctx, kind, from[kind.cluster], namespace); err != nil {
 			return nil, err
 		}
 	}
-	for _, one := range l.kinds {
+	for _, kind := range l.kinds {
 		select {
-		case <-one.answered:
+		case <-kind.answered:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		switch err := l.errorOf(one); {
+		switch err := l.errorOf(kind); {
 		case err == nil:
-			if !cache.WaitForCacheSync(ctx.Done(), one.informer.HasSynced) {
+			if !cache.WaitForCacheSync(ctx.Done(), kind.informer.HasSynced) {
 				return nil, ctx.Err()
 			}
-		case one.missing(err) == nil:
-			return nil, one.unreachable(err)
+		case kind.missing(err) == nil:
+			return nil, kind.unreachable(err)
 		}
 	}
 	return l, nil
@@ -96,24 +96,24 @@ func (s stopped) Now() time.Time                  { return s.Time }
 func (s stopped) Since(t time.Time) time.Duration { return s.Sub(t) }
 
 // follow starts the informer of a kind.
-func (l *Live) follow(ctx context.Context, one kind, from client.WithWatch, namespace string) error {
-	follows := &followed{kind: one, answered: make(chan struct{})}
+func (l *Live) follow(ctx context.Context, kind kind, from client.WithWatch, namespace string) error {
+	follows := &followed{kind: kind, answered: make(chan struct{})}
 	options := func(raw metav1.ListOptions) *client.ListOptions {
 		options := &client.ListOptions{Raw: &raw, Limit: raw.Limit, Continue: raw.Continue}
-		if one.namespaced {
+		if kind.namespaced {
 			options.Namespace = namespace
 		}
 		return options
 	}
 	follows.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
-			list := one.list()
+			list := kind.list()
 			err := from.List(ctx, list, options(raw))
 			l.note(ctx, follows, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
-			events, err := from.Watch(ctx, one.list(), options(raw))
+			events, err := from.Watch(ctx, kind.list(), options(raw))
 			// The informer lists after most errors of a stream of all objects, and if what it has is too old.
 			streams := raw.SendInitialEvents != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 			if !streams && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
@@ -121,23 +121,23 @@ func (l *Live) follow(ctx context.Context, one kind, from client.WithWatch, name
 			}
 			return events, err
 		},
-	}, one.object, 0, nil)
+	}, kind.object, 0, nil)
 	if err := errors.Join(
 		follows.informer.SetTransform(func(object any) (any, error) {
 			if object, is := object.(client.Object); is {
-				one.trim(object)
+				kind.trim(object)
 			}
 			return object, nil
 		}),
 		// Lost says it.
 		follows.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
 	); err != nil {
-		return one.unreachable(err)
+		return kind.unreachable(err)
 	}
 	if _, err := follows.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { l.change() }, UpdateFunc: func(any, any) { l.change() }, DeleteFunc: func(any) { l.change() },
 	}); err != nil {
-		return one.unreachable(err)
+		return kind.unreachable(err)
 	}
 	l.kinds = append(l.kinds, follows)
 	go follows.informer.RunWithContext(ctx)
@@ -145,17 +145,17 @@ func (l *Live) follow(ctx context.Context, one kind, from client.WithWatch, name
 }
 
 // note keeps what the API server has answered about a kind.
-func (l *Live) note(ctx context.Context, one *followed, err error) {
+func (l *Live) note(ctx context.Context, kind *followed, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	l.mu.Lock()
-	differs := (err == nil) != (one.err == nil)
-	one.err = err
+	differs := (err == nil) != (kind.err == nil)
+	kind.err = err
 	select {
-	case <-one.answered:
+	case <-kind.answered:
 	default:
-		close(one.answered)
+		close(kind.answered)
 	}
 	l.mu.Unlock()
 	if differs {
@@ -163,10 +163,10 @@ func (l *Live) note(ctx context.Context, one *followed, err error) {
 	}
 }
 
-func (l *Live) errorOf(one *followed) error {
+func (l *Live) errorOf(kind *followed) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return one.err
+	return kind.err
 }
 
 func (l *Live) change() {
@@ -202,16 +202,16 @@ func (l *Live) snapshot() *Snapshot {
 		tenant := *s.Tenant
 		s.Tenant = &tenant
 	}
-	for _, one := range l.kinds {
-		if missing := one.missing(one.err); missing != nil {
+	for _, kind := range l.kinds {
+		if missing := kind.missing(kind.err); missing != nil {
 			missing.Live = true
 			s.Missing = append(s.Missing, *missing)
 		}
-		keys := one.informer.GetStore().ListKeys()
+		keys := kind.informer.GetStore().ListKeys()
 		slices.Sort(keys)
 		for _, key := range keys {
-			if object, found, _ := one.informer.GetStore().GetByKey(key); found {
-				one.add(&s, object.(client.Object))
+			if object, found, _ := kind.informer.GetStore().GetByKey(key); found {
+				kind.add(&s, object.(client.Object))
 			}
 		}
 	}
@@ -222,9 +222,9 @@ func (l *Live) snapshot() *Snapshot {
 func (l *Live) Lost() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, one := range l.kinds {
-		if one.err != nil && one.missing(one.err) == nil {
-			return one.unreachable(one.err).Error()
+	for _, kind := range l.kinds {
+		if kind.err != nil && kind.missing(kind.err) == nil {
+			return kind.unreachable(kind.err).Error()
 		}
 	}
 	return ""

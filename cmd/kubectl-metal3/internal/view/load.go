@@ -40,13 +40,13 @@ func (f *Fleet) Gauge(server Server) (Gauge, bool) {
 	if node == nil {
 		return Gauge{}, false
 	}
-	of := corev1.ResourceCPU
+	resource := corev1.ResourceCPU
 	if accelerators := v1alpha1.Accelerators(node.Status.Allocatable); len(accelerators) > 0 {
-		of = accelerators[0]
+		resource = accelerators[0]
 	}
 	requests := resources.RequestsForPods(pods...)
-	value, full := requests[of], node.Status.Allocatable[of]
-	return Gauge{Of: string(of), Value: value.Value(), Full: full.Value()}, full.Value() > 0
+	value, full := requests[resource], node.Status.Allocatable[resource]
+	return Gauge{Of: string(resource), Value: value.Value(), Full: full.Value()}, full.Value() > 0
 }
 
 // nodeOf returns a node of the tenant cluster that was read, nil if there is none of the name, and the pods that run on it.

@@ -51,8 +51,8 @@ func TestWaiting(t *testing.T) {
 	snapshot := fleettest.New(500)
 	all, left := view.New(snapshot).Waiting(100)
 	kinds := map[string]int{}
-	for _, one := range all {
-		kinds[one.Kind] += len(one.Names)
+	for _, waiters := range all {
+		kinds[waiters.Kind] += len(waiters.Names)
 	}
 	// Machines that are nodes do not wait; one that has failed waits for somebody.
 	if diff := cmp.Diff(map[string]int{"pod": 12, "machine": 45}, kinds); diff != "" || left != 0 {
@@ -62,24 +62,24 @@ func TestWaiting(t *testing.T) {
 		first.Cause.Text != "pod default/training-0 is Pending" || first.Cause.Verdict != view.Wrong {
 		t.Errorf("the pods of one job are %+v", first)
 	}
-	at := slices.IndexFunc(all, func(one view.Waiters) bool { return one.Kind == "machine" && one.Until != nil })
-	if at < 0 || len(all[at].Names) != 1 || !all[at].Until.After(fleettest.Now) {
-		t.Errorf("no Machine on its way says until when: %v", at)
+	index := slices.IndexFunc(all, func(waiters view.Waiters) bool { return waiters.Kind == "machine" && waiters.Until != nil })
+	if index < 0 || len(all[index].Names) != 1 || !all[index].Until.After(fleettest.Now) {
+		t.Errorf("no Machine on its way says until when: %v", index)
 	}
 	if few, more := view.New(snapshot).Waiting(3); len(few) != 3 || more != 57-8-1-1 {
 		t.Errorf("of three, %d are explained and %d more wait", len(few), more)
 	}
 	// A NodeClaim waits as long as its Machine.
-	for _, one := range all {
-		if name, ours := strings.CutPrefix(one.Names[0], "acme/"); ours && one.Until != nil {
+	for _, waiters := range all {
+		if name, ours := strings.CutPrefix(waiters.Names[0], "acme/"); ours && waiters.Until != nil {
 			claimed := *snapshot
 			tenant := *snapshot.Tenant
 			tenant.NodeClaims = []karpv1.NodeClaim{{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 			claimed.Tenant = &tenant
 			waits, _ := view.New(&claimed).Waiting(100)
-			claim := slices.IndexFunc(waits, func(one view.Waiters) bool { return one.Kind == "nodeclaim" })
-			if claim < 0 || !waits[claim].Until.Equal(one.Until) {
-				t.Errorf("NodeClaim %s does not wait until %s", name, one.Until)
+			claim := slices.IndexFunc(waits, func(waiters view.Waiters) bool { return waiters.Kind == "nodeclaim" })
+			if claim < 0 || !waits[claim].Until.Equal(waiters.Until) {
+				t.Errorf("NodeClaim %s does not wait until %s", name, waiters.Until)
 			}
 			break
 		}
@@ -91,8 +91,8 @@ func TestWaiting(t *testing.T) {
 		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "h100-8x"}
 		snapshot.Management.Machines = append(snapshot.Management.Machines, machine)
 	}
-	if all, left := view.New(snapshot).Waiting(100); left != 0 || !slices.ContainsFunc(all, func(one view.Waiters) bool {
-		return len(one.Names) == 1000
+	if all, left := view.New(snapshot).Waiting(100); left != 0 || !slices.ContainsFunc(all, func(waiters view.Waiters) bool {
+		return len(waiters.Names) == 1000
 	}) {
 		t.Errorf("%d are explained, and %d more wait", len(all), left)
 	}
@@ -102,17 +102,17 @@ func TestTenants(t *testing.T) {
 	snapshot := fleettest.New(60)
 	fleet := view.New(snapshot)
 	var servers, transit int64
-	for _, one := range fleet.Tenants() {
-		servers += one.Servers
-		transit += one.InTransit
-		if *one.Quota.Servers != 30 || one.Types["h100-8x"]*8+one.Types["a100-4x"]*4 != int32(one.Accelerators) {
-			t.Errorf("tenant %+v", one)
+	for _, tenant := range fleet.Tenants() {
+		servers += tenant.Servers
+		transit += tenant.InTransit
+		if *tenant.Quota.Servers != 30 || tenant.Types["h100-8x"]*8+tenant.Types["a100-4x"]*4 != int32(tenant.Accelerators) {
+			t.Errorf("tenant %+v", tenant)
 		}
 	}
 	var want int64
-	for _, one := range fleet.Capacity() {
-		transit -= int64(one.InTransit)
-		for _, count := range one.Tenants {
+	for _, capacity := range fleet.Capacity() {
+		transit -= int64(capacity.InTransit)
+		for _, count := range capacity.Tenants {
 			want += int64(count)
 		}
 	}

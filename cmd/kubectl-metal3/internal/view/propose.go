@@ -80,11 +80,11 @@ func (f *Fleet) ProposedTypes() (proposed []ProposedType, uninspected []string) 
 		taken[name] = true
 	}
 	for i := range proposed {
-		one := &proposed[i]
-		one.Name = unused(one.Name, func(name string) bool { return taken[name] })
-		taken[one.Name] = true
-		if one.Unlabelled {
-			one.Labels = map[string]string{f.unusedLabel(one.Namespace): one.Name}
+		proposal := &proposed[i]
+		proposal.Name = unused(proposal.Name, func(name string) bool { return taken[name] })
+		taken[proposal.Name] = true
+		if proposal.Unlabelled {
+			proposal.Labels = map[string]string{f.unusedLabel(proposal.Namespace): proposal.Name}
 		}
 	}
 	slices.Sort(uninspected)

@@ -82,14 +82,15 @@ func TestProposedTypes(t *testing.T) {
 			}
 			proposed, uninspected := New(s).ProposedTypes()
 			var got []string
-			for _, one := range proposed {
+			for _, proposal := range proposed {
 				unlabelled := ""
-				if one.Unlabelled {
+				if proposal.Unlabelled {
 					unlabelled = "unlabelled "
 				}
-				got = append(got, fmt.Sprintf("%s %s %v %s%v %v", one.Name, one.Memory, one.Servers, unlabelled, one.Labels, one.Shared))
-				if len(one.Providers) != 1 || one.Providers[0].Name != "metal3-provider" {
-					t.Errorf("the NodeProviders are %v", one.Providers)
+				got = append(got, fmt.Sprintf("%s %s %v %s%v %v", proposal.Name, proposal.Memory, proposal.Servers, unlabelled, proposal.Labels,
+					proposal.Shared))
+				if len(proposal.Providers) != 1 || proposal.Providers[0].Name != "metal3-provider" {
+					t.Errorf("the NodeProviders are %v", proposal.Providers)
 				}
 			}
 			if diff := cmp.Diff([][]string{tc.want, tc.uninspected}, [][]string{got, uninspected}); diff != "" {

@@ -177,7 +177,7 @@ const (
 func kindOf[T any, P interface {
 	*T
 	client.Object
-}](cluster, group, resource string, list func() client.ObjectList, of func(*Snapshot) *[]T, trim func(P)) kind {
+}](cluster, group, resource string, list func() client.ObjectList, field func(*Snapshot) *[]T, trim func(P)) kind {
 	return kind{
 		cluster: cluster, group: group, resource: resource, object: P(new(T)), list: list,
 		trim: func(object client.Object) {
@@ -187,7 +187,7 @@ func kindOf[T any, P interface {
 			object.SetAnnotations(annotations)
 			trim(object.(P))
 		},
-		add: func(s *Snapshot, object client.Object) { all := of(s); *all = append(*all, *object.(P)) },
+		add: func(s *Snapshot, object client.Object) { all := field(s); *all = append(*all, *object.(P)) },
 	}
 }
 
@@ -255,8 +255,8 @@ func Read(ctx context.Context, management, tenant client.Reader, namespace strin
 		return nil, err
 	}
 	from := map[string]client.Reader{managementCluster: management, tenantCluster: tenant}
-	for _, one := range kinds(tenant != nil) {
-		if err := s.read(ctx, one, from[one.cluster], namespace); err != nil {
+	for _, kind := range kinds(tenant != nil) {
+		if err := s.read(ctx, kind, from[kind.cluster], namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -300,26 +300,26 @@ func (s *Snapshot) ReadPlanning(ctx context.Context, management, tenant client.R
 	return nil
 }
 
-func (s *Snapshot) read(ctx context.Context, one kind, from client.Reader, namespace string) error {
+func (s *Snapshot) read(ctx context.Context, kind kind, from client.Reader, namespace string) error {
 	for next := ""; ; {
 		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
-		if one.namespaced {
+		if kind.namespaced {
 			options = append(options, client.InNamespace(namespace))
 		}
-		list := one.list()
+		list := kind.list()
 		if err := from.List(ctx, list, options...); err != nil {
-			if missing := one.missing(err); missing != nil {
+			if missing := kind.missing(err); missing != nil {
 				s.Missing = append(s.Missing, *missing)
 				return nil
 			}
-			return fmt.Errorf("listing %s in the %s cluster, %w", one.resource, one.cluster, err)
+			return fmt.Errorf("listing %s in the %s cluster, %w", kind.resource, kind.cluster, err)
 		}
 		if err := meta.EachListItem(list, func(object runtime.Object) error {
-			one.trim(object.(client.Object))
-			one.add(s, object.(client.Object))
+			kind.trim(object.(client.Object))
+			kind.add(s, object.(client.Object))
 			return nil
 		}); err != nil {
-			return fmt.Errorf("reading the list of %s in the %s cluster, %w", one.resource, one.cluster, err)
+			return fmt.Errorf("reading the list of %s in the %s cluster, %w", kind.resource, kind.cluster, err)
 		}
 		if next = list.GetContinue(); next == "" {
 			return nil

@@ -34,24 +34,24 @@ func (f *Fleet) Tenants() []TenantCapacity {
 	var all []TenantCapacity
 	for namespace, tenants := range f.tenants {
 		for _, tenant := range tenants {
-			one := TenantCapacity{Tenant: nameOf(tenant), Types: map[string]int32{}}
+			capacity := TenantCapacity{Tenant: nameOf(tenant), Types: map[string]int32{}}
 			if tenant.Spec.Quota != nil {
-				one.Quota = *tenant.Spec.Quota
+				capacity.Quota = *tenant.Spec.Quota
 			}
 			charged := quota.Charged(tenant.Name, tenants, machines[namespace])
 			for _, name := range quota.Used(charged, "", nil) {
-				one.Servers++
-				one.Types[name]++
+				capacity.Servers++
+				capacity.Types[name]++
 				if nodeType := f.nodeTypes[name]; nodeType != nil {
-					one.Accelerators += nodeType.Spec.CountAccelerators()
+					capacity.Accelerators += nodeType.Spec.CountAccelerators()
 				}
 			}
 			for _, machine := range charged {
 				if machine.Status.HostRef != nil && cmp.Or(machine.Status.Phase, v1alpha1.MachinePending) != v1alpha1.MachineJoined {
-					one.InTransit++
+					capacity.InTransit++
 				}
 			}
-			all = append(all, one)
+			all = append(all, capacity)
 		}
 	}
 	slices.SortFunc(all, func(a, b TenantCapacity) int { return strings.Compare(a.Tenant, b.Tenant) })

@@ -85,19 +85,19 @@ func inOrder(steps []Step) []Step {
 func operations(host *bmov1alpha1.BareMetalHost) []Step {
 	history := host.Status.OperationHistory
 	var steps []Step
-	for _, one := range []struct {
+	for _, operation := range []struct {
 		name   string
 		metric bmov1alpha1.OperationMetric
 	}{
 		{"Metal3 registers it", history.Register}, {"Metal3 inspects it", history.Inspect}, {"Metal3 provisions it", history.Provision},
 		{"Metal3 deprovisions it", history.Deprovision},
 	} {
-		if one.metric.Start.IsZero() {
+		if operation.metric.Start.IsZero() {
 			continue
 		}
-		step := Step{Name: one.name, Start: one.metric.Start}
-		if !one.metric.End.IsZero() {
-			step.End = one.metric.End.DeepCopy()
+		step := Step{Name: operation.name, Start: operation.metric.Start}
+		if !operation.metric.End.IsZero() {
+			step.End = operation.metric.End.DeepCopy()
 		}
 		steps = append(steps, step)
 	}
@@ -151,13 +151,13 @@ func (f *Fleet) addTypical(steps []Step, nodeType string, but types.UID) {
 
 // reached is when a Machine was claimed, provisioned and joined; nil for what it has not reached.
 func reached(machine *v1alpha1.Machine) (claimed, provisioned, joined *metav1.Time) {
-	at := func(conditionType string) *metav1.Time {
-		if one := conditions.Find(machine.Status.Conditions, conditionType); one.Status == metav1.ConditionTrue {
-			return &one.LastTransitionTime
+	since := func(conditionType string) *metav1.Time {
+		if condition := conditions.Find(machine.Status.Conditions, conditionType); condition.Status == metav1.ConditionTrue {
+			return &condition.LastTransitionTime
 		}
 		return nil
 	}
-	return at(v1alpha1.ConditionClaimed), at(v1alpha1.ConditionProvisioned), at(v1alpha1.ConditionJoined)
+	return since(v1alpha1.ConditionClaimed), since(v1alpha1.ConditionProvisioned), since(v1alpha1.ConditionJoined)
 }
 
 func (f *Fleet) stepsOf(machine *v1alpha1.Machine) []Step {

@@ -20,14 +20,14 @@ func TestTimelineTypical(t *testing.T) {
 	other := func(name string, installs, joins int, change func(*v1alpha1.Machine)) func(*Snapshot) {
 		return func(s *Snapshot) {
 			withMachine(name, "on-"+name, v1alpha1.MachineJoined, func(m *v1alpha1.Machine) {
-				at := m.Status.Conditions[0].LastTransitionTime
-				for _, one := range []struct {
+				moment := m.Status.Conditions[0].LastTransitionTime
+				for _, step := range []struct {
 					condition string
 					took      int
 				}{{v1alpha1.ConditionProvisioned, installs}, {v1alpha1.ConditionJoined, joins}} {
-					if at = metav1.NewTime(at.Add(time.Duration(one.took) * time.Minute)); one.took != 0 {
-						m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: one.condition, Status: metav1.ConditionTrue,
-							LastTransitionTime: at})
+					if moment = metav1.NewTime(moment.Add(time.Duration(step.took) * time.Minute)); step.took != 0 {
+						m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: step.condition, Status: metav1.ConditionTrue,
+							LastTransitionTime: moment})
 					}
 				}
 				if change != nil {

@@ -45,7 +45,7 @@ func ReadHistory(ctx context.Context, management client.Reader, host string) ([]
 		return nil, errors.New(s.Missing[0].String())
 	}
 	s.Management.HostUsages = slices.DeleteFunc(s.Management.HostUsages,
-		func(one v1alpha1.HostUsage) bool { return nameOf(&one) != host })
+		func(record v1alpha1.HostUsage) bool { return nameOf(&record) != host })
 	if len(s.Management.HostUsages) == 0 {
 		return nil, nil
 	}
@@ -82,17 +82,17 @@ type Use struct {
 }
 
 func useOf(record *v1alpha1.HostUsage, use *v1alpha1.HostUse) Use {
-	one := Use{
+	result := Use{
 		Server: record.Namespace + "/" + record.Name, HostUID: use.HostUID, Machine: use.Machine.Namespace + "/" + use.Machine.Name,
 		NodeType: use.NodeType, Cost: use.Cost, Start: metav1.NewTime(use.Start.Time),
 	}
 	if use.TenantCluster != "" {
-		one.Tenant = use.Machine.Namespace + "/" + use.TenantCluster
+		result.Tenant = use.Machine.Namespace + "/" + use.TenantCluster
 	}
 	if use.End != nil {
-		one.End = &metav1.Time{Time: use.End.Time}
+		result.End = &metav1.Time{Time: use.End.Time}
 	}
-	return one
+	return result
 }
 
 // History returns who had a host and when, the first use first. The host may have its namespace in front, and need not exist any more.
@@ -147,7 +147,7 @@ type Usage struct {
 
 // Report counts the use of the servers in [from, to) by one of UsageBy, of the Machines of a namespace, or of all if that is empty. A use
 // that lasts counts until now.
-func (f *Fleet) Report(from, to time.Time, by, namespace string) Usage {
+func (f *Fleet) Report(from, to time.Time, groupBy, namespace string) Usage {
 	report := Usage{Rows: []UsageRow{}, Total: UsageRow{From: metav1.NewTime(from), To: metav1.NewTime(to)}}
 	rows, servers := map[string]*UsageRow{}, map[string]sets.Set[string]{}
 	var begins, removed time.Time
@@ -166,10 +166,10 @@ func (f *Fleet) Report(from, to time.Time, by, namespace string) Usage {
 			if seconds == 0 || namespace != "" && use.Machine.Namespace != namespace {
 				continue
 			}
-			one := useOf(record, use)
-			key, row := one.Tenant, UsageRow{From: report.Total.From, To: report.Total.To, Tenant: one.Tenant}
-			if by == "type" {
-				key, row.Tenant, row.NodeType = one.NodeType, "", one.NodeType
+			entry := useOf(record, use)
+			key, row := entry.Tenant, UsageRow{From: report.Total.From, To: report.Total.To, Tenant: entry.Tenant}
+			if groupBy == "type" {
+				key, row.Tenant, row.NodeType = entry.NodeType, "", entry.NodeType
 			}
 			if rows[key] == nil {
 				rows[key], servers[key] = &row, sets.New[string]()
@@ -185,8 +185,8 @@ func (f *Fleet) Report(from, to time.Time, by, namespace string) Usage {
 				sum.Hours += seconds / 3600
 				sum.Cost += cost
 			}
-			servers[key].Insert(one.Server)
-			total.Insert(one.Server)
+			servers[key].Insert(entry.Server)
+			total.Insert(entry.Server)
 		}
 	}
 	for key, row := range rows {

@@ -33,13 +33,13 @@ func recordOf(host string, uses ...v1alpha1.HostUse) v1alpha1.HostUsage {
 
 // useBy is a use by a tenant from an hour until another one, or without an end.
 func useBy(tenant string, from, to float64) v1alpha1.HostUse {
-	at := func(hour float64) metav1.MicroTime {
+	timeAt := func(hour float64) metav1.MicroTime {
 		return usage.Time(year.Add(time.Duration(hour * float64(time.Hour))))
 	}
 	use := v1alpha1.HostUse{Machine: v1alpha1.MachineReference{Namespace: tenant, Name: "m"}, TenantCluster: tenant,
-		NodeType: "type-" + tenant, Cost: ptr.To(int64(10)), Start: at(from)}
+		NodeType: "type-" + tenant, Cost: ptr.To(int64(10)), Start: timeAt(from)}
 	if to > 0 {
-		use.End = ptr.To(at(to))
+		use.End = ptr.To(timeAt(to))
 	}
 	return use
 }
@@ -57,42 +57,42 @@ func TestReport(t *testing.T) {
 	withoutCost.Cost = nil
 	alone := useBy("lab", 1, 3)
 	alone.TenantCluster = ""
-	one := func(uses ...v1alpha1.HostUse) []v1alpha1.HostUsage {
+	singleHost := func(uses ...v1alpha1.HostUse) []v1alpha1.HostUsage {
 		return []v1alpha1.HostUsage{recordOf("a", uses...)}
 	}
 	for name, tc := range map[string]struct {
-		reason        string
-		records       []v1alpha1.HostUsage
-		from, to      int
-		by, namespace string
-		want, notes   string
+		reason             string
+		records            []v1alpha1.HostUsage
+		from, to           int
+		groupBy, namespace string
+		want, notes        string
 	}{
-		"Whole": {"all of it", one(useBy("red", 1, 3), useBy("blue", 3, 8)), 0, 100, "tenant", "",
+		"Whole": {"all of it", singleHost(useBy("red", 1, 3), useBy("blue", 3, 8)), 0, 100, "tenant", "",
 			"blue/blue 1/1 5h 50, red/red 1/1 2h 20",
 			"began at 2026-01-01T01"},
-		"HalfOpen": {"what begins at the end is not in it", one(useBy("red", 1, 3), useBy("blue", 3, 8)), 1, 3, "tenant", "",
+		"HalfOpen": {"what begins at the end is not in it", singleHost(useBy("red", 1, 3), useBy("blue", 3, 8)), 1, 3, "tenant", "",
 			"red/red 1/1 2h 20", ""},
-		"Part":  {"only what is in the period", one(useBy("red", 1, 30)), 10, 20, "tenant", "", "red/red 1/1 10h 100", ""},
-		"Lasts": {"until now, which is hour 100", one(useBy("red", 90, 0)), 95, 300, "tenant", "", "red/red 1/1 5h 50", ""},
-		"Servers": {"a server counts once", append(one(useBy("red", 1, 2), useBy("red", 3, 4)), recordOf("b", useBy("red", 1, 2))),
+		"Part":  {"only what is in the period", singleHost(useBy("red", 1, 30)), 10, 20, "tenant", "", "red/red 1/1 10h 100", ""},
+		"Lasts": {"until now, which is hour 100", singleHost(useBy("red", 90, 0)), 95, 300, "tenant", "", "red/red 1/1 5h 50", ""},
+		"Servers": {"a server counts once", append(singleHost(useBy("red", 1, 2), useBy("red", 3, 4)), recordOf("b", useBy("red", 1, 2))),
 			1, 9,
 			"tenant", "", "red/red 3/2 3h 30", ""},
-		"Type": {"by NodeType", one(useBy("red", 1, 2), useBy("blue", 3, 5)), 1, 9, "type", "",
+		"Type": {"by NodeType", singleHost(useBy("red", 1, 2), useBy("blue", 3, 5)), 1, 9, "type", "",
 			"type-blue 1/1 2h 20, type-red 1/1 1h 10", ""},
-		"Namespace": {"of one namespace", one(useBy("red", 1, 2), useBy("blue", 3, 5)), 1, 9, "tenant", "blue",
+		"Namespace": {"of one namespace", singleHost(useBy("red", 1, 2), useBy("blue", 3, 5)), 1, 9, "tenant", "blue",
 			"blue/blue 1/1 2h 20", ""},
-		"NoTenant": {"a Machine of no TenantCluster", one(alone), 1, 3, "tenant", "", " 1/1 2h 20", ""},
+		"NoTenant": {"a Machine of no TenantCluster", singleHost(alone), 1, 3, "tenant", "", " 1/1 2h 20", ""},
 		"Removed": {"uses were removed", []v1alpha1.HostUsage{removed}, 30, 70, "tenant", "", "red/red 1/1 10h 100",
 			"ended at 2026-01-02T16"},
 		"Before": {"they were removed, but of another time", []v1alpha1.HostUsage{removed}, 50, 70, "tenant", "",
 			"red/red 1/1 10h 100", ""},
 		"Nothing": {"there is no record", nil, 0, 10, "tenant", "", "", "no use of a server is recorded"},
-		"NoCost": {"nothing is known of its cost", one(withoutCost), 5, 9, "tenant", "", "red/red 1/1 1h 0",
+		"NoCost": {"nothing is known of its cost", singleHost(withoutCost), 5, 9, "tenant", "", "red/red 1/1 1h 0",
 			"the cost is not recorded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := func(hour int) time.Time { return year.Add(time.Duration(hour) * time.Hour) }
-			report := recorded(100, tc.records...).Report(at(tc.from), at(tc.to), tc.by, tc.namespace)
+			timeAt := func(hour int) time.Time { return year.Add(time.Duration(hour) * time.Hour) }
+			report := recorded(100, tc.records...).Report(timeAt(tc.from), timeAt(tc.to), tc.groupBy, tc.namespace)
 			var rows []string
 			for _, row := range report.Rows {
 				rows = append(rows, fmt.Sprintf("%s %d/%d %vh %v", row.Tenant+row.NodeType, row.Uses, row.Servers, row.Hours, row.Cost))
@@ -125,20 +125,20 @@ func TestReportsOfPeriodsSum(t *testing.T) {
 			records = append(records, record)
 		}
 		fleet := recorded(1000, records...)
-		for _, by := range UsageBy {
+		for _, groupBy := range UsageBy {
 			sum, cut := 0.0, 0
 			for cut < 900 {
 				next := cut + 1 + random.IntN(300)
-				sum += fleet.Report(year.Add(time.Duration(cut)*time.Hour), year.Add(time.Duration(next)*time.Hour), by, "").Total.Hours
+				sum += fleet.Report(year.Add(time.Duration(cut)*time.Hour), year.Add(time.Duration(next)*time.Hour), groupBy, "").Total.Hours
 				cut = next
 			}
-			report, rows, cost := fleet.Report(year, year.Add(time.Duration(cut)*time.Hour), by, ""), 0.0, 0.0
+			report, rows, cost := fleet.Report(year, year.Add(time.Duration(cut)*time.Hour), groupBy, ""), 0.0, 0.0
 			for _, row := range report.Rows {
 				rows, cost = rows+row.Hours, cost+row.Cost
 			}
 			for what, hours := range map[string]float64{"periods": sum, "rows": rows, "cost": cost / 10, "total": report.Total.Hours} {
 				if math.Abs(hours-used) > 1e-6 {
-					t.Fatalf("fleet %d by %s: %s sum to %v h, and the servers were used for %v h", seed, by, what, hours, used)
+					t.Fatalf("fleet %d by %s: %s sum to %v h, and the servers were used for %v h", seed, groupBy, what, hours, used)
 				}
 			}
 		}

@@ -284,9 +284,10 @@ func withMachine(name, host string, phase v1alpha1.MachinePhase, change func(*v1
 			change(&machine)
 		}
 		s.Management.Machines = append(s.Management.Machines, machine)
-		withHost(host, func(on *bmov1alpha1.BareMetalHost) {
-			on.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "acme", Name: name}
-			on.Status.Provisioning.State = bmov1alpha1.StateProvisioned
+		withHost(host, func(claimed *bmov1alpha1.BareMetalHost) {
+			claimed.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine",
+				Namespace: "acme", Name: name}
+			claimed.Status.Provisioning.State = bmov1alpha1.StateProvisioned
 		})(s)
 	}
 }
@@ -310,8 +311,8 @@ func outline(cause Cause, indent string) string {
 		line += " -> " + cause.Remedy
 	}
 	lines := []string{line}
-	for _, one := range cause.Causes {
-		lines = append(lines, outline(one, indent+"  "))
+	for _, inner := range cause.Causes {
+		lines = append(lines, outline(inner, indent+"  "))
 	}
 	return strings.Join(lines, "\n")
 }

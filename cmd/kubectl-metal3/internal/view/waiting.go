@@ -44,16 +44,17 @@ type waiter struct {
 // them are explained; left is how many objects there are beyond those.
 func (f *Fleet) Waiting(most int) (all []Waiters, left int) {
 	index := map[string]int{}
-	for _, one := range f.waiters() {
-		key := one.kind + " " + one.groupKey
-		switch at, known := index[key]; {
+	for _, waiter := range f.waiters() {
+		key := waiter.kind + " " + waiter.groupKey
+		switch position, known := index[key]; {
 		case known:
-			all[at].Names = append(all[at].Names, one.name)
+			all[position].Names = append(all[position].Names, waiter.name)
 		case len(all) >= most:
 			left++
 		default:
 			index[key] = len(all)
-			all = append(all, Waiters{Kind: one.kind, Names: []string{one.name}, Since: one.since, Until: one.until, Cause: one.explain()})
+			all = append(all, Waiters{Kind: waiter.kind, Names: []string{waiter.name}, Since: waiter.since, Until: waiter.until,
+				Cause: waiter.explain()})
 		}
 	}
 	return all, left
@@ -80,16 +81,16 @@ func (f *Fleet) waiters() []waiter {
 		if f.machineVerdict(machine) == Good {
 			continue
 		}
-		one := waiter{"machine", nameOf(machine), nameOf(machine), machine.CreationTimestamp, f.describe(machine).Expected,
+		waiter := waiter{"machine", nameOf(machine), nameOf(machine), machine.CreationTimestamp, f.describe(machine).Expected,
 			func() Cause { return f.explainMachine(machine) }}
 		if !machine.HasHost() {
-			one.groupKey = fmt.Sprint(machine.Namespace, machine.Spec.NodeTypeRef, machine.Spec.Requirements,
+			waiter.groupKey = fmt.Sprint(machine.Namespace, machine.Spec.NodeTypeRef, machine.Spec.Requirements,
 				conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Message)
 		}
-		machines = append(machines, one)
+		machines = append(machines, waiter)
 	}
-	for _, one := range [][]waiter{pods, claims, machines} {
-		slices.SortStableFunc(one, func(a, b waiter) int { return cmp.Or(a.since.Compare(b.since.Time), cmp.Compare(a.name, b.name)) })
+	for _, waiters := range [][]waiter{pods, claims, machines} {
+		slices.SortStableFunc(waiters, func(a, b waiter) int { return cmp.Or(a.since.Compare(b.since.Time), cmp.Compare(a.name, b.name)) })
 	}
 	return slices.Concat(pods, claims, machines)
 }

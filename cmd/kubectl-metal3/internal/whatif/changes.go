@@ -68,7 +68,7 @@ func Add(count int, nodeType string) Change {
 		if count < 1 || count > maxMore {
 			return nil, fmt.Errorf("%d servers cannot be added: it must be 1 to %d", count, maxMore)
 		}
-		if !slices.ContainsFunc(s.Management.NodeTypes, func(one v1alpha1.NodeType) bool { return one.Name == nodeType }) {
+		if !slices.ContainsFunc(s.Management.NodeTypes, func(known v1alpha1.NodeType) bool { return known.Name == nodeType }) {
 			return nil, fmt.Errorf("NodeType %q was not found", nodeType)
 		}
 		ofType := map[types.NamespacedName]bool{}
@@ -120,13 +120,13 @@ func leave(s *view.Snapshot, hosts ...*bmov1alpha1.BareMetalHost) (notes []strin
 			nodes[machine.Status.NodeName] = true
 		}
 	}
-	s.Management.Machines = slices.DeleteFunc(s.Management.Machines, func(one v1alpha1.Machine) bool { return machines[one.UID] })
+	s.Management.Machines = slices.DeleteFunc(s.Management.Machines, func(machine v1alpha1.Machine) bool { return machines[machine.UID] })
 	t := s.Tenant
 	if t == nil {
 		return notes
 	}
-	t.NodeClaims = slices.DeleteFunc(t.NodeClaims, func(one karpv1.NodeClaim) bool { return claims[one.Name] })
-	t.Nodes = slices.DeleteFunc(t.Nodes, func(one corev1.Node) bool { return nodes[one.Name] })
+	t.NodeClaims = slices.DeleteFunc(t.NodeClaims, func(claim karpv1.NodeClaim) bool { return claims[claim.Name] })
+	t.Nodes = slices.DeleteFunc(t.Nodes, func(node corev1.Node) bool { return nodes[node.Name] })
 	t.Pods = slices.DeleteFunc(t.Pods, func(pod corev1.Pod) bool {
 		if !nodes[pod.Spec.NodeName] {
 			return false

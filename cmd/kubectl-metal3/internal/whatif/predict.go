@@ -139,14 +139,14 @@ type Placement struct {
 // OnNodes are the pods that no server is taken for, by node.
 func (p *Prediction) OnNodes() []Placement {
 	byNode := map[string]*Placement{}
-	for _, one := range p.Pods {
-		if one.New {
+	for _, pod := range p.Pods {
+		if pod.New {
 			continue
 		}
-		if byNode[one.Node] == nil {
-			byNode[one.Node] = &Placement{Node: one.Node, Runs: one.Runs}
+		if byNode[pod.Node] == nil {
+			byNode[pod.Node] = &Placement{Node: pod.Node, Runs: pod.Runs}
 		}
-		byNode[one.Node].Pods = append(byNode[one.Node].Pods, one.Namespace+"/"+one.Name)
+		byNode[pod.Node].Pods = append(byNode[pod.Node].Pods, pod.Namespace+"/"+pod.Name)
 	}
 	var all []Placement
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
@@ -165,13 +165,13 @@ type Alike struct {
 // UnfitAlike are the pods that would not fit, those of one reason together.
 func (p *Prediction) UnfitAlike() []Alike {
 	var all []Alike
-	for _, one := range p.Unfit {
-		reason := strings.TrimPrefix(one.Reason+": "+one.Message, ": ")
-		at := slices.IndexFunc(all, func(known Alike) bool { return known.Reason == reason })
-		if at < 0 {
-			at, all = len(all), append(all, Alike{Reason: reason, Causes: one.Why.Causes})
+	for _, unfit := range p.Unfit {
+		reason := strings.TrimPrefix(unfit.Reason+": "+unfit.Message, ": ")
+		index := slices.IndexFunc(all, func(known Alike) bool { return known.Reason == reason })
+		if index < 0 {
+			index, all = len(all), append(all, Alike{Reason: reason, Causes: unfit.Why.Causes})
 		}
-		all[at].Pods = append(all[at].Pods, one.Namespace+"/"+one.Name)
+		all[index].Pods = append(all[index].Pods, unfit.Namespace+"/"+unfit.Name)
 	}
 	return all
 }
@@ -331,11 +331,11 @@ func compareNames(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), 
 // server is that of a NodeClaim that was planned.
 func (w *world) server(claim *karpv1.NodeClaim) Server {
 	machine := w.management.find(&v1alpha1.Machine{}, w.machineKey(claim.Name)).(*v1alpha1.Machine)
-	on := machine.Status.HostRef
-	key := client.ObjectKey{Namespace: on.Namespace, Name: on.Name}
+	hostRef := machine.Status.HostRef
+	key := client.ObjectKey{Namespace: hostRef.Namespace, Name: hostRef.Name}
 	host := w.management.find(&bmov1alpha1.BareMetalHost{}, key).(*bmov1alpha1.BareMetalHost)
 	return Server{
-		Namespace: on.Namespace, Name: on.Name, Rack: host.Labels[v1alpha1.RackLabelKey],
+		Namespace: hostRef.Namespace, Name: hostRef.Name, Rack: host.Labels[v1alpha1.RackLabelKey],
 		Zone:     machine.Status.NodeLabels[corev1.LabelTopologyZone],
 		NodeType: machine.Status.NodeTypeRef.Name, NodePool: claim.Labels[karpv1.NodePoolLabelKey], Cost: *machine.Status.Cost,
 		TypicalSeconds: w.typical(machine.Status.NodeTypeRef.Name), Pods: []string{},
@@ -373,16 +373,18 @@ func (w *world) runs(node string) *metav1.Time {
 // capacities compares the NodeTypes before and after. The snapshot is the one after.
 func capacities(before, after *view.Fleet, snapshot *view.Snapshot) []Capacity {
 	was := map[string]int32{}
-	for _, one := range before.Capacity() {
-		was[one.NodeType] = one.Available
+	for _, typeCapacity := range before.Capacity() {
+		was[typeCapacity.NodeType] = typeCapacity.Available
 	}
 	var result []Capacity
-	for _, one := range after.Capacity() {
-		capacity := Capacity{NodeType: one.NodeType, Total: one.Total, Before: was[one.NodeType], After: one.Available, Allowed: []string{}}
-		at := slices.IndexFunc(snapshot.Management.NodeTypes, func(nodeType v1alpha1.NodeType) bool { return nodeType.Name == one.NodeType })
+	for _, typeCapacity := range after.Capacity() {
+		capacity := Capacity{NodeType: typeCapacity.NodeType, Total: typeCapacity.Total, Before: was[typeCapacity.NodeType],
+			After: typeCapacity.Available, Allowed: []string{}}
+		index := slices.IndexFunc(snapshot.Management.NodeTypes,
+			func(nodeType v1alpha1.NodeType) bool { return nodeType.Name == typeCapacity.NodeType })
 		for i := range snapshot.Management.TenantClusters {
 			tenant := &snapshot.Management.TenantClusters[i]
-			if tenant.Allows(one.NodeType, snapshot.Management.NodeTypes[at].MadeBy()) {
+			if tenant.Allows(typeCapacity.NodeType, snapshot.Management.NodeTypes[index].MadeBy()) {
 				capacity.Allowed = append(capacity.Allowed, tenant.Namespace+"/"+tenant.Name)
 			}
 		}
@@ -423,8 +425,8 @@ func assumptions(before *view.Snapshot, w *world, mapping topology.Mapping) []st
 		nodeType := &before.Management.NodeTypes[i]
 		known, _ := w.management.find(nodeType, client.ObjectKeyFromObject(nodeType)).(*v1alpha1.NodeType)
 		for _, written := range nodeType.Status.Requirements {
-			if known != nil && !slices.ContainsFunc(known.Status.Requirements, func(one v1alpha1.NodeTypeRequirement) bool {
-				return one.Key == written.Key
+			if known != nil && !slices.ContainsFunc(known.Status.Requirements, func(requirement v1alpha1.NodeTypeRequirement) bool {
+				return requirement.Key == written.Key
 			}) {
 				return append(assumes, fmt.Sprintf("NodeType %s has servers with the label %s, which is not among these: give --topology-labels "+
 					"as the manager has it", nodeType.Name, written.Key))

@@ -73,12 +73,12 @@ type Rollout struct {
 
 // PredictRollout says what would become of the servers of a NodeType if that named another OSImage.
 func PredictRollout(ctx context.Context, snapshot *view.Snapshot, name, image string, mapping topology.Mapping) (*Rollout, error) {
-	at := slices.IndexFunc(snapshot.Management.NodeTypes, func(one v1alpha1.NodeType) bool { return one.Name == name })
-	if at < 0 {
+	index := slices.IndexFunc(snapshot.Management.NodeTypes, func(nodeType v1alpha1.NodeType) bool { return nodeType.Name == name })
+	if index < 0 {
 		return nil, fmt.Errorf("NodeType %q was not found", name)
 	}
 	current := snapshot.DeepCopy()
-	nodeType := &current.Management.NodeTypes[at]
+	nodeType := &current.Management.NodeTypes[index]
 	layers := []properties.Layer{}
 	for i := range current.Management.NodeProviders {
 		if provider := &current.Management.NodeProviders[i]; provider.Name == nodeType.Spec.ProviderRef.Name {
@@ -102,21 +102,21 @@ func PredictRollout(ctx context.Context, snapshot *view.Snapshot, name, image st
 	rounds := map[string]int{}
 	for i := range machines {
 		machine := &machines[i]
-		one := Replacement{Machine: machine.Namespace + "/" + machine.Name, Node: machine.Status.NodeName,
+		replacement := Replacement{Machine: machine.Namespace + "/" + machine.Name, Node: machine.Status.NodeName,
 			Server: machine.Status.HostRef.Namespace + "/" + machine.Status.HostRef.Name}
 		if why := unaffected(machine, append(slices.Clone(layers), properties.OfMachine(machine)), image); why != "" {
-			one.Way, one.Why = Stays, why
-			r.Replacements = append(r.Replacements, one)
+			replacement.Way, replacement.Why = Stays, why
+			r.Replacements = append(r.Replacements, replacement)
 			continue
 		}
 		var err error
-		if current, err = replace(ctx, current, machine, &one, mapping); err != nil {
+		if current, err = replace(ctx, current, machine, &replacement, mapping); err != nil {
 			return nil, err
 		}
-		if one.Way != Blocked && one.Way != Unknown {
+		if replacement.Way != Blocked && replacement.Way != Unknown {
 			rounds[machine.Labels[karpv1.NodePoolLabelKey]]++
 		}
-		r.Replacements = append(r.Replacements, one)
+		r.Replacements = append(r.Replacements, replacement)
 	}
 	return r, r.count(snapshot, rounds)
 }
@@ -136,26 +136,26 @@ func unaffected(machine *v1alpha1.Machine, layers []properties.Layer, image stri
 }
 
 // replace plans the replacement of a drifted Machine, and returns the fleet after it.
-func replace(ctx context.Context, before *view.Snapshot, machine *v1alpha1.Machine, one *Replacement,
+func replace(ctx context.Context, before *view.Snapshot, machine *v1alpha1.Machine, replacement *Replacement,
 	mapping topology.Mapping) (*view.Snapshot, error) {
 	if !ofTenantRead(before, machine) {
-		one.Way, one.Why = Unknown, "it is of another tenant, whose pods are not known"
+		replacement.Way, replacement.Why = Unknown, "it is of another tenant, whose pods are not known"
 		return before, nil
 	}
 	if machine.Status.Phase != v1alpha1.MachineJoined {
-		one.Way, one.Why = Starting, "it is no node yet, and is replaced once it is"
+		replacement.Way, replacement.Why = Starting, "it is no node yet, and is replaced once it is"
 		return before, nil
 	}
 	moving := map[string]bool{}
 	for i := range before.Tenant.Pods {
-		if pod := &before.Tenant.Pods[i]; pod.Spec.NodeName == one.Node && one.Node != "" && podutils.IsReschedulable(pod) {
+		if pod := &before.Tenant.Pods[i]; pod.Spec.NodeName == replacement.Node && replacement.Node != "" && podutils.IsReschedulable(pod) {
 			moving[pod.Namespace+"/"+pod.Name] = true
 		}
 	}
-	one.Pods = len(moving)
+	replacement.Pods = len(moving)
 	for _, pod := range before.Tenant.Pods {
-		if pod.Spec.NodeName == one.Node && pod.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" && podutils.IsActive(&pod) {
-			one.Way, one.Why = Blocked, fmt.Sprintf("pod %s/%s has the annotation %s", pod.Namespace, pod.Name,
+		if pod.Spec.NodeName == replacement.Node && pod.Annotations[karpv1.DoNotDisruptAnnotationKey] == "true" && podutils.IsActive(&pod) {
+			replacement.Way, replacement.Why = Blocked, fmt.Sprintf("pod %s/%s has the annotation %s", pod.Namespace, pod.Name,
 				karpv1.DoNotDisruptAnnotationKey)
 			return before, nil
 		}
@@ -163,7 +163,7 @@ func replace(ctx context.Context, before *view.Snapshot, machine *v1alpha1.Machi
 	for _, way := range []Way{SpareFirst, DrainFirst} {
 		change := deleteClaim(machine.Name)
 		if way == DrainFirst {
-			change = giveBack(one.Server)
+			change = giveBack(replacement.Server)
 		}
 		p, err := Predict(ctx, before, Question{Topology: mapping, Change: change})
 		if err != nil {
@@ -171,27 +171,28 @@ func replace(ctx context.Context, before *view.Snapshot, machine *v1alpha1.Machi
 		}
 		stuck := lo.Filter(p.Unfit, func(pod Unfit, _ int) bool { return moving[pod.Namespace+"/"+pod.Name] })
 		if len(stuck) > 0 {
-			one.Way, one.Why = Blocked, fmt.Sprintf("pod %s/%s would run nowhere: %s", stuck[0].Namespace, stuck[0].Name, stuck[0].Message)
+			replacement.Way, replacement.Why = Blocked,
+				fmt.Sprintf("pod %s/%s would run nowhere: %s", stuck[0].Namespace, stuck[0].Name, stuck[0].Message)
 			continue
 		}
-		one.Way, one.Why = way, ""
+		replacement.Way, replacement.Why = way, ""
 		if way == DrainFirst {
-			one.Why = "no server is free to replace it before"
+			replacement.Why = "no server is free to replace it before"
 		}
 		for _, server := range p.Servers {
 			if slices.ContainsFunc(server.Pods, func(pod string) bool { return moving[pod] }) {
-				one.By = server.Namespace + "/" + server.Name
+				replacement.By = server.Namespace + "/" + server.Name
 			}
 		}
-		if one.By == "" {
-			one.Way, one.Why = Removed, "its pods have room on other nodes"
-			if one.Pods == 0 {
-				one.Why = "it has no pods"
+		if replacement.By == "" {
+			replacement.Way, replacement.Why = Removed, "its pods have room on other nodes"
+			if replacement.Pods == 0 {
+				replacement.Why = "it has no pods"
 			}
 		}
 		after := p.After()
 		if way == SpareFirst {
-			_, err = giveBack(one.Server)(after)
+			_, err = giveBack(replacement.Server)(after)
 		}
 		return after, err
 	}
@@ -227,12 +228,12 @@ func (r *Rollout) count(snapshot *view.Snapshot, rounds map[string]int) error {
 		return nil
 	}
 	for pool, nodes := range rounds {
-		at := slices.IndexFunc(snapshot.Tenant.NodePools, func(one karpv1.NodePool) bool { return one.Name == pool })
-		if at < 0 {
+		index := slices.IndexFunc(snapshot.Tenant.NodePools, func(nodePool karpv1.NodePool) bool { return nodePool.Name == pool })
+		if index < 0 {
 			continue
 		}
 		all := lo.CountBy(snapshot.Tenant.Nodes, func(node corev1.Node) bool { return node.Labels[karpv1.NodePoolLabelKey] == pool })
-		allowed, err := snapshot.Tenant.NodePools[at].GetAllowedDisruptionsByReason(clock.RealClock{}, all, karpv1.DisruptionReasonDrifted)
+		allowed, err := snapshot.Tenant.NodePools[index].GetAllowedDisruptionsByReason(clock.RealClock{}, all, karpv1.DisruptionReasonDrifted)
 		if err != nil {
 			return fmt.Errorf("the budgets of NodePool %s, %w", pool, err)
 		}

@@ -47,8 +47,8 @@ func add[T any, P interface {
 }
 
 // all are the objects of a kind, by namespace and name.
-func all[T any](of *store) []T {
-	known := of.objects[reflect.TypeFor[T]()]
+func all[T any](store *store) []T {
+	known := store.objects[reflect.TypeFor[T]()]
 	if known == nil {
 		return nil
 	}
@@ -66,8 +66,8 @@ func (s *store) set(object client.Object) {
 		known = &objects{byKey: map[client.ObjectKey]client.Object{}}
 		s.objects[kind] = known
 	}
-	if at, found := slices.BinarySearchFunc(known.keys, key, compareKeys); !found {
-		known.keys = slices.Insert(known.keys, at, key)
+	if index, found := slices.BinarySearchFunc(known.keys, key, compareKeys); !found {
+		known.keys = slices.Insert(known.keys, index, key)
 	}
 	known.byKey[key] = object
 }
@@ -75,8 +75,8 @@ func (s *store) set(object client.Object) {
 func (s *store) remove(object client.Object) {
 	known := s.objects[reflect.TypeOf(object).Elem()]
 	key := client.ObjectKeyFromObject(object)
-	if at, found := slices.BinarySearchFunc(known.keys, key, compareKeys); found {
-		known.keys = slices.Delete(known.keys, at, at+1)
+	if index, found := slices.BinarySearchFunc(known.keys, key, compareKeys); found {
+		known.keys = slices.Delete(known.keys, index, index+1)
 		delete(known.byKey, key)
 	}
 }
@@ -97,19 +97,19 @@ func (s *store) find(object client.Object, key client.ObjectKey) client.Object {
 }
 
 // Get implements client.Reader.
-func (s *store) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	found := s.find(into, key)
+func (s *store) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	found := s.find(object, key)
 	if found == nil {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: reflect.TypeOf(into).Elem().Name()}, key.Name)
+		return apierrors.NewNotFound(schema.GroupResource{Resource: reflect.TypeOf(object).Elem().Name()}, key.Name)
 	}
-	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(found.DeepCopyObject()).Elem())
+	reflect.ValueOf(object).Elem().Set(reflect.ValueOf(found.DeepCopyObject()).Elem())
 	return nil
 }
 
 // List implements client.Reader.
-func (s *store) List(_ context.Context, into client.ObjectList, from ...client.ListOption) error {
+func (s *store) List(_ context.Context, list client.ObjectList, from ...client.ListOption) error {
 	options := (&client.ListOptions{}).ApplyOptions(from)
-	items := reflect.ValueOf(into).Elem().FieldByName("Items")
+	items := reflect.ValueOf(list).Elem().FieldByName("Items")
 	known := s.objects[items.Type().Elem()]
 	items.SetZero()
 	if known == nil {
@@ -120,7 +120,7 @@ func (s *store) List(_ context.Context, into client.ObjectList, from ...client.L
 		for _, requirement := range options.FieldSelector.Requirements() {
 			field, value := fields[requirement.Field], requirement.Value
 			if field == nil {
-				return fmt.Errorf("listing %T by field %s: nothing here is indexed by it", into, requirement.Field)
+				return fmt.Errorf("listing %T by field %s: nothing here is indexed by it", list, requirement.Field)
 			}
 			wanted = append(wanted, func(object client.Object) bool { return field(object) == value })
 		}

@@ -35,27 +35,27 @@ func fixture(changes ...func(*view.Snapshot)) *view.Snapshot {
 	provider.Spec.Metal3.ClusterRef.Namespace = "metal3"
 	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{{Name: "gpu"}, {Name: "cpu"}}
 	s.Management.NodeProviders = []v1alpha1.NodeProvider{provider}
-	for _, one := range []struct {
+	for _, model := range []struct {
 		name      string
 		resources corev1.ResourceList
 	}{
 		{"gpu", env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")}, {"cpu", env.Resources("cpu", "32", "memory", "128Gi")},
 	} {
-		nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: one.name, UID: types.UID(one.name),
+		nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: model.name, UID: types.UID(model.name),
 			OwnerReferences: env.MadeBy("metal")}}
 		nodeType.Spec.ProviderRef.Name = "metal"
-		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: one.resources,
-			BareMetalHosts: env.HostsWith(map[string]string{"type": one.name})}
-		if one.name == "gpu" {
+		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: model.resources,
+			BareMetalHosts: env.HostsWith(map[string]string{"type": model.name})}
+		if model.name == "gpu" {
 			nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1200, Samples: 4}
 		}
 		s.Management.NodeTypes = append(s.Management.NodeTypes, nodeType)
 	}
-	for _, one := range []struct{ name, nodeType, rack string }{
+	for _, server := range []struct{ name, nodeType, rack string }{
 		{"g1", "gpu", "r1"}, {"g2", "gpu", "r1"}, {"g3", "gpu", "r2"}, {"c1", "cpu", "r1"}, {"c2", "cpu", "r2"},
 	} {
-		host := env.AvailableHost("metal3", one.name, map[string]string{"type": one.nodeType, "rack": one.rack})
-		host.UID = types.UID(one.name)
+		host := env.AvailableHost("metal3", server.name, map[string]string{"type": server.nodeType, "rack": server.rack})
+		host.UID = types.UID(server.name)
 		host.Status.HardwareDetails.CPU.Count, host.Status.HardwareDetails.RAMMebibytes = 96, 768<<10
 		s.Management.Hosts = append(s.Management.Hosts, *host)
 	}
@@ -86,10 +86,11 @@ func withHost(name string, change func(*bmov1alpha1.BareMetalHost)) func(*view.S
 // withNode has the tenant have a node on a GPU server, that has joined or is about to.
 func withNode(name, host string, joined bool) func(*view.Snapshot) {
 	return func(s *view.Snapshot) {
-		withHost(host, func(on *bmov1alpha1.BareMetalHost) {
-			on.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "acme", Name: name}
-			on.Annotations = map[string]string{v1alpha1.NodeTypeAnnotationKey: "gpu"}
-			on.Status.Provisioning.State = bmov1alpha1.StateProvisioned
+		withHost(host, func(claimed *bmov1alpha1.BareMetalHost) {
+			claimed.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine",
+				Namespace: "acme", Name: name}
+			claimed.Annotations = map[string]string{v1alpha1.NodeTypeAnnotationKey: "gpu"}
+			claimed.Status.Provisioning.State = bmov1alpha1.StateProvisioned
 		})(s)
 		machine := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name, UID: types.UID(name),
 			Labels: map[string]string{v1alpha1.NodeClaimLabelKey: name, karpv1.NodePoolLabelKey: "default"}}}
@@ -159,34 +160,35 @@ func lines(p *Prediction) []string {
 	for _, note := range p.Notes {
 		all = append(all, "note: "+note)
 	}
-	for _, one := range p.Servers {
-		all = append(all, fmt.Sprintf("%s (%s, %s, %ds): %s", one.Name, one.NodeType, one.Rack, one.TypicalSeconds, strings.Join(one.Pods, " ")))
+	for _, server := range p.Servers {
+		all = append(all, fmt.Sprintf("%s (%s, %s, %ds): %s", server.Name, server.NodeType, server.Rack, server.TypicalSeconds,
+			strings.Join(server.Pods, " ")))
 	}
-	for _, one := range p.Pods {
-		if !one.New {
-			all = append(all, fmt.Sprintf("%s on %s, %s", one.Name, one.Node, one.Runs.Sub(p.Time.Time)))
+	for _, pod := range p.Pods {
+		if !pod.New {
+			all = append(all, fmt.Sprintf("%s on %s, %s", pod.Name, pod.Node, pod.Runs.Sub(p.Time.Time)))
 		}
 	}
-	for _, one := range p.Unfit {
-		message := one.Message
-		if one.Reason == "FailedScheduling" { // core's words are its own
+	for _, unfit := range p.Unfit {
+		message := unfit.Message
+		if unfit.Reason == "FailedScheduling" { // core's words are its own
 			message = ""
 		}
-		all = append(all, fmt.Sprintf("%s: %s: %s", one.Name, one.Reason, message))
+		all = append(all, fmt.Sprintf("%s: %s: %s", unfit.Name, unfit.Reason, message))
 	}
-	for _, one := range p.Capacity {
-		if one.Before != one.After {
-			all = append(all, fmt.Sprintf("%s: %d -> %d", one.NodeType, one.Before, one.After))
+	for _, capacity := range p.Capacity {
+		if capacity.Before != capacity.After {
+			all = append(all, fmt.Sprintf("%s: %d -> %d", capacity.NodeType, capacity.Before, capacity.After))
 		}
 	}
-	for _, one := range p.Quotas {
-		all = append(all, fmt.Sprintf("%s may have %d more", one.Tenant, *one.Servers))
+	for _, quota := range p.Quotas {
+		all = append(all, fmt.Sprintf("%s may have %d more", quota.Tenant, *quota.Servers))
 	}
 	return all
 }
 
 func TestPredict(t *testing.T) {
-	eight, one, cores := []string{"nvidia.com/gpu", "8"}, []string{"nvidia.com/gpu", "1"}, []string{"cpu", "20"}
+	eight, oneGPU, cores := []string{"nvidia.com/gpu", "8"}, []string{"nvidia.com/gpu", "1"}, []string{"cpu", "20"}
 	spread := func(pod *corev1.Pod) {
 		pod.Labels = map[string]string{"job": "train"}
 		pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "rack",
@@ -206,7 +208,7 @@ func TestPredict(t *testing.T) {
 	}{
 		"Cheapest": {
 			reason: "a pod without GPUs gets a server without, and small pods share one",
-			fleet:  fixture(), pods: append(pods(1, "web", cores), pods(2, "infer", one)...),
+			fleet:  fixture(), pods: append(pods(1, "web", cores), pods(2, "infer", oneGPU)...),
 			want: []string{"c1 (cpu, r1, 0s): default/web-0", "g1 (gpu, r1, 1200s): default/infer-0 default/infer-1", "cpu: 2 -> 1", "gpu: 3 -> 2"},
 		},
 		"Full": {
@@ -340,8 +342,8 @@ func TestPredict(t *testing.T) {
 				t.Errorf("the snapshot has changed (-before +after):\n%s", diff)
 			}
 			for _, server := range got.Servers {
-				if !slices.ContainsFunc(view.New(got.After()).Servers(), func(one view.Server) bool {
-					return one.Name == server.Name && one.State == view.State(v1alpha1.MachineClaimed) && one.Tenant == "acme/acme"
+				if !slices.ContainsFunc(view.New(got.After()).Servers(), func(known view.Server) bool {
+					return known.Name == server.Name && known.State == view.State(v1alpha1.MachineClaimed) && known.Tenant == "acme/acme"
 				}) {
 					t.Errorf("server %s is not claimed in the fleet as it would be", server.Name)
 				}
@@ -439,9 +441,9 @@ func TestPredictRollout(t *testing.T) {
 				t.Fatal(err)
 			}
 			var short []string
-			for _, one := range got.Replacements {
-				short = append(short, fmt.Sprintf("%s: %s %s, %d pods: %s", one.Node, one.Way, strings.TrimPrefix(one.By, "metal3/"), one.Pods,
-					one.Why))
+			for _, replacement := range got.Replacements {
+				short = append(short, fmt.Sprintf("%s: %s %s, %d pods: %s", replacement.Node, replacement.Way,
+					strings.TrimPrefix(replacement.By, "metal3/"), replacement.Pods, replacement.Why))
 			}
 			if diff := cmp.Diff(tc.want, short); diff != "" || got.LeastSeconds != tc.least {
 				t.Errorf("%s: at least %d s, want %d (-want +got):\n%s", tc.reason, got.LeastSeconds, tc.least, diff)

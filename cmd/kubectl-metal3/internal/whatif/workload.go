@@ -48,19 +48,20 @@ func Workload(from io.Reader, namespace string, replicas *int) ([]corev1.Pod, er
 		if isEmpty(document) {
 			continue
 		}
-		said := metav1.TypeMeta{}
-		if err := yaml.Unmarshal(document, &said); err != nil {
+		header := metav1.TypeMeta{}
+		if err := yaml.Unmarshal(document, &header); err != nil {
 			return nil, fmt.Errorf("document %d is not right: %w", number, err)
 		}
-		if said.Kind == "" || said.APIVersion == "" {
+		if header.Kind == "" || header.APIVersion == "" {
 			return nil, fmt.Errorf("document %d has no apiVersion and kind: it must be %s", number, kinds)
 		}
 		object, _, err := decoder.Decode(document, nil, nil)
 		switch {
 		case runtime.IsNotRegisteredError(err):
-			return nil, fmt.Errorf("document %d is a %s of %s, which is not known here: it must be %s", number, said.Kind, said.APIVersion, kinds)
+			return nil, fmt.Errorf("document %d is a %s of %s, which is not known here: it must be %s", number, header.Kind, header.APIVersion,
+				kinds)
 		case err != nil:
-			return nil, fmt.Errorf("document %d, a %s, is not right: %s", number, said.Kind, strings.TrimPrefix(err.Error(),
+			return nil, fmt.Errorf("document %d, a %s, is not right: %s", number, header.Kind, strings.TrimPrefix(err.Error(),
 				"strict decoding error: "))
 		}
 		made, err := podsOf(object, namespace, replicas)

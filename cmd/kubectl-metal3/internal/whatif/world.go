@@ -143,8 +143,8 @@ func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Map
 	w.cluster = client.ObjectKeyFromObject(cluster)
 	t := snapshot.Tenant
 	// Core takes it for granted that they have a class: their API requires it.
-	add(w.tenant, lo.Filter(t.NodePools, func(one karpv1.NodePool, _ int) bool { return one.Spec.Template.Spec.NodeClassRef != nil }))
-	add(w.tenant, lo.Filter(t.NodeClaims, func(one karpv1.NodeClaim, _ int) bool { return one.Spec.NodeClassRef != nil }))
+	add(w.tenant, lo.Filter(t.NodePools, func(pool karpv1.NodePool, _ int) bool { return pool.Spec.Template.Spec.NodeClassRef != nil }))
+	add(w.tenant, lo.Filter(t.NodeClaims, func(claim karpv1.NodeClaim, _ int) bool { return claim.Spec.NodeClassRef != nil }))
 	add(w.tenant, t.NodeClasses)
 	add(w.tenant, t.Nodes)
 	add(w.tenant, t.Pods)
@@ -358,10 +358,10 @@ func (w *world) decide(object client.Object) {
 		}
 	}
 	machines := all[v1alpha1.Machine](w.management)
-	tenants := lo.ToSlicePtr(lo.Filter(all[v1alpha1.TenantCluster](w.management), func(one v1alpha1.TenantCluster, _ int) bool {
-		return one.Namespace == machine.Namespace
+	tenants := lo.ToSlicePtr(lo.Filter(all[v1alpha1.TenantCluster](w.management), func(tenantCluster v1alpha1.TenantCluster, _ int) bool {
+		return tenantCluster.Namespace == machine.Namespace
 	}))
-	machines = slices.DeleteFunc(machines, func(one v1alpha1.Machine) bool { return one.Namespace != machine.Namespace })
+	machines = slices.DeleteFunc(machines, func(other v1alpha1.Machine) bool { return other.Namespace != machine.Namespace })
 	charged := quota.ChargedTo(machine, tenants)
 	choice, err := w.inventory.Choose(inventory.RequestOf(machine, charged))
 	var none *inventory.NoHostError

@@ -182,11 +182,11 @@ func (c *Controller) due(name string) (due []sample, more bool) {
 	limit := c.clock.Now().Add(-settlePeriod)
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	for _, one := range c.waiting[name] {
-		if one.joined.After(limit) {
+	for _, sample := range c.waiting[name] {
+		if sample.joined.After(limit) {
 			more = true
 		} else {
-			due = append(due, one)
+			due = append(due, sample)
 		}
 	}
 	return due, more
@@ -195,8 +195,8 @@ func (c *Controller) due(name string) (due []sample, more bool) {
 func (c *Controller) forget(name string, samples []sample) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	for _, one := range samples {
-		delete(c.waiting[name], one.machine)
+	for _, sample := range samples {
+		delete(c.waiting[name], sample.machine)
 	}
 	if len(c.waiting[name]) == 0 {
 		delete(c.waiting, name)

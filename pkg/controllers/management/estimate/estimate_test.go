@@ -92,10 +92,10 @@ func TestSampleOf(t *testing.T) {
 }
 
 // joined is a Machine of type "big" that was claimed and joined at these seconds.
-func joined(name string, claimed, at int64) *v1alpha1.Machine {
+func joined(name string, claimed, joined int64) *v1alpha1.Machine {
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: name, UID: types.UID(name)}}
 	machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "blue"}
 	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "big"}
-	machine.Status.Progress = &v1alpha1.MachineProgress{Step: 5, Steps: 5, StartTime: second(claimed), LastProgressTime: second(at)}
+	machine.Status.Progress = &v1alpha1.MachineProgress{Step: 5, Steps: 5, StartTime: second(claimed), LastProgressTime: second(joined)}
 	return machine
 }

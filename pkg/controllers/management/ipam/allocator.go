@@ -56,7 +56,7 @@ func (a Allocator) Ensure(ctx context.Context, owner v1alpha1.MachineReference, 
 
 // find returns the owner's oldest address and whether there is one, and releases the others.
 func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference) (ipam.Allocation, bool, error) {
-	objects, err := a.of(ctx, owner)
+	objects, err := a.addressesOf(ctx, owner)
 	if err != nil || len(objects) == 0 {
 		return ipam.Allocation{}, false, err
 	}
@@ -79,7 +79,7 @@ func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference) (i
 
 // Release deletes every address of the owner. Having none is no error.
 func (a Allocator) Release(ctx context.Context, owner v1alpha1.MachineReference) error {
-	objects, err := a.of(ctx, owner)
+	objects, err := a.addressesOf(ctx, owner)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (a Allocator) Release(ctx context.Context, owner v1alpha1.MachineReference)
 	return nil
 }
 
-// of lists the addresses of an owner. It is a live read: an address that is overlooked is leaked, or had twice.
-func (a Allocator) of(ctx context.Context, owner v1alpha1.MachineReference) ([]v1alpha1.IPAddress, error) {
+// addressesOf lists the addresses of an owner. It is a live read: an address that is overlooked is leaked, or had twice.
+func (a Allocator) addressesOf(ctx context.Context, owner v1alpha1.MachineReference) ([]v1alpha1.IPAddress, error) {
 	list := &v1alpha1.IPAddressList{}
 	if err := a.Live.List(ctx, list, client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(owner.UID)}); err != nil {
 		return nil, fmt.Errorf("looking for addresses of Machine %s/%s, %w", owner.Namespace, owner.Name, err)
@@ -102,8 +102,8 @@ func (a Allocator) of(ctx context.Context, owner v1alpha1.MachineReference) ([]v
 
 // free deletes an address, and no other that has been made under the same name since.
 func (a Allocator) free(ctx context.Context, object *v1alpha1.IPAddress) error {
-	of := object.Spec.MachineRef
-	return kube.Delete(ctx, a.Client, object, fmt.Sprintf("releasing the address of Machine %s/%s,", of.Namespace, of.Name))
+	owner := object.Spec.MachineRef
+	return kube.Delete(ctx, a.Client, object, fmt.Sprintf("releasing the address of Machine %s/%s,", owner.Namespace, owner.Name))
 }
 
 // take creates an address of the pool for the owner. What is taken is looked up in the cache, and once more past it

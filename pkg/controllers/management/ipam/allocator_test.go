@@ -291,18 +291,18 @@ func TestStaleCacheSaysFull(t *testing.T) {
 // TestSameNameOtherMachine has a Machine that was deleted by force and made again before its address came back.
 func TestSameNameOtherMachine(t *testing.T) {
 	pool, first, second := newPool(t, 2), newOwner("m"), newOwner("m")
-	one, err := direct().Ensure(t.Context(), first, pool)
+	firstAddress, err := direct().Ensure(t.Context(), first, pool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := direct().Ensure(t.Context(), second, pool)
-	if err != nil || one.Address == two.Address {
-		t.Fatalf("got %v and %v, %v", one, two, err)
+	secondAddress, err := direct().Ensure(t.Context(), second, pool)
+	if err != nil || firstAddress.Address == secondAddress.Address {
+		t.Fatalf("got %v and %v, %v", firstAddress, secondAddress, err)
 	}
 	if err := direct().Release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]types.UID{two.Address.Addr().String(): second.UID}, addressesOf(t, pool)); diff != "" {
+	if diff := cmp.Diff(map[string]types.UID{secondAddress.Address.Addr().String(): second.UID}, addressesOf(t, pool)); diff != "" {
 		t.Errorf("a Machine releases its own address only (-want +got):\n%s", diff)
 	}
 }
@@ -338,10 +338,10 @@ func TestEveryWriteMayGoWrong(t *testing.T) {
 	const writes = 2 // the address is created and deleted
 	points, kinds := 0, []fault{crash, refused, answerLost, diesAfter}
 	for _, kind := range kinds {
-		for at := 1; at <= writes+1; at++ {
-			t.Run(fmt.Sprintf("%s%d", kind, at), func(t *testing.T) {
+		for write := 1; write <= writes+1; write++ {
+			t.Run(fmt.Sprintf("%s%d", kind, write), func(t *testing.T) {
 				pool, owner := newPool(t, 3), newOwner("m")
-				connection := &faulty{kind: kind, at: at}
+				connection := &faulty{kind: kind, failAt: write}
 				allocator := connection.allocator(t)
 				// again is the work queue: it tries what has failed, in a new process if the old one is dead.
 				again := func(do func() error) {
@@ -373,7 +373,7 @@ func TestEveryWriteMayGoWrong(t *testing.T) {
 				}
 				// The last is not disturbed: it is there to show that these are all the writes there are.
 				switch {
-				case at <= writes:
+				case write <= writes:
 					points++
 				case connection.writes != writes:
 					t.Errorf("%d writes, want %d", connection.writes, writes)

@@ -94,11 +94,11 @@ func stale(t testing.TB, connection client.Client) client.Client {
 	}
 	return interceptor.NewClient(withWatch, interceptor.Funcs{
 		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
-			into, ok := list.(*v1alpha1.IPAddressList)
+			addresses, ok := list.(*v1alpha1.IPAddressList)
 			if !ok {
 				return errors.New("not a list of addresses")
 			}
-			into.Items = slices.Clone(old.Items)
+			addresses.Items = slices.Clone(old.Items)
 			return nil
 		},
 		Create: func(ctx context.Context, _ client.WithWatch, object client.Object, options ...client.CreateOption) error {
@@ -128,9 +128,9 @@ const (
 
 // faulty is a connection with a fault at its n-th write, counted from one.
 type faulty struct {
-	kind       fault
-	at, writes int
-	dead       bool
+	kind           fault
+	failAt, writes int
+	dead           bool
 }
 
 func (f *faulty) write(do func() error) error {
@@ -138,7 +138,7 @@ func (f *faulty) write(do func() error) error {
 		return errDead
 	}
 	f.writes++
-	if f.writes != f.at {
+	if f.writes != f.failAt {
 		return do()
 	}
 	switch f.kind {

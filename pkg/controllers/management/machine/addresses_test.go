@@ -55,12 +55,12 @@ func TestTenantsWithTheSameAddresses(t *testing.T) {
 		w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 		return w, w.get(key).Status.Addresses[0].Address
 	}
-	first, one := tenant(901)
-	_, two := tenant(902)
-	if one != two || !strings.HasPrefix(cidr, strings.TrimSuffix(one, ".2")) {
-		t.Errorf("addresses %s and %s of %s in two networks, want the same", one, two, cidr)
+	first, firstAddress := tenant(901)
+	_, secondAddress := tenant(902)
+	if firstAddress != secondAddress || !strings.HasPrefix(cidr, strings.TrimSuffix(firstAddress, ".2")) {
+		t.Errorf("addresses %s and %s of %s in two networks, want the same", firstAddress, secondAddress, cidr)
 	}
-	if name, want := first.addresses()[0].Name, "vlan-901."+one; name != want {
+	if name, want := first.addresses()[0].Name, "vlan-901."+firstAddress; name != want {
 		t.Errorf("IPAddress %s, want %s", name, want)
 	}
 	if _, three := tenant(901); three != v1alpha1.ReasonNoAddress {
@@ -201,13 +201,13 @@ func TestOverlapEvent(t *testing.T) {
 		w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 		return manager
 	}
-	if provision("X.10-X.20").said("overlaps") {
+	if provision("X.10-X.20").reported("overlaps") {
 		t.Error("there is nothing to overlap yet")
 	}
-	if provision("X.10-X.20").said("overlaps") {
+	if provision("X.10-X.20").reported("overlaps") {
 		t.Error("the same pool does not overlap itself")
 	}
-	if !provision("X.20-X.30").said("overlaps") {
+	if !provision("X.20-X.30").reported("overlaps") {
 		t.Error("no event reports that the pools overlap")
 	}
 }

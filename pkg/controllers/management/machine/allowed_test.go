@@ -53,26 +53,26 @@ func TestStandAloneCountsAndIsMoved(t *testing.T) {
 			})
 			keys := []types.NamespacedName{w.machine("a", standAlone), w.machine("b", standAlone)}
 			manager := w.start(w.client)
-			with, refused := 0, 0
+			served, refused := 0, 0
 			w.until("decided", func() *process { return manager }, func() bool {
-				with, refused = 0, 0
+				served, refused = 0, 0
 				for _, key := range keys {
 					claimed := condition(w.get(key), v1alpha1.ConditionClaimed)
 					if claimed.Reason == tc.refused && strings.Contains(claimed.Message, tc.message) {
 						refused++
 					}
 					if w.get(key).Status.ProviderID != "" {
-						with++
+						served++
 					}
 				}
-				return with+refused == len(keys)
+				return served+refused == len(keys)
 			})
 			want := 0
 			if tc.policy == v1alpha1.StandAloneAllowed {
 				want = int(tc.quota)
 			}
-			if with != want {
-				t.Errorf("%s: %d Machines have a server, want %d", tc.reason, with, want)
+			if served != want {
+				t.Errorf("%s: %d Machines have a server, want %d", tc.reason, served, want)
 			}
 			for _, key := range keys {
 				machine := w.get(key)

@@ -101,7 +101,7 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("%s: %d bytes: %q", tc.reason, len(claimed.Message), claimed.Message)
 			}
 			t.Log(claimed.Message)
-			if !manager.said(v1alpha1.ReasonInvalidSpec) {
+			if !manager.reported(v1alpha1.ReasonInvalidSpec) {
 				t.Errorf("%s: no event says so", tc.reason)
 			}
 			if w.get(key).Status.HostRef != nil || w.hosts()[0].Spec.ConsumerRef != nil {
@@ -138,7 +138,7 @@ func TestNoServerCanJoin(t *testing.T) {
 			if claimed.Reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(claimed.Message, tc.says) {
 				t.Errorf("%s: %s: %q, want InvalidSpec and %q", tc.reason, claimed.Reason, claimed.Message, tc.says)
 			}
-			if w.get(key).Status.HostRef != nil || w.hosts()[0].Spec.ConsumerRef != nil || !manager.said(v1alpha1.ReasonInvalidSpec) {
+			if w.get(key).Status.HostRef != nil || w.hosts()[0].Spec.ConsumerRef != nil || !manager.reported(v1alpha1.ReasonInvalidSpec) {
 				t.Errorf("%s: a server is claimed, or no event says so", tc.reason)
 			}
 			if tc.change != nil {

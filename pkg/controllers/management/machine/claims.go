@@ -175,13 +175,13 @@ func (c hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost
 }
 
 // Power switches the server on or off.
-func (c hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, on bool) (*bmov1alpha1.BareMetalHost, error) {
-	return c.write(ctx, host, "switching the power of", func(host *bmov1alpha1.BareMetalHost) { host.Spec.Online = on })
+func (c hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, powered bool) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "switching the power of", func(host *bmov1alpha1.BareMetalHost) { host.Spec.Online = powered })
 }
 
 // Reboot requests one reboot from Metal3, and records its time on the host.
 func (c hostClaims) Reboot(
-	ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, at time.Time,
+	ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, moment time.Time,
 ) (*bmov1alpha1.BareMetalHost, error) {
 	mode := bmov1alpha1.RebootModeSoft
 	if hard {
@@ -193,7 +193,7 @@ func (c hostClaims) Reboot(
 	}
 	return c.write(ctx, host, "rebooting", func(host *bmov1alpha1.BareMetalHost) {
 		annotate(host, bmov1alpha1.RebootAnnotationPrefix, string(arguments))
-		annotate(host, v1alpha1.RebootedAnnotationKey, at.UTC().Format(time.RFC3339))
+		annotate(host, v1alpha1.RebootedAnnotationKey, moment.UTC().Format(time.RFC3339))
 	})
 }
 

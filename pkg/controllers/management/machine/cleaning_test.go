@@ -131,12 +131,12 @@ func TestNoTenantGetsDataOfAnother(t *testing.T) {
 				}
 			case 2:
 				if len(machines) > 0 {
-					one := machines[random.IntN(len(machines))]
-					_ = d.client.Delete(t.Context(), &one)
+					machine := machines[random.IntN(len(machines))]
+					_ = d.client.Delete(t.Context(), &machine)
 					if random.IntN(4) == 0 {
-						before := one.DeepCopy()
-						one.Finalizers = nil
-						_ = d.client.Patch(t.Context(), &one, client.MergeFrom(before))
+						before := machine.DeepCopy()
+						machine.Finalizers = nil
+						_ = d.client.Patch(t.Context(), &machine, client.MergeFrom(before))
 					}
 				}
 			case 3:
@@ -166,7 +166,7 @@ func TestNoTenantGetsDataOfAnother(t *testing.T) {
 
 // TestCleaning: who gets a server after a tenant has given it back.
 func TestCleaning(t *testing.T) {
-	const off, on = bmov1alpha1.CleaningModeDisabled, bmov1alpha1.CleaningModeMetadata
+	const off, enabled = bmov1alpha1.CleaningModeDisabled, bmov1alpha1.CleaningModeMetadata
 	for name, tc := range map[string]struct {
 		reason string
 		// before is the mode while the server is used, during while it is deprovisioned, after once it is available.
@@ -174,17 +174,17 @@ func TestCleaning(t *testing.T) {
 		anyTenant             bool
 		same, other           bool
 	}{
-		"Cleaned": {reason: "Metal3's default", before: on, during: on, after: on, same: true, other: true},
+		"Cleaned": {reason: "Metal3's default", before: enabled, during: enabled, after: enabled, same: true, other: true},
 		"Disabled": {reason: "another tenant could read the disks; the same one knows what is on them", before: off, during: off, after: off,
 			same: true},
-		"EnabledTooLate":    {reason: "that cleans nothing", before: off, during: off, after: on, same: true},
-		"DisabledMeanwhile": {reason: "whether Metal3 has cleaned by then is unknown", before: on, during: off, after: on, same: true},
+		"EnabledTooLate":    {reason: "that cleans nothing", before: off, during: off, after: enabled, same: true},
+		"DisabledMeanwhile": {reason: "whether Metal3 has cleaned by then is unknown", before: enabled, during: off, after: enabled, same: true},
 		"DisabledAfterwards": {reason: "it was off before the manager has looked",
-			before: on, during: on, after: off, same: true},
+			before: enabled, during: enabled, after: off, same: true},
 		"AnyTenant": {reason: "the operator says so", before: off, during: off, after: off, anyTenant: true, same: true, other: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for who, want := range map[string]bool{"same": tc.same, "other": tc.other} {
+			for claimant, want := range map[string]bool{"same": tc.same, "other": tc.other} {
 				d := newDisks(t, 1, 2)
 				manager := d.start(d.client)
 				if tc.anyTenant {
@@ -209,7 +209,7 @@ func TestCleaning(t *testing.T) {
 					d.cleaning("server-00", tc.after)
 				}
 				d.until("released", running, func() bool { return d.get(first) == nil })
-				namespace := map[string]string{"same": d.tenant, "other": d.others[0]}[who]
+				namespace := map[string]string{"same": d.tenant, "other": d.others[0]}[claimant]
 				next := d.ask(namespace, "next")
 				for range 6 {
 					manager.round()
@@ -217,7 +217,7 @@ func TestCleaning(t *testing.T) {
 				}
 				machine := d.get(next)
 				if got := machine.Status.Phase == v1alpha1.MachineProvisioned; got != want {
-					t.Errorf("%s: the %s tenant gets the server: %v, want %v (%s)", tc.reason, who, got, want,
+					t.Errorf("%s: the %s tenant gets the server: %v, want %v (%s)", tc.reason, claimant, got, want,
 						condition(machine, v1alpha1.ConditionReady).Message)
 				}
 				if message := condition(machine, v1alpha1.ConditionReady).Message; !want && !strings.Contains(message, "1 not cleaned") {
@@ -244,7 +244,7 @@ func TestUncleanedByUpgrade(t *testing.T) {
 	if got := d.hosts()[0].Annotations; got[v1alpha1.LastTenantAnnotationKey] != d.tenant || len(got) != 1 {
 		t.Errorf("the server has annotations %v, want the tenant that it had last and nothing else", slices.Collect(maps.Keys(got)))
 	}
-	if !manager.said("only Machines of namespace " + d.tenant + " get it again") {
+	if !manager.reported("only Machines of namespace " + d.tenant + " get it again") {
 		t.Error("no event says that the server was not cleaned")
 	}
 }

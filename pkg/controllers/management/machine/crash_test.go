@@ -193,10 +193,10 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 }
 
 // writesOf runs a cycle with one fault at one write, and returns what its processes tried to write.
-func writesOf(w *fixture, kind faults.Fault, at int) []string {
+func writesOf(w *fixture, kind faults.Fault, write int) []string {
 	w.t.Helper()
 	var writes []string
-	connection := &faults.Connection{Kind: kind, At: at}
+	connection := &faults.Connection{Kind: kind, At: write}
 	w.configureHosts()
 	running := w.start(connection.Client(w.api.Client))
 	cycle(w, func() *process {
@@ -221,10 +221,10 @@ func TestFaultsAtEveryWrite(t *testing.T) {
 			if kind == faults.Crash {
 				first = 0
 			}
-			for at := first; at <= total; at++ {
-				t.Run(fmt.Sprintf("Write%02d", at), func(t *testing.T) {
+			for write := first; write <= total; write++ {
+				t.Run(fmt.Sprintf("Write%02d", write), func(t *testing.T) {
 					t.Parallel()
-					writesOf(newRichFixture(t, 2), kind, at)
+					writesOf(newRichFixture(t, 2), kind, write)
 				})
 			}
 			t.Logf("%s: %d points tried, at each of the %d writes of a cycle", kind, total-first+1, total)
@@ -265,11 +265,11 @@ func TestFaultsOnAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at := tc.write.in(undisturbed)
-			if at == 0 && tc.kind != "" {
+			write := tc.write.in(undisturbed)
+			if write == 0 && tc.kind != "" {
 				t.Fatalf("no write %v in a cycle", tc.write)
 			}
-			inMemory, onServer := writesOf(newRichFixture(t, 2), tc.kind, at), writesOf(newRichFixtureOn(t, &environment, 2), tc.kind, at)
+			inMemory, onServer := writesOf(newRichFixture(t, 2), tc.kind, write), writesOf(newRichFixtureOn(t, &environment, 2), tc.kind, write)
 			if !slices.Equal(inMemory, onServer) {
 				t.Errorf("writes on an API server:\n%s\nin memory:\n%s", strings.Join(onServer, "\n"), strings.Join(inMemory, "\n"))
 			}
@@ -307,12 +307,12 @@ func TestStaleAtEveryRead(t *testing.T) {
 		t.Fatalf("a cycle has %d reads; the test does not see them all", counting.Reads())
 	}
 	// A cycle that is disturbed early may have more reads; those are of a state that later ones see as well.
-	for at := 1; at <= counting.Reads(); at++ {
-		t.Run(fmt.Sprintf("Read%03d", at), func(t *testing.T) {
+	for read := 1; read <= counting.Reads(); read++ {
+		t.Run(fmt.Sprintf("Read%03d", read), func(t *testing.T) {
 			t.Parallel()
 			w := newRichFixture(t, 2)
 			connection := &faults.Connection{}
-			cache := &faults.StaleReads{At: at}
+			cache := &faults.StaleReads{At: read}
 			running := w.startWith(cache.Client(connection.Client(w.api.Client)), connection.Client(w.api.Client))
 			cycle(w, func() *process { return running })
 			w.checkNothingLeft()

@@ -292,10 +292,10 @@ func TestGiveUpFaultsAtEveryWrite(t *testing.T) {
 	}
 	for _, kind := range faults.AtWrites {
 		t.Run(string(kind), func(t *testing.T) {
-			for at := 1; at <= len(undisturbed.Writes()); at++ {
-				t.Run(fmt.Sprintf("Write%02d", at), func(t *testing.T) {
+			for write := 1; write <= len(undisturbed.Writes()); write++ {
+				t.Run(fmt.Sprintf("Write%02d", write), func(t *testing.T) {
 					t.Parallel()
-					giveUpCycle(t, &faults.Connection{Kind: kind, At: at})
+					giveUpCycle(t, &faults.Connection{Kind: kind, At: write})
 				})
 			}
 		})

@@ -35,8 +35,8 @@ func TestDrift(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		reason string
-		// with is done before the Machine is made.
-		with   func(*fixture)
+		// edit is done before the Machine is made.
+		edit   func(*fixture)
 		change func(*fixture)
 		want   corev1.ConditionStatus
 		why    string
@@ -128,7 +128,7 @@ func TestDrift(t *testing.T) {
 		},
 		"NTPChanged": {
 			reason: "servers of one type are not to have two times",
-			with:   property(v1alpha1.PropertyNTPServers, "10.0.0.123"),
+			edit:   property(v1alpha1.PropertyNTPServers, "10.0.0.123"),
 			change: property(v1alpha1.PropertyNTPServers, "10.0.0.124"),
 			want:   corev1.ConditionTrue, why: v1alpha1.ReasonNetworkChanged,
 			says: []string{"metal3.vcluster.com/ntp-servers", `is "10.0.0.124"`, `was "10.0.0.123"`},
@@ -157,8 +157,8 @@ func TestDrift(t *testing.T) {
 				n.Spec.Properties[v1alpha1.PropertyDNSServers] = "10.0.0.53"
 				n.Spec.Properties["example.com/mtu"] = "1500"
 			})(w)
-			if tc.with != nil {
-				tc.with(w)
+			if tc.edit != nil {
+				tc.edit(w)
 			}
 			key := w.machine("m", standAlone)
 			p := w.start(w.client)
@@ -191,7 +191,7 @@ func TestDrift(t *testing.T) {
 			if ready := condition(after, v1alpha1.ConditionReady); ready.Status != "True" {
 				t.Errorf("%s: the Machine is not ready any more: %s", tc.reason, ready.Message)
 			}
-			if tc.want == corev1.ConditionTrue && !p.said(tc.why) {
+			if tc.want == corev1.ConditionTrue && !p.reported(tc.why) {
 				t.Errorf("%s: no event says so", tc.reason)
 			}
 		})

@@ -28,7 +28,7 @@ type expectations struct {
 
 type expectation struct {
 	version string
-	at      time.Time
+	since   time.Time
 }
 
 func newExpectations() *expectations {
@@ -39,7 +39,7 @@ func newExpectations() *expectations {
 func (e *expectations) expect(machine *v1alpha1.Machine, now time.Time) {
 	e.lock.Lock()
 	defer e.lock.Unlock()
-	e.expected[client.ObjectKeyFromObject(machine)] = expectation{version: machine.ResourceVersion, at: now}
+	e.expected[client.ObjectKeyFromObject(machine)] = expectation{version: machine.ResourceVersion, since: now}
 }
 
 // forget is called when the Machine no longer exists.
@@ -59,7 +59,7 @@ func (e *expectations) satisfied(machine *v1alpha1.Machine, now time.Time) bool 
 		return true
 	}
 	order, err := resourceversion.CompareResourceVersion(machine.ResourceVersion, expected.version)
-	if err == nil && order < 0 && now.Sub(expected.at) < expectationsTimeout {
+	if err == nil && order < 0 && now.Sub(expected.since) < expectationsTimeout {
 		return false
 	}
 	delete(e.expected, key)

@@ -265,8 +265,8 @@ func (p *process) addressSweep() *ipam.Sweep {
 	return ipam.NewSweep(ipam.Allocator{Client: p.client, Live: p.live}, HoldsServer(p.live))
 }
 
-// said returns whether an event of the process has the text in it.
-func (p *process) said(text string) bool {
+// reported returns whether an event of the process has the text in it.
+func (p *process) reported(text string) bool {
 	for {
 		select {
 		case event := <-p.events:
@@ -327,7 +327,7 @@ func (w *fixture) checkClaims() {
 type claimID struct {
 	host    string
 	machine types.UID
-	at      int64
+	since   int64
 }
 
 // records are those of the servers, by name.
@@ -382,7 +382,7 @@ func (w *fixture) checkRecord() {
 			}
 			id := claimID{name, use.Machine.UID, use.Start.UnixMicro()}
 			if use.Claimed != nil {
-				id.at = use.Claimed.UnixMicro()
+				id.since = use.Claimed.UnixMicro()
 			}
 			if found[id] {
 				w.t.Fatalf("host %s: the claim of Machine %s is recorded twice", name, use.Machine.Name)

@@ -55,7 +55,7 @@ func TestPendingMachinesAreBounded(t *testing.T) {
 	}
 	refused := func() (all []types.NamespacedName) {
 		for _, key := range keys {
-			if one := condition(w.get(key), v1alpha1.ConditionClaimed); one.Reason == v1alpha1.ReasonTooManyPending {
+			if claimed := condition(w.get(key), v1alpha1.ConditionClaimed); claimed.Reason == v1alpha1.ReasonTooManyPending {
 				all = append(all, key)
 			}
 		}
@@ -89,8 +89,8 @@ func TestPendingMachinesAreBounded(t *testing.T) {
 	// The one that gets the server takes it off the room.
 	p.inventory.SetHost(&w.hosts()[0])
 	p.look(keys[0])
-	if one := w.get(keys[0]); one.Status.HostRef == nil {
-		t.Fatalf("the oldest has no server: %+v", one.Status)
+	if oldest := w.get(keys[0]); oldest.Status.HostRef == nil {
+		t.Fatalf("the oldest has no server: %+v", oldest.Status)
 	}
 	p.look(before[0])
 	if len(refused()) != more-1 {

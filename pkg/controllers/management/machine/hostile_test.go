@@ -159,8 +159,8 @@ func TestOnlyKnownHooksHold(t *testing.T) {
 				w.annotateHost(w.hosts()[0].Name, provision, "")
 			}
 			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
-			if said := manager.said("hook " + provision + " holds nothing"); said == known {
-				t.Errorf("an event says that the hook holds nothing: %t", said)
+			if reported := manager.reported("hook " + provision + " holds nothing"); reported == known {
+				t.Errorf("an event says that the hook holds nothing: %t", reported)
 			}
 			w.edit(key, func(machine *v1alpha1.Machine) { machine.Annotations[preReturn] = "vlan:7" })
 			if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
@@ -197,7 +197,7 @@ func TestAnyMetadata(t *testing.T) {
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 14))
-			some := func(of []string) string { return of[random.IntN(len(of))] }
+			some := func(choices []string) string { return choices[random.IntN(len(choices))] }
 			change := func(machine *v1alpha1.Machine) {
 				for range random.IntN(6) {
 					annotate(machine, some(keys), some(values))
@@ -307,7 +307,7 @@ func TestClaimUIDThatIsNone(t *testing.T) {
 	if got := w.get(key).Annotations[v1alpha1.ClaimUIDAnnotationKey]; got != string(w.get(key).UID) {
 		t.Errorf("the Machine claims as %q", got)
 	}
-	if !manager.said(`karpenter.metal3.io/claim-uid is "a/b", which is no UID: it is replaced by the Machine's own`) {
+	if !manager.reported(`karpenter.metal3.io/claim-uid is "a/b", which is no UID: it is replaced by the Machine's own`) {
 		t.Error("no event says that the identity is ignored")
 	}
 	if err := w.client.Delete(t.Context(), w.get(key)); err != nil {

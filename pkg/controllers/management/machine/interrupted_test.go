@@ -160,8 +160,8 @@ func TestChosenBefore(t *testing.T) {
 			if len(has) != 1 || has[0] != tc.want || machine.Status.HostRef == nil || machine.Status.HostRef.Name != tc.want {
 				t.Errorf("%s\nthe Machine has claimed %v and its status names %v, want %s", tc.reason, has, machine.Status.HostRef, tc.want)
 			}
-			if said := running.said(v1alpha1.ChosenHostAnnotationKey); said != tc.unreadable {
-				t.Errorf("%s\nan event says that the choice is unreadable: %t", tc.reason, said)
+			if reported := running.reported(v1alpha1.ChosenHostAnnotationKey); reported != tc.unreadable {
+				t.Errorf("%s\nan event says that the choice is unreadable: %t", tc.reason, reported)
 			}
 			if chosen, _ := machine.Host(); chosen.Name != tc.want || len(machine.Finalizers) != 1 {
 				t.Errorf("%s\nit names %+v as chosen, and has finalizers %v", tc.reason, chosen, machine.Finalizers)

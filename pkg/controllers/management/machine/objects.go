@@ -24,8 +24,8 @@ type objects struct{ cache client.Reader }
 var _ plan.Cluster = objects{}
 
 // Find implements plan.Cluster.
-func (o objects) Find(ctx context.Context, name string, into plan.Object) (bool, error) {
-	return kube.Find(ctx, o.cache, types.NamespacedName{Name: name}, into)
+func (o objects) Find(ctx context.Context, name string, object plan.Object) (bool, error) {
+	return kube.Find(ctx, o.cache, types.NamespacedName{Name: name}, object)
 }
 
 // ChargedTo implements plan.Cluster.

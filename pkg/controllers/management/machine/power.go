@@ -17,15 +17,15 @@ import (
 )
 
 // powerToSet returns what a host's spec.online has to be, and whether it differs. A host with disablePowerOff stays on.
-func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (on, differs bool) {
+func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (powered, differs bool) {
 	if machine.Spec.Power == nil {
 		return false, false
 	}
-	on = machine.Spec.Power.State != v1alpha1.PowerOff
-	if !on && host.Spec.DisablePowerOff {
+	powered = machine.Spec.Power.State != v1alpha1.PowerOff
+	if !powered && host.Spec.DisablePowerOff {
 		return true, false
 	}
-	return on, host.Spec.Online != on
+	return powered, host.Spec.Online != powered
 }
 
 // wantsPower returns whether the Machine wants its server to be on.
@@ -53,11 +53,11 @@ func rebootRequest(machine *v1alpha1.Machine) (key, kind string, requested bool)
 
 // switchPower switches the server on or off, or requests a reboot.
 func (r *Reconciler) switchPower(ctx context.Context, now *run) (result, error) {
-	on, differs := powerToSet(now.machine, now.host)
+	powered, differs := powerToSet(now.machine, now.host)
 	if !differs {
 		return r.reboot(ctx, now)
 	}
-	host, err := r.claims.Power(ctx, now.host, on)
+	host, err := r.claims.Power(ctx, now.host, powered)
 	if err != nil {
 		return result{}, err
 	}
@@ -80,10 +80,10 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 	}
 	now.machine, now.host = machine, host
 	key, kind, requested := rebootRequest(machine)
-	at, rebooted := rebootedAt(host)
+	lastReboot, rebooted := rebootedAt(host)
 	var err error
 	switch {
-	case rebooted && !recorded(machine, at):
+	case rebooted && !recorded(machine, lastReboot):
 		ready := condition(machine, v1alpha1.ConditionReady)
 		return result{again: true, facts: &facts{phase: machine.Status.Phase, reason: ready.Reason, message: ready.Message, host: host}}, nil
 	case requested && rebooted:
@@ -111,15 +111,16 @@ func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
 // rebootedAt is the time of a reboot that is not recorded completely.
 func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
 	text, found := host.Annotations[v1alpha1.RebootedAnnotationKey]
-	at, _ := time.Parse(time.RFC3339, text) // zero if another client wrote something else
-	return metav1.NewTime(at), found
+	lastReboot, _ := time.Parse(time.RFC3339, text) // zero if another client wrote something else
+	return metav1.NewTime(lastReboot), found
 }
 
-func recorded(machine *v1alpha1.Machine, at metav1.Time) bool {
-	if at.IsZero() {
+func recorded(machine *v1alpha1.Machine, lastReboot metav1.Time) bool {
+	if lastReboot.IsZero() {
 		return true
 	}
-	return machine.Status.Power != nil && machine.Status.Power.LastReboot != nil && !machine.Status.Power.LastReboot.Time.Before(at.Time)
+	return machine.Status.Power != nil && machine.Status.Power.LastReboot != nil &&
+		!machine.Status.Power.LastReboot.Time.Before(lastReboot.Time)
 }
 
 // powerOf is the power status for a host.
@@ -131,8 +132,8 @@ func powerOf(before *v1alpha1.MachinePowerStatus, host *bmov1alpha1.BareMetalHos
 	if before != nil {
 		power.LastReboot = before.LastReboot
 	}
-	if at, rebooted := rebootedAt(host); rebooted && !at.IsZero() {
-		power.LastReboot = &at
+	if lastReboot, rebooted := rebootedAt(host); rebooted && !lastReboot.IsZero() {
+		power.LastReboot = &lastReboot
 	}
 	return power
 }

@@ -83,7 +83,7 @@ func TestReboot(t *testing.T) {
 			if told := w.get(key).Status.Power.LastReboot != nil; told != (tc.want != nil) {
 				t.Errorf("%s: status.power is %+v", tc.reason, w.get(key).Status.Power)
 			}
-			if refused := manager.said("neither hard nor soft"); refused != (tc.want == nil) {
+			if refused := manager.reported("neither hard nor soft"); refused != (tc.want == nil) {
 				t.Errorf("%s: an event that it is refused: %v", tc.reason, refused)
 			}
 			if _, marked := w.hosts()[0].Annotations[v1alpha1.RebootedAnnotationKey]; marked {

@@ -21,7 +21,7 @@ func TestClaimsFirst(t *testing.T) {
 	fresh, installing := &v1alpha1.Machine{ObjectMeta: metaIn("tenant", "fresh")},
 		&v1alpha1.Machine{ObjectMeta: metaIn("tenant", "installing")}
 	installing.Status.HostRef = &v1alpha1.HostReference{Name: "server-00"}
-	for name, one := range map[string]struct {
+	for name, tc := range map[string]struct {
 		reason string
 		event  event.CreateEvent
 		first  string
@@ -34,9 +34,9 @@ func TestClaimsFirst(t *testing.T) {
 			waiting := priorityqueue.New[reconcile.Request]("test")
 			defer waiting.ShutDown()
 			waiting.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "other"}})
-			claimsFirst().Create(t.Context(), one.event, waiting)
-			if got, _ := waiting.Get(); got.Name != one.first {
-				t.Errorf("%s: %s comes first, want %s", one.reason, got.Name, one.first)
+			claimsFirst().Create(t.Context(), tc.event, waiting)
+			if got, _ := waiting.Get(); got.Name != tc.first {
+				t.Errorf("%s: %s comes first, want %s", tc.reason, got.Name, tc.first)
 			}
 		})
 	}

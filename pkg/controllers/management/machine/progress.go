@@ -76,20 +76,20 @@ func stageOf(machine *v1alpha1.Machine, f *facts) (stage, bool) {
 // nextProgress is the progress of a Machine, nil before it has a claim. It changes when the Machine reaches a stage, is
 // suspended or is resumed. Time alone does not change it.
 func nextProgress(machine *v1alpha1.Machine, f *facts, estimate *v1alpha1.ProvisioningEstimate, now metav1.Time) *v1alpha1.MachineProgress {
-	at, underWay := stageOf(machine, f)
+	current, underWay := stageOf(machine, f)
 	if machine.Status.Progress == nil {
-		if !underWay || isArrival(machine, at) {
+		if !underWay || isArrival(machine, current) {
 			return nil
 		}
-		return firstProgress(machine, at, estimate, now)
+		return firstProgress(machine, current, estimate, now)
 	}
 	progress := machine.Status.Progress.DeepCopy()
 	if isDone(progress) {
 		return progress
 	}
 	reached := slices.IndexFunc(stages, func(s stage) bool { return s.name == progress.Stage })
-	if underWay && slices.Index(stages, at) > reached {
-		progress.Stage, progress.Step, progress.Description, progress.LastProgressTime = at.name, at.step, at.description, now
+	if underWay && slices.Index(stages, current) > reached {
+		progress.Stage, progress.Step, progress.Description, progress.LastProgressTime = current.name, current.step, current.description, now
 	}
 	suspended := isSuspended(machine, f) && !isDone(progress)
 	if progress.Suspended && !suspended {
@@ -99,11 +99,11 @@ func nextProgress(machine *v1alpha1.Machine, f *facts, estimate *v1alpha1.Provis
 	return progress
 }
 
-func firstProgress(machine *v1alpha1.Machine, at stage, estimate *v1alpha1.ProvisioningEstimate,
+func firstProgress(machine *v1alpha1.Machine, stage stage, estimate *v1alpha1.ProvisioningEstimate,
 	now metav1.Time) *v1alpha1.MachineProgress {
 	progress := &v1alpha1.MachineProgress{
-		Stage: at.name, Step: at.step, Steps: lastStage(machine).step, Description: at.description, StartTime: now, LastProgressTime: now,
-	}
+		Stage: stage.name, Step: stage.step, Steps: lastStage(machine).step, Description: stage.description, StartTime: now,
+		LastProgressTime: now}
 	if claimed := condition(machine, v1alpha1.ConditionClaimed); claimed.Status == metav1.ConditionTrue {
 		progress.StartTime = claimed.LastTransitionTime // an older manager claimed it and recorded no progress
 	}
@@ -122,7 +122,7 @@ func lastStage(machine *v1alpha1.Machine) stage {
 	return stageJoined
 }
 
-func isArrival(machine *v1alpha1.Machine, at stage) bool { return at == lastStage(machine) }
+func isArrival(machine *v1alpha1.Machine, stage stage) bool { return stage == lastStage(machine) }
 
 // isDone returns whether a Machine has reached its last stage, or has no progress to make.
 func isDone(progress *v1alpha1.MachineProgress) bool {
@@ -230,8 +230,8 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 	if err != nil {
 		return result{}, err
 	}
-	at := metav1.NewTime(r.clock.Now())
-	f.progress = nextProgress(machine, f, policy.estimate, at)
+	moment := metav1.NewTime(r.clock.Now())
+	f.progress = nextProgress(machine, f, policy.estimate, moment)
 	if f.progress == nil {
 		return outcome, nil
 	}
@@ -250,11 +250,11 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 	if f.progress.Suspended || outcome.again {
 		return outcome, nil
 	}
-	due := r.due(f.progress, policy.deadline).Sub(at.Time)
+	due := r.due(f.progress, policy.deadline).Sub(moment.Time)
 	if due <= 0 {
 		return r.giveUpOn(ctx, now, f, v1alpha1.ReasonDeadlineExceeded, policy)
 	}
-	f.message = withProgress(condition(machine, v1alpha1.ConditionReady).Message, f.message, f.progress, policy.estimate, at)
+	f.message = withProgress(condition(machine, v1alpha1.ConditionReady).Message, f.message, f.progress, policy.estimate, moment)
 	outcome.after = min(cmp.Or(outcome.after, due), due, staleMinutes*time.Minute)
 	return outcome, nil
 }

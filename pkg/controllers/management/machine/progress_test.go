@@ -28,8 +28,8 @@ func TestNextProgress(t *testing.T) {
 	paused := inState(bmov1alpha1.StateProvisioning)
 	paused.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
 	writing := facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StateProvisioning)}
-	progress := func(at stage, last time.Duration, change func(*v1alpha1.MachineProgress)) *v1alpha1.MachineProgress {
-		p := &v1alpha1.MachineProgress{Stage: at.name, Step: at.step, Steps: 5, Description: at.description, StartTime: midnight,
+	progress := func(stage stage, last time.Duration, change func(*v1alpha1.MachineProgress)) *v1alpha1.MachineProgress {
+		p := &v1alpha1.MachineProgress{Stage: stage.name, Step: stage.step, Steps: 5, Description: stage.description, StartTime: midnight,
 			LastProgressTime: after(last)}
 		if change != nil {
 			change(p)
@@ -44,7 +44,7 @@ func TestNextProgress(t *testing.T) {
 		facts      facts
 		standAlone bool
 		held       bool
-		at         time.Duration
+		elapsed    time.Duration
 		want       *v1alpha1.MachineProgress
 	}{
 		"NotClaimed": {reason: "there is no way yet", facts: facts{phase: v1alpha1.MachinePending}},
@@ -60,43 +60,43 @@ func TestNextProgress(t *testing.T) {
 			facts: facts{phase: v1alpha1.MachineJoined}},
 		"StandAloneArrived": {
 			reason: "it joins no cluster, so it is done once it is installed", standAlone: true,
-			before: progress(stageWriting, 0, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }), at: time.Minute,
+			before: progress(stageWriting, 0, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }), elapsed: time.Minute,
 			facts: facts{phase: v1alpha1.MachineProvisioned, host: inState(bmov1alpha1.StateProvisioned)},
 			want:  progress(stageProvisioned, time.Minute, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }),
 		},
-		"NotYet": {reason: "Metal3 has been told, and has not begun", before: progress(stageUserData, 0, nil), at: time.Minute,
+		"NotYet": {reason: "Metal3 has been told, and has not begun", before: progress(stageUserData, 0, nil), elapsed: time.Minute,
 			facts: facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StateAvailable)},
 			want:  progress(stageWaiting, time.Minute, nil)},
-		"Preparing": {reason: "a part of a step is progress too", before: progress(stageWaiting, 0, nil), at: time.Minute,
+		"Preparing": {reason: "a part of a step is progress too", before: progress(stageWaiting, 0, nil), elapsed: time.Minute,
 			facts: facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StatePreparing)},
 			want:  progress(stagePreparing, time.Minute, nil)},
 		"TimePasses": {
-			reason: "time alone is no progress, and no write", before: progress(stageWriting, 0, nil), at: 50 * time.Minute,
+			reason: "time alone is no progress, and no write", before: progress(stageWriting, 0, nil), elapsed: 50 * time.Minute,
 			facts: writing, want: progress(stageWriting, 0, nil),
 		},
 		"Back": {
 			reason: "to begin again is no progress, or a Metal3 that tries for ever would never be given up",
-			before: progress(stageWriting, 0, nil), at: time.Minute,
+			before: progress(stageWriting, 0, nil), elapsed: time.Minute,
 			facts: facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StatePreparing)}, want: progress(stageWriting, 0, nil),
 		},
 		"Error": {
-			reason: "what becomes of errors is onError's business", before: progress(stageWriting, 0, nil), at: time.Minute,
+			reason: "what becomes of errors is onError's business", before: progress(stageWriting, 0, nil), elapsed: time.Minute,
 			facts: facts{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError}, want: progress(stageWriting, 0, suspended),
 		},
 		"Recovered": {
-			reason: "the time in error does not count", before: progress(stageWriting, 0, suspended), at: 3 * time.Hour,
+			reason: "the time in error does not count", before: progress(stageWriting, 0, suspended), elapsed: 3 * time.Hour,
 			facts: writing, want: progress(stageWriting, 3*time.Hour, interrupted),
 		},
 		"Paused": {
-			reason: "nothing is to be expected of a host that is paused", before: progress(stageWriting, 0, nil), at: time.Minute,
+			reason: "nothing is to be expected of a host that is paused", before: progress(stageWriting, 0, nil), elapsed: time.Minute,
 			facts: facts{phase: v1alpha1.MachineProvisioning, host: paused}, want: progress(stageWriting, 0, suspended),
 		},
 		"Joined": {
-			reason: "it is there", before: progress(stageBooting, 0, nil), at: 18 * time.Minute,
+			reason: "it is there", before: progress(stageBooting, 0, nil), elapsed: 18 * time.Minute,
 			facts: facts{phase: v1alpha1.MachineJoined}, want: progress(stageJoined, 18*time.Minute, nil),
 		},
 		"AfterJoining": {
-			reason: "what happens to a node is no part of the way", before: progress(stageJoined, 18*time.Minute, nil), at: time.Hour,
+			reason: "what happens to a node is no part of the way", before: progress(stageJoined, 18*time.Minute, nil), elapsed: time.Hour,
 			facts: facts{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError}, want: progress(stageJoined, 18*time.Minute, nil),
 		},
 	} {
@@ -109,7 +109,7 @@ func TestNextProgress(t *testing.T) {
 				machine.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)] = "vlan 7"
 			}
 			machine.Status.Progress = tc.before
-			got := nextProgress(machine, &tc.facts, nil, after(tc.at))
+			got := nextProgress(machine, &tc.facts, nil, after(tc.elapsed))
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -132,25 +132,25 @@ func TestWithProgress(t *testing.T) {
 	const unchanged = "writing image, step 3 of 5, 12 min; usually 18 min: Metal3 is at it"
 	for name, tc := range map[string]struct {
 		reason, before, message string
-		at                      time.Duration
+		elapsed                 time.Duration
 		estimate                *v1alpha1.ProvisioningEstimate
 		want                    string
 	}{
-		"New": {reason: "to the minute when something has changed", message: "Metal3 is at it", at: 12*time.Minute + 40*time.Second,
+		"New": {reason: "to the minute when something has changed", message: "Metal3 is at it", elapsed: 12*time.Minute + 40*time.Second,
 			estimate: estimate, want: unchanged},
-		"Later": {reason: "four minutes later it still stands", before: unchanged, message: "Metal3 is at it", at: 16 * time.Minute,
+		"Later": {reason: "four minutes later it still stands", before: unchanged, message: "Metal3 is at it", elapsed: 16 * time.Minute,
 			estimate: estimate, want: unchanged},
-		"MuchLater": {reason: "five are worth a write", before: unchanged, message: "Metal3 is at it", at: 17 * time.Minute, estimate: estimate,
-			want: "writing image, step 3 of 5, 17 min; usually 18 min: Metal3 is at it"},
-		"Other": {reason: "news is worth a write at once", before: unchanged, message: "paused", at: 13 * time.Minute, estimate: estimate,
+		"MuchLater": {reason: "five are worth a write", before: unchanged, message: "Metal3 is at it", elapsed: 17 * time.Minute,
+			estimate: estimate, want: "writing image, step 3 of 5, 17 min; usually 18 min: Metal3 is at it"},
+		"Other": {reason: "news is worth a write at once", before: unchanged, message: "paused", elapsed: 13 * time.Minute, estimate: estimate,
 			want: "writing image, step 3 of 5, 13 min; usually 18 min: paused"},
-		"NoEstimate": {reason: "no server of the type has ever joined", message: "Metal3 is at it", at: time.Minute,
+		"NoEstimate": {reason: "no server of the type has ever joined", message: "Metal3 is at it", elapsed: time.Minute,
 			want: "writing image, step 3 of 5, 1 min: Metal3 is at it"},
-		"Seconds": {reason: "virtual servers are fast", message: "Metal3 is at it", at: time.Second,
+		"Seconds": {reason: "virtual servers are fast", message: "Metal3 is at it", elapsed: time.Second,
 			estimate: &v1alpha1.ProvisioningEstimate{TypicalSeconds: 7}, want: "writing image, step 3 of 5, 0 min; usually 7s: Metal3 is at it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := withProgress(tc.before, tc.message, progress, tc.estimate, after(tc.at)); got != tc.want {
+			if got := withProgress(tc.before, tc.message, progress, tc.estimate, after(tc.elapsed)); got != tc.want {
 				t.Errorf("%s:\n got %s\nwant %s", tc.reason, got, tc.want)
 			}
 		})

@@ -208,9 +208,9 @@ func (s *scheduler) assumePool(machine *v1alpha1.Machine, pool *ipam.Pool) {
 
 // assumedPools are the addresses that Machines other than the owner are about to take.
 func (s *scheduler) assumedPools(except v1alpha1.MachineReference) (all []ipam.Assumed) {
-	for _, one := range s.assumed {
-		if one.pool != nil && one.owner != except {
-			all = append(all, ipam.Assumed{Owner: one.owner, Pool: *one.pool})
+	for _, assumption := range s.assumed {
+		if assumption.pool != nil && assumption.owner != except {
+			all = append(all, ipam.Assumed{Owner: assumption.owner, Pool: *assumption.pool})
 		}
 	}
 	return all

@@ -68,7 +68,7 @@ func TestQuarantineByAnnotation(t *testing.T) {
 	if got := d.quarantined(); len(got) != 1 {
 		t.Fatalf("a tenant with two servers at a time has quarantined %v, want one", got)
 	}
-	if !manager.said("1 of 10 servers of NodeType " + d.nodeType + " are quarantined because of Machines of namespace " + d.tenant) {
+	if !manager.reported("1 of 10 servers of NodeType " + d.nodeType + " are quarantined because of Machines of namespace " + d.tenant) {
 		t.Error("no event says why the others were not quarantined")
 	}
 

@@ -45,7 +45,7 @@ func TestUnhealthy(t *testing.T) {
 	if host.Spec.ConsumerRef != nil || host.Spec.Image != nil {
 		t.Errorf("the server has not been given back: consumer %v, image %v", host.Spec.ConsumerRef, host.Spec.Image)
 	}
-	if !p.said("GpuMemWatch is True since 2026-11-22T12:00:00Z: GPU 3") {
+	if !p.reported("GpuMemWatch is True since 2026-11-22T12:00:00Z: GPU 3") {
 		t.Error("no event says why")
 	}
 	next := w.machine("n", standAlone)

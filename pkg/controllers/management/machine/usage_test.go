@@ -67,13 +67,13 @@ func TestUseEndsByForce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			points := 0
 			for _, kind := range faults.AtWrites {
-				for at := 1; ; at++ {
+				for write := 1; ; write++ {
 					w := newFixture(t, 1)
 					key := w.machine("m", standAlone)
 					calm := w.start(w.api.Client)
 					w.until("claimed", func() *process { return calm }, func() bool { return len(w.uses()) == 1 })
 					tc.lose(w, key)
-					connection := &faults.Connection{Kind: kind, At: at}
+					connection := &faults.Connection{Kind: kind, At: write}
 					running := w.start(connection.Client(w.api.Client))
 					w.until("ended", func() *process {
 						if connection.Dead() {
@@ -97,10 +97,10 @@ func TestUseEndsByForce(t *testing.T) {
 						}
 					}
 					if ended != 1 {
-						t.Fatalf("%s, %s at write %d: the use has ended %d times: %+v", tc.reason, kind, at, ended, w.uses())
+						t.Fatalf("%s, %s at write %d: the use has ended %d times: %+v", tc.reason, kind, write, ended, w.uses())
 					}
 					points++
-					if len(connection.Writes()) < at && kind != faults.Crash || at > 12 {
+					if len(connection.Writes()) < write && kind != faults.Crash || write > 12 {
 						break
 					}
 				}

@@ -81,20 +81,20 @@ func countMachines(machines []v1alpha1.Machine, now time.Time) counts {
 	for i := range machines {
 		machine := &machines[i]
 		nodeType, phase := nodeTypeOf(machine), cmp.Or(machine.Status.Phase, v1alpha1.MachinePending)
-		by := func(what string) [3]string { return [3]string{machine.Namespace, nodeType, what} }
-		if _, seen := c.phases[by(string(phase))]; !seen {
+		labels := func(what string) [3]string { return [3]string{machine.Namespace, nodeType, what} }
+		if _, seen := c.phases[labels(string(phase))]; !seen {
 			for _, other := range machinePhases {
-				c.phases[by(string(other))] += 0
+				c.phases[labels(string(other))] += 0
 			}
 		}
-		c.phases[by(string(phase))]++
+		c.phases[labels(string(phase))]++
 		if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
 			phase == v1alpha1.MachineFailed {
-			c.failed[by(ready.Reason)]++
+			c.failed[labels(ready.Reason)]++
 		}
 		if drifted := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted != nil &&
 			drifted.Status == metav1.ConditionTrue {
-			c.drifted[by(drifted.Reason)]++
+			c.drifted[labels(drifted.Reason)]++
 		}
 		if progress := machine.Status.Progress; progress != nil && machine.IsOnItsWay() {
 			c.progress[nodeType] = max(c.progress[nodeType], now.Sub(progress.LastProgressTime.Time))

@@ -24,14 +24,14 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
-func at(minutes int) metav1.Time {
+func timeAt(minutes int) metav1.Time {
 	return metav1.NewTime(start.Add(time.Duration(minutes) * time.Minute))
 }
 
 // machine of a type, made at the start, with conditions that have become true.
 func machine(name, nodeType string, phase v1alpha1.MachinePhase, conditions ...metav1.Condition) *v1alpha1.Machine {
 	return &v1alpha1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: name, UID: "1", CreationTimestamp: at(0)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "tenant-a", Name: name, UID: "1", CreationTimestamp: timeAt(0)},
 		Spec:       v1alpha1.MachineSpec{TenantClusterRef: &v1alpha1.NameReference{Name: "tenant-a"}},
 		Status: v1alpha1.MachineStatus{
 			Phase: phase, NodeTypeRef: &v1alpha1.NameReference{Name: nodeType}, ProviderID: "metal3://ns/host/" + name, Conditions: conditions,
@@ -40,11 +40,11 @@ func machine(name, nodeType string, phase v1alpha1.MachinePhase, conditions ...m
 }
 
 func is(conditionType, reason string, minutes int) metav1.Condition {
-	return metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: at(minutes)}
+	return metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: timeAt(minutes)}
 }
 
 func isNot(conditionType, reason string) metav1.Condition {
-	return metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: at(0)}
+	return metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: timeAt(0)}
 }
 
 func TestObserve(t *testing.T) {
@@ -109,14 +109,14 @@ func TestMachineCounts(t *testing.T) {
 	pending := machine("pending", "", "")
 	pending.Status.NodeTypeRef, pending.Namespace = nil, "tenant-b"
 	slow := machine("slow", "h100", v1alpha1.MachineProvisioning)
-	slow.Status.Progress = &v1alpha1.MachineProgress{LastProgressTime: at(2)}
+	slow.Status.Progress = &v1alpha1.MachineProgress{LastProgressTime: timeAt(2)}
 	stuck := machine("stuck", "h100", v1alpha1.MachineProvisioning)
-	stuck.Status.Progress = &v1alpha1.MachineProgress{LastProgressTime: at(1)}
+	stuck.Status.Progress = &v1alpha1.MachineProgress{LastProgressTime: timeAt(1)}
 	done := machine("done", "h100", v1alpha1.MachineJoined, is(v1alpha1.ConditionDrifted, "OSImage", 5))
-	done.Status.Progress = &v1alpha1.MachineProgress{LastProgressTime: at(0)}
+	done.Status.Progress = &v1alpha1.MachineProgress{LastProgressTime: timeAt(0)}
 	failed := machine("failed", "h100", v1alpha1.MachineFailed, isNot(v1alpha1.ConditionReady, "HostError"))
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pending, slow, stuck, done, failed).Build()
-	collector := machineCounts{machines: reader, clock: clocktesting.NewFakePassiveClock(at(11).Time)}
+	collector := machineCounts{machines: reader, clock: clocktesting.NewFakePassiveClock(timeAt(11).Time)}
 	want := `
 # HELP karpenter_metal3_machine_progress_age_seconds Longest time since a Machine of the type that is on its way to a node last made progress.
 # TYPE karpenter_metal3_machine_progress_age_seconds gauge
@@ -202,7 +202,7 @@ karpenter_metal3_tenantclusters_blocked{reason="AnotherCluster"} 2
 }
 
 func TestWatcher(t *testing.T) {
-	w := newWatcher(nil, clocktesting.NewFakePassiveClock(at(60).Time))
+	w := newWatcher(nil, clocktesting.NewFakePassiveClock(timeAt(60).Time))
 	claimed := is(v1alpha1.ConditionClaimed, "Claimed", 1)
 	w.changed(machine("m", "h100", ""), machine("m", "h100", "", claimed))
 	w.changed(machine("m", "h100", "", claimed), machine("m", "h100", "", claimed, is(v1alpha1.ConditionGivenUp, "HostError", 40)))
@@ -211,7 +211,7 @@ func TestWatcher(t *testing.T) {
 	w.changed(machine("m", "h100", ""), other) // another Machine of the same name
 
 	gone := machine("m", "h100", "", claimed)
-	deleted := at(50)
+	deleted := timeAt(50)
 	gone.DeletionTimestamp = &deleted
 	w.released(gone)
 	never := gone.DeepCopy()

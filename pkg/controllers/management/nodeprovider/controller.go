@@ -205,7 +205,7 @@ func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodePro
 }
 
 func lists(provider *v1alpha1.NodeProvider, name string) bool {
-	return slices.ContainsFunc(provider.Spec.Metal3.NodeTypes, func(one v1alpha1.NodeTypeTemplate) bool { return one.Name == name })
+	return slices.ContainsFunc(provider.Spec.Metal3.NodeTypes, func(template v1alpha1.NodeTypeTemplate) bool { return template.Name == name })
 }
 
 // rejection is why a NodeType could not be written as its template says.
@@ -266,7 +266,7 @@ func synced(provider *v1alpha1.NodeProvider, rejections []rejection, now time.Ti
 		LastTransitionTime: metav1.NewTime(now),
 	}
 	if len(rejections) > 0 {
-		messages := lo.Map(rejections, func(one rejection, _ int) string { return one.message })
+		messages := lo.Map(rejections, func(rejection rejection, _ int) string { return rejection.message })
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, rejections[0].reason, strings.Join(messages, "; ")
 	}
 	return condition

@@ -20,11 +20,11 @@ func TestProvidersOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	provider := func(name string, templates ...string) *v1alpha1.NodeProvider {
-		one := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		for _, template := range templates {
-			one.Spec.Metal3.NodeTypes = append(one.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: template})
+			provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: template})
 		}
-		return one
+		return provider
 	}
 	owner, waiting, other := provider("owner"), provider("waiting", "contested"), provider("other", "another")
 	owner.UID, waiting.UID, other.UID = "owner", "waiting", "other"

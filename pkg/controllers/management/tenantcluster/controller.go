@@ -94,8 +94,8 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	until, now := drainedUntil(tenant), c.clock.Now()
 	// One that is being deleted and has given its server back is held by others, who must not hold the tenant.
 	charged, draining := lo.Reject(quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines.Items),
-		func(one *v1alpha1.Machine, _ int) bool {
-			return !one.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(one, v1alpha1.MachineFinalizer)
+		func(machine *v1alpha1.Machine, _ int) bool {
+			return !machine.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(machine, v1alpha1.MachineFinalizer)
 		}), 0
 	var ending []*v1alpha1.Machine
 	var undrained []string

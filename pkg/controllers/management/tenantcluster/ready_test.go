@@ -16,12 +16,12 @@ import (
 
 const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
 
-func of(kind string, status metav1.ConditionStatus, reason string, generation int64) metav1.Condition {
+func conditionOf(kind string, status metav1.ConditionStatus, reason string, generation int64) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "message of " + kind, ObservedGeneration: generation}
 }
 
 func TestReadyOf(t *testing.T) {
-	identified := of(v1alpha1.ConditionClusterIdentified, yes, v1alpha1.ReasonIdentified, 2)
+	identified := conditionOf(v1alpha1.ConditionClusterIdentified, yes, v1alpha1.ReasonIdentified, 2)
 	for name, tc := range map[string]struct {
 		reason               string
 		pools, sync, deleted bool
@@ -34,33 +34,34 @@ func TestReadyOf(t *testing.T) {
 		"Identified": {reason: "a tenant makes its own pools", conditions: []metav1.Condition{identified}, status: yes,
 			want: v1alpha1.ReasonIdentified},
 		"AnotherCluster": {reason: "the provider writes nothing", status: no, want: v1alpha1.ReasonAnotherCluster,
-			conditions: []metav1.Condition{of(v1alpha1.ConditionClusterIdentified, no, v1alpha1.ReasonAnotherCluster, 2)}},
+			conditions: []metav1.Condition{conditionOf(v1alpha1.ConditionClusterIdentified, no, v1alpha1.ReasonAnotherCluster, 2)}},
 		"PoolsNotReported": {reason: "nothing is known of the pools", pools: true, conditions: []metav1.Condition{identified},
 			status: metav1.ConditionUnknown, want: v1alpha1.ReasonNotReported, says: v1alpha1.ConditionPoolsSynced},
 		"PoolsOfBefore": {reason: "the pools of an earlier spec say nothing", pools: true, status: metav1.ConditionUnknown,
 			want: v1alpha1.ReasonNotReported, says: v1alpha1.ConditionPoolsSynced,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionPoolsSynced, yes, v1alpha1.ReasonSynced, 1)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionPoolsSynced, yes, v1alpha1.ReasonSynced, 1)}},
 		"PoolsSynced": {reason: "all are true", pools: true, status: yes, want: v1alpha1.ReasonIdentified,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionPoolsSynced, yes, v1alpha1.ReasonSynced, 2)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionPoolsSynced, yes, v1alpha1.ReasonSynced, 2)}},
 		"PoolsInvalid": {reason: "the spec is wrong", pools: true, status: no, want: v1alpha1.ReasonInvalidPools,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionPoolsSynced, no, v1alpha1.ReasonInvalidPools, 2)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionPoolsSynced, no, v1alpha1.ReasonInvalidPools, 2)}},
 		"KubeconfigRefused": {reason: "a refusal counts although the spec has changed since", status: no,
 			want:       v1alpha1.ReasonKubeconfigRefused,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionKubeconfigAccepted, no, v1alpha1.ReasonKubeconfigRefused, 1)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionKubeconfigAccepted, no, v1alpha1.ReasonKubeconfigRefused, 1)}},
 		"KubeconfigAccepted": {reason: "an acceptance is not asked for anew", status: yes, want: v1alpha1.ReasonIdentified,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionKubeconfigAccepted, yes, v1alpha1.ReasonKubeconfigAccepted, 1)}},
+			conditions: []metav1.Condition{identified,
+				conditionOf(v1alpha1.ConditionKubeconfigAccepted, yes, v1alpha1.ReasonKubeconfigAccepted, 1)}},
 		"CollectionHeld": {reason: "an operator has to look, which is more urgent than to wait for the pools", pools: true, status: no,
 			want:       v1alpha1.ReasonTooManyMachines,
 			says:       v1alpha1.ConditionPoolsSynced,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionCollectionAllowed, no, v1alpha1.ReasonTooManyMachines, 1)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionCollectionAllowed, no, v1alpha1.ReasonTooManyMachines, 1)}},
 		"SyncFails": {reason: "the sync is part of the spec", sync: true, status: no, want: v1alpha1.ReasonNoDeviceClasses,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonNoDeviceClasses, 2)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonNoDeviceClasses, 2)}},
 		"SyncDisabled": {reason: "nothing is to be synced", status: yes, want: v1alpha1.ReasonIdentified,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSyncDisabled, 2)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSyncDisabled, 2)}},
 		"SyncNeedless": {reason: "in one cluster there is nothing to sync", sync: true, status: yes, want: v1alpha1.ReasonIdentified,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSameCluster, 2)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSameCluster, 2)}},
 		"Deleted": {reason: "its servers are on their way back", deleted: true, pools: true, status: no, want: v1alpha1.ReasonReturningServers,
-			conditions: []metav1.Condition{identified, of(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Name: "blue", Generation: 2}}
@@ -80,22 +81,22 @@ func TestReadyOf(t *testing.T) {
 }
 
 func TestRolloutOf(t *testing.T) {
-	joined, ready := of(v1alpha1.ConditionJoined, yes, "x", 1), of(v1alpha1.ConditionReady, yes, "x", 1)
+	joined, ready := conditionOf(v1alpha1.ConditionJoined, yes, "x", 1), conditionOf(v1alpha1.ConditionReady, yes, "x", 1)
 	machine := func(tenant string, deleted bool, conditions ...metav1.Condition) v1alpha1.Machine {
-		one := v1alpha1.Machine{}
+		machine := v1alpha1.Machine{}
 		if tenant != "" {
-			one.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: tenant}
+			machine.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: tenant}
 		}
 		if deleted {
-			one.DeletionTimestamp = ptr.To(metav1.Now())
+			machine.DeletionTimestamp = ptr.To(metav1.Now())
 		}
-		one.Status.Conditions = conditions
-		return one
+		machine.Status.Conditions = conditions
+		return machine
 	}
 	got := rolloutOf("blue", []v1alpha1.Machine{
-		machine("blue", false, joined, ready, of(v1alpha1.ConditionDrifted, no, "x", 1)),
-		machine("blue", false, joined, ready, of(v1alpha1.ConditionDrifted, yes, "x", 1)), // to be replaced, and works
-		machine("blue", false, joined, of(v1alpha1.ConditionReady, no, "x", 1)),           // up to date, and broken
+		machine("blue", false, joined, ready, conditionOf(v1alpha1.ConditionDrifted, no, "x", 1)),
+		machine("blue", false, joined, ready, conditionOf(v1alpha1.ConditionDrifted, yes, "x", 1)), // to be replaced, and works
+		machine("blue", false, joined, conditionOf(v1alpha1.ConditionReady, no, "x", 1)),           // up to date, and broken
 		machine("blue", false),               // waits for a server
 		machine("blue", true, joined, ready), // is being given back
 		machine("red", false, joined, ready),

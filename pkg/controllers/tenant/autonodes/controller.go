@@ -158,7 +158,7 @@ func (c *Controller) profileProblem(ctx context.Context, cluster *v1alpha1.Tenan
 
 // prune deletes our objects that are in no pool any more. NodePools come first: their MetalNodeClasses wait for the NodeClaims.
 func (c *Controller) prune(ctx context.Context, pools []pool) error {
-	wanted := sets.New(lo.Map(pools, func(one pool, _ int) string { return one.name() })...)
+	wanted := sets.New(lo.Map(pools, func(pool pool, _ int) string { return pool.name() })...)
 	ours := client.MatchingLabels{v1alpha1.TenantPoolLabelKey: OwnerLabel(c.clusters.TenantCluster)}
 	nodePools, nodeClasses := &karpv1.NodePoolList{}, &v1alpha1.MetalNodeClassList{}
 	if err := c.clusters.Tenant.Client.List(ctx, nodePools, ours); err != nil {

@@ -17,23 +17,23 @@ import (
 // entry is one pool as the TenantCluster has it: static or dynamic.
 type entry struct {
 	// where it is written: "autoNodes[0].static[1] (gpu-nodes)".
-	where    string
-	of       *v1alpha1.AutoNodes
-	template *v1alpha1.NodesTemplate
-	static   *v1alpha1.StaticNodes
-	dynamic  *v1alpha1.DynamicNodes
+	where     string
+	autoNodes *v1alpha1.AutoNodes
+	template  *v1alpha1.NodesTemplate
+	static    *v1alpha1.StaticNodes
+	dynamic   *v1alpha1.DynamicNodes
 }
 
 func entriesOf(autoNodes []v1alpha1.AutoNodes) (entries []entry) {
 	for i := range autoNodes {
-		of := &autoNodes[i]
-		for j := range of.Static {
-			where := fmt.Sprintf("autoNodes[%d].static[%d] (%s)", i, j, of.Static[j].Name)
-			entries = append(entries, entry{where: where, of: of, template: &of.Static[j].NodesTemplate, static: &of.Static[j]})
+		group := &autoNodes[i]
+		for j := range group.Static {
+			where := fmt.Sprintf("autoNodes[%d].static[%d] (%s)", i, j, group.Static[j].Name)
+			entries = append(entries, entry{where: where, autoNodes: group, template: &group.Static[j].NodesTemplate, static: &group.Static[j]})
 		}
-		for j := range of.Dynamic {
-			where := fmt.Sprintf("autoNodes[%d].dynamic[%d] (%s)", i, j, of.Dynamic[j].Name)
-			entries = append(entries, entry{where: where, of: of, template: &of.Dynamic[j].NodesTemplate, dynamic: &of.Dynamic[j]})
+		for j := range group.Dynamic {
+			where := fmt.Sprintf("autoNodes[%d].dynamic[%d] (%s)", i, j, group.Dynamic[j].Name)
+			entries = append(entries, entry{where: where, autoNodes: group, template: &group.Dynamic[j].NodesTemplate, dynamic: &group.Dynamic[j]})
 		}
 	}
 	return entries
@@ -90,9 +90,9 @@ func newNames(entries []entry, owner string, existing []karpv1.NodePool) names {
 }
 
 // has returns whether an entry is called so, of any kind if none is given.
-func (n *names) has(name string, of ...kind) bool {
+func (n *names) has(name string, kinds ...kind) bool {
 	return slices.ContainsFunc(n.entries, func(e entry) bool {
-		return e.name() == name && (len(of) == 0 || slices.Contains(of, e.kind()))
+		return e.name() == name && (len(kinds) == 0 || slices.Contains(kinds, e.kind()))
 	})
 }
 
@@ -103,9 +103,9 @@ func (n *names) isLong(name string, k kind) bool {
 
 func long(name string, k kind) string { return name + "-" + string(k) }
 
-// of returns the name of the entry's NodePool and MetalNodeClass. The kind that has the short name keeps it; if neither has, it
+// poolName returns the name of the entry's NodePool and MetalNodeClass. The kind that has the short name keeps it; if neither has, it
 // is the static pool's. A pool that has its long name keeps that, also when the other pool is gone.
-func (n *names) of(e *entry) string {
+func (n *names) poolName(e *entry) string {
 	name, k := e.name(), e.kind()
 	switch {
 	case n.kinds[name] == k:
@@ -140,9 +140,9 @@ func (n *names) problems(given []string) map[int]string {
 			found[i] = fmt.Sprintf("the name %q is that of %s already: give each %s pool of the tenant a name of its own", e.name(), other.where,
 				e.kind())
 		} else {
-			for at, with := range map[int]*entry{i: other, first: e} {
-				found[at] = fmt.Sprintf("its NodePool would be called %s, and so would that of %s, because a static and a dynamic pool have the same "+
-					"name: give each pool of the tenant a name of its own", given[i], with.where)
+			for index, rival := range map[int]*entry{i: other, first: e} {
+				found[index] = fmt.Sprintf("its NodePool would be called %s, and so would that of %s, because a static and a dynamic pool have "+
+					"the same name: give each pool of the tenant a name of its own", given[i], rival.where)
 			}
 		}
 	}

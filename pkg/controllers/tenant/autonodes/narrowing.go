@@ -36,20 +36,20 @@ func (c *Controller) narrow(ctx context.Context, p *pool) (wide string, err erro
 	}
 	before := strings.Split(class.Annotations[v1alpha1.NarrowedAnnotationKey], ",")
 	var keys, left []string
-	for _, one := range p.narrowing {
-		requirement := karpv1.NodeSelectorRequirementWithMinValues{Key: one.Key, Operator: one.Operator, Values: one.Values}
-		if had && !slices.Contains(before, one.Key) && class.Spec.Properties[one.Key] == p.nodeClass.Spec.Properties[one.Key] {
-			others, err := c.unlike(ctx, p.name(), one)
+	for _, entry := range p.narrowing {
+		requirement := karpv1.NodeSelectorRequirementWithMinValues{Key: entry.Key, Operator: entry.Operator, Values: entry.Values}
+		if had && !slices.Contains(before, entry.Key) && class.Spec.Properties[entry.Key] == p.nodeClass.Spec.Properties[entry.Key] {
+			others, err := c.unlike(ctx, p.name(), entry)
 			if err != nil {
 				return "", err
 			}
 			if len(others) > 0 {
 				left = append(left, fmt.Sprintf("%s does not narrow its NodeTypes while it has NodeClaims that would be replaced for it (%s): select "+
-					"by it in nodeTypeSelector to have them replaced", one.Key, conditions.List(others, maxNamed)))
+					"by it in nodeTypeSelector to have them replaced", entry.Key, conditions.List(others, maxNamed)))
 				continue
 			}
 		}
-		keys = append(keys, one.Key)
+		keys = append(keys, entry.Key)
 		p.nodePool.Spec.Template.Spec.Requirements = append(p.nodePool.Spec.Template.Spec.Requirements, requirement)
 	}
 	if len(keys) > 0 {
@@ -66,9 +66,9 @@ func (c *Controller) unlike(ctx context.Context, nodePool string, requirement co
 	}
 	wanted := scheduling.NewNodeSelectorRequirements(requirement)
 	for i := range nodeClaims.Items {
-		one := &nodeClaims.Items[i]
-		if one.DeletionTimestamp.IsZero() && scheduling.NewLabelRequirements(one.Labels).Compatible(wanted) != nil {
-			names = append(names, one.Name)
+		nodeClaim := &nodeClaims.Items[i]
+		if nodeClaim.DeletionTimestamp.IsZero() && scheduling.NewLabelRequirements(nodeClaim.Labels).Compatible(wanted) != nil {
+			names = append(names, nodeClaim.Name)
 		}
 	}
 	slices.Sort(names)

@@ -69,7 +69,7 @@ func poolsOf(tenant *v1alpha1.TenantCluster, servers servers, existing ...karpv1
 	names := newNames(entries, owner, existing)
 	given := make([]string, len(entries))
 	for i := range entries {
-		given[i] = names.of(&entries[i])
+		given[i] = names.poolName(&entries[i])
 	}
 	problems := names.problems(given)
 	pools := make([]pool, len(entries))
@@ -90,8 +90,8 @@ func newPool(from *entry, name, owner string, servers servers) pool {
 		nodeClass: &v1alpha1.MetalNodeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 			Spec: v1alpha1.MetalNodeClassSpec{
-				ProviderRef: &v1alpha1.NameReference{Name: from.of.Provider},
-				Properties:  merged(from.of.Properties, template.Properties),
+				ProviderRef: &v1alpha1.NameReference{Name: from.autoNodes.Provider},
+				Properties:  merged(from.autoNodes.Properties, template.Properties),
 			},
 		},
 		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}},
@@ -99,9 +99,9 @@ func newPool(from *entry, name, owner string, servers servers) pool {
 	if template.Profile != "" {
 		p.nodePool.Labels[v1alpha1.NodeProfileLabelKey] = template.Profile
 	}
-	requirements, problem := requirementsOf(template.NodeTypeSelector, from.of.Provider, servers)
+	requirements, problem := requirementsOf(template.NodeTypeSelector, from.autoNodes.Provider, servers)
 	p.problem = problem
-	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, servers.offered(from.of.Provider))
+	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, servers.offered(from.autoNodes.Provider))
 	spec := &p.nodePool.Spec
 	spec.Limits = karpv1.Limits(template.Limits.DeepCopy())
 	spec.Template.Labels = maps.Clone(template.NodeLabels)
@@ -225,17 +225,17 @@ func requirementsOf(
 	if problem != "" {
 		return nil, problem
 	}
-	for i, one := range entries {
+	for i, entry := range entries {
 		path := field.NewPath("nodeTypeSelector").Index(i)
-		selects := one.Operator == corev1.NodeSelectorOpIn || one.Operator == corev1.NodeSelectorOpExists
+		selects := entry.Operator == corev1.NodeSelectorOpIn || entry.Operator == corev1.NodeSelectorOpExists
 		switch {
-		case servers.advertises(one.Key), karpv1.WellKnownLabels.Has(one.Key):
+		case servers.advertises(entry.Key), karpv1.WellKnownLabels.Has(entry.Key):
 			requirements = append(requirements,
-				karpv1.NodeSelectorRequirementWithMinValues{Key: one.Key, Operator: one.Operator, Values: one.Values})
-		case selects && v1alpha1.IsTypeLabel(one.Key):
+				karpv1.NodeSelectorRequirementWithMinValues{Key: entry.Key, Operator: entry.Operator, Values: entry.Values})
+		case selects && v1alpha1.IsTypeLabel(entry.Key):
 			return nil, fmt.Sprintf("%s: no server matches this NodeType and another one too: label the BareMetalHosts that are meant", path)
 		case selects:
-			return nil, fmt.Sprintf("%s: no NodeType has the property %s: correct it, or give it to the NodeTypes that are meant", path, one.Key)
+			return nil, fmt.Sprintf("%s: no NodeType has the property %s: correct it, or give it to the NodeTypes that are meant", path, entry.Key)
 		}
 	}
 	return requirements, ""

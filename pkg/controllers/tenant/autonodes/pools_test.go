@@ -349,8 +349,8 @@ func TestNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var existing []karpv1.NodePool
-			for _, one := range strings.Fields(tc.existing) {
-				parts := strings.Split(one, "/")
+			for _, entry := range strings.Fields(tc.existing) {
+				parts := strings.Split(entry, "/")
 				pool := karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: parts[0]}}
 				if len(parts) == 2 {
 					pool.Labels = map[string]string{v1alpha1.TenantPoolLabelKey: "team.blue"}

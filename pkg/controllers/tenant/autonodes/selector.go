@@ -25,14 +25,14 @@ func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider s
 	path := field.NewPath("nodeTypeSelector")
 	var entries []corev1.NodeSelectorRequirement
 	for i, entry := range selector {
-		one, err := matching.NodeTypeSelector(path.Index(i), entry)
+		requirement, err := matching.NodeTypeSelector(path.Index(i), entry)
 		if err != nil {
 			return nil, err
 		}
-		if matching.NamesTypes(one.Key) {
-			one.Values = compat.TypeNames(one.Values, provider, servers.exists)
+		if matching.NamesTypes(requirement.Key) {
+			requirement.Values = compat.TypeNames(requirement.Values, provider, servers.exists)
 		}
-		entries = append(entries, one)
+		entries = append(entries, requirement)
 	}
 	return matching.Compose(path, entries)
 }
@@ -40,7 +40,9 @@ func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider s
 // capacityTypeOf is the requirement on the capacity type, which a pool has beside those of its entries: reserved, and
 // none if the entries allow on-demand only.
 func capacityTypeOf(entries []corev1.NodeSelectorRequirement) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
-	about := lo.Filter(entries, func(one corev1.NodeSelectorRequirement, _ int) bool { return one.Key == karpv1.CapacityTypeLabelKey })
+	about := lo.Filter(entries, func(requirement corev1.NodeSelectorRequirement, _ int) bool {
+		return requirement.Key == karpv1.CapacityTypeLabelKey
+	})
 	switch instancetypes.CapacityTypeFor(scheduling.NewNodeSelectorRequirements(about...)) {
 	case karpv1.CapacityTypeReserved:
 		return []karpv1.NodeSelectorRequirementWithMinValues{{

@@ -120,7 +120,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 
 // stamp is the value of the annotation that confirms. It is of one time that the breaker has tripped, so that it does not confirm
 // the next.
-func stamp(at metav1.Time) string { return at.UTC().Format(time.RFC3339) }
+func stamp(moment metav1.Time) string { return moment.UTC().Format(time.RFC3339) }
 
 // count returns how many Machines look collectable or were collected just now, and of how many.
 func (b *breaker) count(ctx context.Context) (gone, all int, err error) {
@@ -146,8 +146,8 @@ func (b *breaker) count(ctx context.Context) (gone, all int, err error) {
 		}
 		all++
 	}
-	for uid, at := range b.collected {
-		if b.clock.Since(at) >= atOnce {
+	for uid, collected := range b.collected {
+		if b.clock.Since(collected) >= atOnce {
 			delete(b.collected, uid)
 		}
 	}

@@ -106,16 +106,16 @@ func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedNam
 // the process knows is then a mixture of both, so that it has to start again.
 func (g *Guard) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("identity"))
-	said := ""
+	reported := ""
 	for {
 		next := period
 		if err := g.report(ctx); err != nil {
 			if !g.isIdentified() {
 				next = waitPeriod
 			}
-			if err.Error() != said { // it is the same for as long as nothing changes
+			if err.Error() != reported { // it is the same for as long as nothing changes
 				log.FromContext(ctx).Info("The cluster is not identified", "because", err.Error())
-				said = err.Error()
+				reported = err.Error()
 			}
 		}
 		select {

@@ -117,8 +117,8 @@ func (l *life) checkRules() {
 			l.Fatalf("the server may be booting with token %s, and the user data has %s now", l.issued, join.Token)
 		}
 		l.issued = join.Token
-		if said := machine.ReportedNode().KubernetesVersion; said != join.KubernetesVersion {
-			l.Fatalf("the server installs %q, and the Machine is said to be installed with %q", join.KubernetesVersion, said)
+		if reported := machine.ReportedNode().KubernetesVersion; reported != join.KubernetesVersion {
+			l.Fatalf("the server installs %q, and the Machine is said to be installed with %q", join.KubernetesVersion, reported)
 		}
 	}
 }
@@ -254,12 +254,12 @@ func (l *life) expire() {
 }
 
 // try tries one kind of mishap at every point there is.
-func try(t *testing.T, name string, first, last int, point func(t *testing.T, at int)) {
+func try(t *testing.T, name string, first, last int, point func(t *testing.T, number int)) {
 	t.Helper()
 	var tried, failed atomic.Int32
 	t.Run(name, func(t *testing.T) {
-		for at := first; at <= last; at++ {
-			t.Run(fmt.Sprintf("Point%02d", at), func(t *testing.T) {
+		for number := first; number <= last; number++ {
+			t.Run(fmt.Sprintf("Point%02d", number), func(t *testing.T) {
 				t.Parallel()
 				tried.Add(1)
 				t.Cleanup(func() {
@@ -267,7 +267,7 @@ func try(t *testing.T, name string, first, last int, point func(t *testing.T, at
 						failed.Add(1)
 					}
 				})
-				point(t, at)
+				point(t, number)
 			})
 		}
 	})
@@ -292,20 +292,20 @@ func TestTokensWhateverGoesWrong(t *testing.T) {
 		if kind == faults.Crash {
 			first = 0 // before any write
 		}
-		try(t, string(kind), first, len(writes), func(t *testing.T, at int) {
-			newLife(t, &faults.Connection{Kind: kind, At: at}, &faults.StaleReads{}).live()
+		try(t, string(kind), first, len(writes), func(t *testing.T, write int) {
+			newLife(t, &faults.Connection{Kind: kind, At: write}, &faults.StaleReads{}).live()
 		})
 	}
-	try(t, "Stale", 1, reads, func(t *testing.T, at int) {
-		newLife(t, &faults.Connection{}, &faults.StaleReads{At: at}).live()
+	try(t, "Stale", 1, reads, func(t *testing.T, read int) {
+		newLife(t, &faults.Connection{}, &faults.StaleReads{At: read}).live()
 	})
 	// The Machine is deleted just before a write: its server is still being released, or it is gone at once, and maybe
 	// the provider dies right after the write.
 	for name, tc := range map[string]struct{ gone, dies bool }{
 		"Deleted": {}, "DeletedAndCrashed": {dies: true}, "Gone": {gone: true}, "GoneAndCrashed": {gone: true, dies: true},
 	} {
-		try(t, name, 1, len(writes), func(t *testing.T, at int) {
-			connection := &faults.Connection{Kind: faults.Overtaken, At: at, ThenDies: tc.dies}
+		try(t, name, 1, len(writes), func(t *testing.T, write int) {
+			connection := &faults.Connection{Kind: faults.Overtaken, At: write, ThenDies: tc.dies}
 			l := newLife(t, connection, &faults.StaleReads{})
 			connection.Meanwhile = func() {
 				l.delete()
@@ -314,8 +314,8 @@ func TestTokensWhateverGoesWrong(t *testing.T) {
 				}
 			}
 			l.live()
-			if len(connection.Writes()) < at {
-				t.Errorf("the provider has not come to write %d", at)
+			if len(connection.Writes()) < write {
+				t.Errorf("the provider has not come to write %d", write)
 			}
 		})
 	}

@@ -65,8 +65,8 @@ func TestNodeProfile(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 			var taints []string
-			for _, one := range join.Taints {
-				taints = append(taints, one.Key)
+			for _, taint := range join.Taints {
+				taints = append(taints, taint.Key)
 			}
 			if diff := cmp.Diff(tc.taints, taints); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)

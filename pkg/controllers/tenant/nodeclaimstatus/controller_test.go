@@ -212,8 +212,8 @@ func TestServerReady(t *testing.T) {
 		if w.writes != writes+1 {
 			t.Errorf("%d writes for %q, want 1", w.writes-writes, step.message)
 		}
-		if said := len(*w.recorded) > events; said != step.event {
-			t.Errorf("event for %q: %v, want %v", step.message, said, step.event)
+		if reported := len(*w.recorded) > events; reported != step.event {
+			t.Errorf("event for %q: %v, want %v", step.message, reported, step.event)
 		}
 	}
 	if got, want := (*w.recorded)[1], "NodeClaim gpu-1 Normal Provisioning: writing image, step 3 of 5, 2 min; usually 18 min: Metal3 is at "+

@@ -78,7 +78,7 @@ func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alph
 // reports that it cannot reach the server's BMC, and the pods may well run on. To replace such nodes, enable Karpenter's
 // NodeRepair.
 func (c *Controller) writeNode(ctx context.Context, node *corev1.Node, ready metav1.Condition) error {
-	at := slices.IndexFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+	index := slices.IndexFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
 		return condition.Type == v1alpha1.ConditionServerReady
 	})
 	now, fails := metav1.NewTime(c.clock.Now()), failures[ready.Reason]
@@ -91,19 +91,19 @@ func (c *Controller) writeNode(ctx context.Context, node *corev1.Node, ready met
 	}
 	stored := node.DeepCopy()
 	switch {
-	case at < 0 && !fails:
+	case index < 0 && !fails:
 		return nil // the server never failed
-	case at < 0:
+	case index < 0:
 		node.Status.Conditions = append(node.Status.Conditions, after)
 	default:
-		before := node.Status.Conditions[at]
+		before := node.Status.Conditions[index]
 		if before.Status == after.Status && before.Reason == after.Reason && (!fails || before.Message == after.Message) {
 			return nil
 		}
 		if before.Status == after.Status {
 			after.LastTransitionTime = before.LastTransitionTime
 		}
-		node.Status.Conditions[at] = after
+		node.Status.Conditions[index] = after
 	}
 	// Merged by the type of the condition: the kubelet writes the others.
 	if err := c.clusters.Tenant.Client.Status().Patch(ctx, node, client.StrategicMergeFrom(stored)); err != nil {

@@ -58,12 +58,12 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func spec[T any](t *testing.T, text string) (into T) {
+func spec[T any](t *testing.T, text string) (parsed T) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(text), &into); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(text), &parsed); err != nil {
 		t.Fatal(err)
 	}
-	return into
+	return parsed
 }
 
 func (f *fixture) create(object client.Object) {
@@ -232,13 +232,13 @@ func TestWhichProfile(t *testing.T) {
 			f.node(pool, tc.change)
 			f.reconcile()
 			f.mustBe(tc.reason, tc.want)
-			said := ""
+			message := ""
 			select {
-			case said = <-f.events.Events:
+			case message = <-f.events.Events:
 			default:
 			}
-			if (said == "") != (tc.event == "") || !strings.Contains(said, tc.event) {
-				t.Errorf("%s: the event says %q", tc.reason, said)
+			if (message == "") != (tc.event == "") || !strings.Contains(message, tc.event) {
+				t.Errorf("%s: the event says %q", tc.reason, message)
 			}
 		})
 	}

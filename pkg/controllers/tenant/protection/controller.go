@@ -98,8 +98,8 @@ func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconc
 		return reconcile.Result{}, err
 	}
 	var errs []error
-	for _, one := range policies {
-		errs = append(errs, put(ctx, c.clusters.Tenant.Client, one))
+	for _, policy := range policies {
+		errs = append(errs, put(ctx, c.clusters.Tenant.Client, policy))
 	}
 	return written(errs...)
 }

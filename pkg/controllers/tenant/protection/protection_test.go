@@ -57,8 +57,8 @@ func (w *warnings) take() string {
 	return text
 }
 
-// as returns a client of a user with all RBAC rights.
-func as(t *testing.T, user string) (client.Client, *warnings) {
+// impersonate returns a client of a user with all RBAC rights.
+func impersonate(t *testing.T, user string) (client.Client, *warnings) {
 	t.Helper()
 	config, received := rest.CopyConfig(environment.Config), &warnings{}
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters", "system:authenticated"}}
@@ -113,9 +113,9 @@ func admitted(t *testing.T, what string, err error) {
 }
 
 func TestPools(t *testing.T) {
-	ours, _ := as(t, "karpenter-metal3-provider")
-	theirs, _ := as(t, "tenant-user")
-	trusted, _ := as(t, "gitops")
+	ours, _ := impersonate(t, "karpenter-metal3-provider")
+	theirs, _ := impersonate(t, "tenant-user")
+	trusted, _ := impersonate(t, "gitops")
 	key := tenanttest.TenantCluster(t, &environment)
 	c := NewPoolController(tenanttest.ClustersOf(key, ours, ours), []string{"gitops"})
 	run(t, c)
@@ -188,8 +188,8 @@ func TestPools(t *testing.T) {
 }
 
 func TestDeviceClasses(t *testing.T) {
-	ours, _ := as(t, "karpenter-metal3-provider")
-	theirs, received := as(t, "tenant-user")
+	ours, _ := impersonate(t, "karpenter-metal3-provider")
+	theirs, received := impersonate(t, "tenant-user")
 	key := tenanttest.TenantCluster(t, &environment)
 	c := NewDeviceClassController(tenanttest.ClustersOf(key, ours, ours), nil)
 	enable := func(enabled bool) {
@@ -254,8 +254,8 @@ func TestDeviceClasses(t *testing.T) {
 }
 
 func TestNodePools(t *testing.T) {
-	ours, _ := as(t, "karpenter-metal3-provider")
-	theirs, received := as(t, "tenant-user")
+	ours, _ := impersonate(t, "karpenter-metal3-provider")
+	theirs, received := impersonate(t, "tenant-user")
 	key := tenanttest.TenantCluster(t, &environment)
 	for name, spec := range map[string]string{"pool-h100": "h100", "pool-cpu": "cpu"} {
 		nodeType := parse[v1alpha1.NodeType](t, "{metadata: {name: "+name+"}, spec: {providerRef: {name: fleet}, resources: {cpu: 1, memory: "+

@@ -46,9 +46,9 @@ func TestNodePoolRequirements(t *testing.T) {
 	catalog.Set(shared)
 	everything := instancetypes.NewFilter(nil, nil)
 	for name, tc := range map[string]struct {
-		reason string
-		of     karpv1.NodeSelectorRequirementWithMinValues
-		want   []string
+		reason      string
+		requirement karpv1.NodeSelectorRequirementWithMinValues
+		want        []string
 	}{
 		"reserved": {"it is what servers are", requires(karpv1.CapacityTypeLabelKey, "In", "reserved", "spot"), nil},
 		"not spot": {"as above", requires(karpv1.CapacityTypeLabelKey, "NotIn", "spot"), nil},
@@ -79,7 +79,7 @@ func TestNodePoolRequirements(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodePool := planning.Pool("pool", func(pool *karpv1.NodePool) {
-				pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{tc.of}
+				pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{tc.requirement}
 			})
 			recorder := &recorded{}
 			c := NewNodePoolController(nil,

@@ -185,21 +185,21 @@ func (c *NodePoolController) Reconcile(ctx context.Context, nodePool *karpv1.Nod
 
 // check returns why a requirement keeps a NodePool from ever having a node. The reason is empty if it does not.
 func (c *NodePoolController) check(
-	ctx context.Context, nodePool *karpv1.NodePool, one explain.Requirement,
+	ctx context.Context, nodePool *karpv1.NodePool, requirement explain.Requirement,
 ) (reason, message string, err error) {
-	if one.Requirement == nil {
+	if requirement.Requirement == nil {
 		return "", "", nil // core's validation reports it
 	}
-	if one.Name == karpv1.CapacityTypeLabelKey {
+	if requirement.Name == karpv1.CapacityTypeLabelKey {
 		if instancetypes.CapacityTypeFor(instancetypes.OfNodePool(nodePool)) != "" {
 			return "", "", nil
 		}
 		return explain.ReasonNoCapacityType, fmt.Sprintf("requirement %s allows neither %s nor %s, and servers are "+
-			"nothing else: allow one of the two", one.Text, karpv1.CapacityTypeReserved, karpv1.CapacityTypeOnDemand), nil
+			"nothing else: allow one of the two", requirement.Text, karpv1.CapacityTypeReserved, karpv1.CapacityTypeOnDemand), nil
 	}
-	together := []*labels.Requirement{one.Requirement}
+	together := []*labels.Requirement{requirement.Requirement}
 	switch {
-	case v1alpha1.IsTypeLabel(one.Name):
+	case v1alpha1.IsTypeLabel(requirement.Name):
 		// Which types have servers that match this one too depends on the type.
 		for _, from := range nodePool.Spec.Template.Spec.Requirements {
 			other := explain.NewRequirement(corev1.NodeSelectorRequirement{
@@ -209,7 +209,7 @@ func (c *NodePoolController) check(
 				together = append(together, other.Requirement)
 			}
 		}
-	case !karpv1.WellKnownLabels.Has(one.Name):
+	case !karpv1.WellKnownLabels.Has(requirement.Name):
 		return "", "", nil // the NodePool gives its nodes this label
 	}
 	met, err := c.meets(ctx, nodePool, together...)
@@ -217,7 +217,7 @@ func (c *NodePoolController) check(
 		return "", "", err
 	}
 	return ReasonNoServerMatches, fmt.Sprintf("requirement %s is met by no server that this tenant may have: "+
-		"correct it, or label the BareMetalHosts", one.Text), nil
+		"correct it, or label the BareMetalHosts", requirement.Text), nil
 }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.

@@ -132,7 +132,7 @@ func (p *program) until(missing func() string) {
 }
 
 // admin makes a call to the admin API and reads its answer.
-func (p *program) admin(method, path, body string, into any) int {
+func (p *program) admin(method, path, body string, target any) int {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.options.adminAddress+path, strings.NewReader(body))
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *program) admin(method, path, body string, into any) int {
 		p.t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+	if err := json.NewDecoder(response.Body).Decode(target); err != nil {
 		p.t.Fatal(err)
 	}
 	return response.StatusCode

@@ -76,7 +76,7 @@ func (r *rack) build(described *scenario.Scenario) error {
 		BootCommand: r.options.bootCommand, Grace: r.options.grace, Clock: clock.RealClock{}, Logger: r.logger,
 	}
 	// Servers by the address of their BMC; those without one of their own share that of the rack.
-	at := map[string][]*baremetal.Server{}
+	byAddress := map[string][]*baremetal.Server{}
 	for _, d := range described.Servers {
 		dir := filepath.Join(r.options.dataDir, d.Name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -93,10 +93,10 @@ func (r *rack) build(described *scenario.Scenario) error {
 		if address == "" {
 			address = r.options.redfishAddress
 		}
-		at[address] = append(at[address], server)
+		byAddress[address] = append(byAddress[address], server)
 		r.servers = append(r.servers, admin.Server{Server: server})
 	}
-	for address, servers := range at {
+	for address, servers := range byAddress {
 		systems := make([]*bmc.System, 0, len(servers))
 		for _, server := range servers {
 			systems = append(systems, server.System())

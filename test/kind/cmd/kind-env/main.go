@@ -203,8 +203,8 @@ func runTests(ctx context.Context, config kind.Config, tests string, charts bool
 		return err
 	}
 	defer func() {
-		for _, one := range parts {
-			_, _ = fmt.Fprintf(config.Out, "%6.1fs  %s\n", one.took.Seconds(), one.name)
+		for _, part := range parts {
+			_, _ = fmt.Fprintf(config.Out, "%6.1fs  %s\n", part.took.Seconds(), part.name)
 		}
 	}()
 	environment, made := kind.New(config), false

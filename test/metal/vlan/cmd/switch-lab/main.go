@@ -117,25 +117,25 @@ func plugIn(described []guest.Station) ([]*network.Station, error) {
 		return nil, err
 	}
 	var stations []*network.Station
-	for _, one := range described {
-		address, err := netip.ParsePrefix(one.Address)
+	for _, entry := range described {
+		address, err := netip.ParsePrefix(entry.Address)
 		if err != nil {
 			return nil, err
 		}
-		station, err := network.NewStation(here, guest.Bridge, one.Name, one.Name, address, one.MAC)
+		station, err := network.NewStation(here, guest.Bridge, entry.Name, entry.Name, address, entry.MAC)
 		if err != nil {
 			return nil, err
 		}
 		stations = append(stations, station)
-		if one.VLAN == 0 {
+		if entry.VLAN == 0 {
 			continue
 		}
-		port, err := netlink.LinkByName(one.Name)
+		port, err := netlink.LinkByName(entry.Name)
 		if err != nil {
 			return nil, err
 		}
-		if err := netlink.BridgeVlanAdd(port, one.VLAN, true, true, false, true); err != nil {
-			return nil, fmt.Errorf("putting port %s into VLAN %d, %w", one.Name, one.VLAN, err)
+		if err := netlink.BridgeVlanAdd(port, entry.VLAN, true, true, false, true); err != nil {
+			return nil, fmt.Errorf("putting port %s into VLAN %d, %w", entry.Name, entry.VLAN, err)
 		}
 	}
 	return stations, nil
