@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -55,8 +54,8 @@ type terminal struct {
 	drawn chan struct{}
 	// before are the modes before the program ran.
 	before []any
-	// answered is what the terminal was asked for. The program gets no answer.
-	answered chan []byte
+	// answers are those of the terminal. The program does not get them.
+	answers chan string
 }
 
 // onTerminal starts the command on a terminal of this size.
@@ -73,16 +72,22 @@ func onTerminal(t *testing.T, columns, rows int, arguments ...string) *terminal 
 		t.Fatal(err)
 	}
 	term := &terminal{SafeEmulator: vt.NewSafeEmulator(columns, rows), keys: keys, program: program, drawn: make(chan struct{}, 1),
-		answered: make(chan []byte, 1)}
+		answers: make(chan string, 100)}
 	term.before = term.modes(t)
 	program.Stdin, program.Stdout, program.Stderr = tty, tty, tty
 	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		answers, _ := io.ReadAll(term) // until it is closed; a write to the terminal waits until its answer is read
-		term.answered <- answers
+	go func() { // for good: Close has a data race with it; a write to the terminal waits until its answer is read
+		buffer := make([]byte, 1<<10)
+		for {
+			n, err := term.Read(buffer)
+			if err != nil {
+				return
+			}
+			term.answers <- string(buffer[:n])
+		}
 	}()
 	go func() {
 		defer close(term.drawn)
@@ -101,7 +106,6 @@ func onTerminal(t *testing.T, columns, rows int, arguments ...string) *terminal 
 	}()
 	t.Cleanup(func() {
 		_ = program.Process.Kill()
-		_ = term.Close()
 		_ = keys.Close()
 	})
 	return term
@@ -152,6 +156,20 @@ func (term *terminal) quit(t *testing.T, key string) string {
 		t.Errorf("the program ended with %v", err)
 	}
 	return term.text()
+}
+
+// answered returns what the terminal has answered since the program began. The program has ended.
+func (term *terminal) answered(t *testing.T) string {
+	t.Helper()
+	last := ansi.DeviceStatusReport(ansi.DECStatusReport(0))
+	if _, err := term.Write([]byte(ansi.DeviceStatusReport(ansi.ANSIStatusReport(5)))); err != nil {
+		t.Fatal(err)
+	}
+	var answers string
+	for !strings.HasSuffix(answers, last) {
+		answers += poll.Receive(t, "the answer that the terminal is ready", term.answers)
+	}
+	return strings.TrimSuffix(answers, last)
 }
 
 // text is the screen without the spaces at the ends of lines.
@@ -245,10 +263,7 @@ func TestTopRestoresTerminal(t *testing.T) {
 			if diff := cmp.Diff(term.before, after); diff != "" {
 				t.Errorf("%s: modes of the terminal (-before +after):\n%s", tc.reason, diff)
 			}
-			if err := term.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if answers := poll.Receive(t, "the answers", term.answered); len(answers) > 0 {
+			if answers := term.answered(t); answers != "" {
 				t.Errorf("%s: it asks the terminal something, and an answer that comes late would be typed into the shell: %q", tc.reason, answers)
 			}
 		})
