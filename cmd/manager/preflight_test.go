@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -42,7 +43,8 @@ const hostsNamespace = "metal3-system"
 // runPreflight runs "manager preflight", and returns its table.
 func runPreflight(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	// A process applies the flags of logging once.
+	// A process applies the flags of logging once. What flushes the log reads them.
+	klog.StopFlushDaemon()
 	if err := logsapi.ResetForTest(nil); err != nil {
 		t.Fatal(err)
 	}

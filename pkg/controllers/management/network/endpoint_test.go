@@ -60,6 +60,7 @@ func TestMove(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = endpoint.Move(t.Context(), move)
+			server.Close() // the handler may run on after its connection has ended
 			if errors.Is(err, ErrMoving) != tc.moving || (err == nil) != (tc.problem == "") ||
 				(err != nil && !strings.Contains(err.Error(), tc.problem)) {
 				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.problem)
