@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -26,6 +27,15 @@ import (
 type Manager struct {
 	command *exec.Cmd
 	metrics string
+	stop    func() error
+}
+
+// Stop stops it before the test ends.
+func (m *Manager) Stop(t testing.TB) {
+	t.Helper()
+	if err := m.stop(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // StartManager starts bin/manager and waits until it answers. It is stopped when the test ends, and the end of its log
@@ -55,16 +65,22 @@ func (c *Cluster) start(t testing.TB, name string, environment []string, flags .
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop := sync.OnceValue(func() error {
 		err := command.Process.Signal(os.Interrupt)
 		if err = errors.Join(err, command.Wait()); err != nil {
-			t.Errorf("stopping the %s, %v", name, err)
+			return fmt.Errorf("stopping the %s, %w", name, err)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
 		}
 		if t.Failed() {
 			t.Logf("the %s said:\n%s", name, output.Bytes()[max(0, output.Len()-4000):])
 		}
 	})
-	manager := &Manager{command: command, metrics: "http://" + address + "/metrics"}
+	manager := &Manager{command: command, metrics: "http://" + address + "/metrics", stop: stop}
 	poll.Eventually(t, "the "+name+" answers", func(ctx context.Context) error {
 		_, err := manager.read(ctx)
 		return err
