@@ -1,0 +1,63 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// TestWithout: a claimed server is subtracted until the status of its type counts the claim, and not longer.
+func TestWithout(t *testing.T) {
+	claims := func(nodeType string, numbers ...int64) (machines []*v1alpha1.Machine) {
+		for _, number := range numbers {
+			machines = append(machines, &v1alpha1.Machine{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", number)},
+				Status: v1alpha1.MachineStatus{
+					ProviderID: fmt.Sprintf("metal3://metal3/%s-%d/m-%d", nodeType, number, number), ClaimNumber: number,
+					NodeTypeRef: &v1alpha1.NameReference{Name: nodeType}, NodeLabels: map[string]string{corev1.LabelTopologyZone: "dc1"},
+				},
+			})
+		}
+		return machines
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		claims []*v1alpha1.Machine
+		want   int
+	}{
+		"None":      {reason: "nothing is claimed", want: 2},
+		"Counted":   {reason: "the status has both claims", claims: claims("a100", 9, 10), want: 2},
+		"Uncounted": {reason: "the status is of a moment before the claim", claims: claims("a100", 11), want: 1},
+		"Both":      {reason: "each claim takes a server", claims: claims("a100", 11, 12)},
+		"TooMany":   {reason: "less than none is free nowhere", claims: claims("a100", 11, 12, 13)},
+		"OtherType": {reason: "types that share no server have counts of their own", claims: claims("h100", 11), want: 2},
+		"Unknown":   {reason: "the provider does not see the type yet", claims: claims("b200", 11), want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			catalog := NewCatalog(DefaultPods)
+			for _, name := range []string{"a100", "h100"} {
+				known := nodeType(name, 4, zone("dc1", 2))
+				known.Status.Capacity, known.Status.CountedUntil = v1alpha1.Capacity{Total: 2, Available: 2}, 10
+				catalog.Set(known)
+			}
+			left := 0
+			for _, instanceType := range catalog.Without(&v1alpha1.TenantCluster{}, tc.claims).InstanceTypes(NewFilter(nil, nil)) {
+				for _, offering := range instanceType.Offerings.Available() {
+					if instanceType.Name == "a100" {
+						left += offering.ReservationCapacity
+					}
+				}
+			}
+			if left != tc.want {
+				t.Errorf("%d servers of a100 are left, want %d: %s", left, tc.want, tc.reason)
+			}
+		})
+	}
+}
