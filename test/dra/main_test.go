@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -39,6 +40,7 @@ var (
 
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard) // or it makes files in the temporary directory
 	ctrl.SetLogger(klog.Background())
 	code := m.Run()
 	if running != nil {
