@@ -22,7 +22,7 @@ COMMANDS := $(wildcard cmd/*) test/sandbox/cmd/sandbox
 # Packages are tested as many at a time as cores and memory allow; TEST_PACKAGES=2 sets it. What go vet has to say, make lint does.
 TEST_PACKAGES ?= 0
 TEST_FLAGS ?= -vet=off
-# Tests of a package that take longer hang. It is more than twice what any package takes on two busy cores; set it for slower machines.
+# How long the tests of a package may take. Without it each target has its own limit, more than twice what any package takes on two cores.
 TEST_TIMEOUT ?=
 # Packages are tested in the order in which they are named. Those that take longest come first, so that none of them is alone on
 # the machine in the end.

@@ -40,7 +40,7 @@ func BenchmarkIdleFleet(b *testing.B) {
 		cluster := management.New(b, nil)
 		cluster.CreateInspectedHosts(b, fleetSize)
 		manager := cluster.StartManager(b)
-		awaitTypes(b, cluster)
+		awaitTypes(b, cluster, fleetSize)
 		settle(b, manager)
 
 		before, begin := manager.Metrics(b), time.Now()

@@ -44,7 +44,7 @@ func BenchmarkPlugin(b *testing.B) {
 		cluster := management.New(b, nil)
 		cluster.CreateInspectedHosts(b, fleetSize)
 		cluster.StartManager(b)
-		awaitTypes(b, cluster)
+		awaitTypes(b, cluster, fleetSize)
 		requests, kubeconfig := countedProxy(b, cluster.Config)
 
 		begin := time.Now()
