@@ -10,13 +10,14 @@
 #   COUNT  how many runs at most; without it, there is no end until one fails
 #   SEED   the seed of the first run, to repeat one
 #   LOAD   how many loops; as many as there are cores without it
+#   LAG    how late the watches of test/env are at most, such as 300ms; not at all without it
 #   RACE   yes turns the race detector on, which needs a C compiler
 #   SHORT  yes leaves out the tests of make test-system
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [[ -z "${PKG:-}" ]]; then
-  echo "usage: make deflake PKG=./pkg/dra [RUN=TestName] [COUNT=10] [SEED=1] [LOAD=2] [RACE=yes] [SHORT=yes]" >&2
+  echo "usage: make deflake PKG=./pkg/dra [RUN=TestName] [COUNT=10] [SEED=1] [LOAD=2] [LAG=300ms] [RACE=yes] [SHORT=yes]" >&2
   exit 2
 fi
 build=()
@@ -27,6 +28,8 @@ if [[ "${RACE:-}" == yes ]]; then
 fi
 flags=("-test.run=${RUN:-.}" -test.v -test.timeout=45m)
 if [[ "${SHORT:-}" == yes ]]; then flags+=(-test.short); fi
+
+if [[ -n "${LAG:-}" ]]; then export TEST_WATCH_LAG=${LAG}; fi
 
 work=$(mktemp -d)
 loops=()

@@ -79,6 +79,9 @@ func TestLostServersWithCore(t *testing.T) {
 					if conditions.Find(machines.Items[i].Status.Conditions, v1alpha1.ConditionReady).Reason == v1alpha1.ReasonHostLost {
 						lost++
 					}
+					if machines.Items[i].Status.ProviderID == "" {
+						return errNotSynced
+					}
 				}
 				if len(machines.Items) != tc.machines || lost != tc.lost {
 					return errNotSynced

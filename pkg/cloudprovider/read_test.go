@@ -156,8 +156,10 @@ func TestOutageIsNeverNotFound(t *testing.T) {
 	f := newFixture(t, unreachable(down.Load))
 	nodeClaim := f.launched("gpu-1")
 	f.eventually("the cache to have it", func() error {
-		_, err := f.Get(f.ctx, nodeClaim.Status.ProviderID)
-		return err
+		if listed, err := f.List(f.ctx); err != nil || len(listed) != 1 {
+			return errNotSynced
+		}
+		return nil
 	})
 	down.Store(true)
 	if err := f.Delete(f.ctx, nodeClaim); err == nil || cloudprovider.IsNodeClaimNotFoundError(err) ||

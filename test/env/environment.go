@@ -14,9 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,10 +34,17 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-// assetsVariable names the directory of etcd, kube-apiserver and kubectl.
-const assetsVariable = "KUBEBUILDER_ASSETS"
+const (
+	// assetsVariable names the directory of etcd, kube-apiserver and kubectl.
+	assetsVariable = "KUBEBUILDER_ASSETS"
+	// lagVariable is how late caches may be: a duration such as 300ms. A test that fails with it depends on how fast the machine is.
+	lagVariable = "TEST_WATCH_LAG"
+)
 
 // Environment is an API server with the definitions of the management cluster (ours and Metal3's) and of a tenant
 // (Karpenter's and MetalNodeClass).
@@ -165,6 +171,13 @@ func (e *Environment) start() error {
 		return errors.Join(fmt.Errorf("starting an API server from %s, %w", assets, err), e.envtest.Stop())
 	}
 	e.Config.QPS = -1
+	if lag := os.Getenv(lagVariable); lag != "" {
+		most, err := time.ParseDuration(lag)
+		if err != nil || most <= 0 {
+			return errors.Join(fmt.Errorf("%s is %q: it must be a duration above 0, such as 300ms", lagVariable, lag), e.envtest.Stop())
+		}
+		e.Config.Wrap(faults.LateWatches(most))
+	}
 	if e.Client, err = client.NewWithWatch(e.Config, client.Options{Scheme: e.Scheme}); err != nil {
 		return errors.Join(fmt.Errorf("making a client, %w", err), e.envtest.Stop())
 	}
