@@ -98,7 +98,7 @@ func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Mach
 	}
 	switch {
 	case !existing.DeletionTimestamp.IsZero():
-		return nil, createError(reasonMachineDeleted, fmt.Errorf("machine %s is being deleted: waiting until it is gone", existing.Name))
+		return nil, beingDeleted(existing)
 	case !sameNodeClaim(existing, wanted):
 		return nil, createError(reasonNameTaken,
 			fmt.Errorf("machine %s/%s was not made for this NodeClaim: delete one of them", existing.Namespace, existing.Name))
@@ -162,8 +162,11 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 			if update.machine.UID != machine.UID {
 				continue // of an earlier Machine of that name
 			}
-			if update.deleted || !update.machine.DeletionTimestamp.IsZero() {
+			switch {
+			case update.deleted:
 				return nil, createError(reasonMachineDeleted, fmt.Errorf("machine %s was deleted before it had a server", machine.Name))
+			case !update.machine.DeletionTimestamp.IsZero():
+				return nil, beingDeleted(machine)
 			}
 			machine = update.machine
 		case <-timeout.C():
@@ -257,6 +260,11 @@ func describeProgress(machine *v1alpha1.Machine, condition metav1.Condition) str
 		return "it is " + string(machine.Status.Phase)
 	}
 	return "the manager has not reconciled it: check that karpenter-metal3-manager runs in the management cluster"
+}
+
+// beingDeleted is the error for a NodeClaim whose Machine is on its way out, whoever has seen it first: a cache, a watch or a live read.
+func beingDeleted(machine *v1alpha1.Machine) error {
+	return createError(reasonMachineDeleted, fmt.Errorf("machine %s is being deleted: waiting until it is gone", machine.Name))
 }
 
 func createError(reason string, err error) error {

@@ -245,12 +245,39 @@ func TestCreateErrors(t *testing.T) {
 		"machine on its way out": {
 			reason: "the server of the earlier NodeClaim must be given back first",
 			prepare: func(f *fixture, nodeClaim *karpv1.NodeClaim) {
-				old := machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options)
-				old.Finalizers = []string{v1alpha1.MachineFinalizer}
-				f.create(old)
-				if err := environment.Client.Delete(f.ctx, old); err != nil {
-					f.t.Fatal(err)
-				}
+				f.delete(f.finalized(nodeClaim))
+				f.eventually("the cache knows of the deletion", func() error {
+					machine := &v1alpha1.Machine{}
+					err := f.management.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: nodeClaim.Name}, machine)
+					if err == nil && machine.DeletionTimestamp.IsZero() {
+						err = errNotSynced
+					}
+					return err
+				})
+			},
+			want: createErrorWith(reasonMachineDeleted), wantMsg: "being deleted",
+		},
+		"machine on its way out, and the cache is behind": {
+			reason: "the deletion comes while the NodeClaim waits for the manager",
+			prepare: func(f *fixture, nodeClaim *karpv1.NodeClaim) {
+				old := f.finalized(nodeClaim)
+				f.eventually("the cache has the Machine", func() error {
+					return f.management.Client.Get(f.ctx, client.ObjectKeyFromObject(old), &v1alpha1.Machine{})
+				})
+				deleted := make(chan struct{})
+				f.t.Cleanup(func() { <-deleted })
+				go func() {
+					defer close(deleted)
+					f.eventually("the NodeClaim waits", func() error {
+						f.management.machines.mu.Lock()
+						defer f.management.machines.mu.Unlock()
+						if len(f.management.machines.waiting[old.Name]) == 0 {
+							return errors.New("nothing waits for the Machine")
+						}
+						return nil
+					})
+					f.delete(old)
+				}()
 			},
 			want: createErrorWith(reasonMachineDeleted), wantMsg: "being deleted",
 		},
@@ -278,6 +305,20 @@ func TestCreateErrors(t *testing.T) {
 				f.machineGone(nodeClaim.Name)
 			}
 		})
+	}
+}
+
+// finalized is a Machine of an earlier try of the NodeClaim, which stays when it is deleted.
+func (f *fixture) finalized(nodeClaim *karpv1.NodeClaim) *v1alpha1.Machine {
+	machine := machineFor(nodeClaim, f.class, nil, func(string) bool { return true }, f.options)
+	machine.Finalizers = []string{v1alpha1.MachineFinalizer}
+	f.create(machine)
+	return machine
+}
+
+func (f *fixture) delete(object client.Object) {
+	if err := environment.Client.Delete(f.ctx, object); err != nil {
+		f.t.Errorf("deleting %T, %v", object, err)
 	}
 }
 
