@@ -65,8 +65,8 @@ func Controllers(clusters tenant.Clusters, clk clock.PassiveClock, recorder even
 	others ...controller.Controller) []controller.Controller {
 	return []controller.Controller{NewController(clk, clusters, append([]controller.Controller{
 		classes.NewController(clusters, recorder),
-		claims.NewClaimController(clusters, recorder),
-		claims.NewTemplateController(clusters, recorder),
+		claims.NewClaimController(clusters, clk, recorder),
+		claims.NewTemplateController(clusters, clk, recorder),
 		claims.NewGeneratedController(clusters, recorder),
 	}, others...)...)}
 }

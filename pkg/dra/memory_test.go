@@ -35,7 +35,7 @@ type reconciler interface {
 
 // syncers are the controllers of claims for the clusters.
 func syncers(clusters tenant.Clusters, events *eventLog) (copies, templates, generated reconciler) {
-	return claims.NewClaimController(clusters, events), claims.NewTemplateController(clusters, events),
+	return claims.NewClaimController(clusters, clock.RealClock{}, events), claims.NewTemplateController(clusters, clock.RealClock{}, events),
 		claims.NewGeneratedController(clusters, events)
 }
 

@@ -117,10 +117,11 @@ func TestWritesPerClaim(t *testing.T) {
 		counts[write]++
 	}
 	t.Log("20 claims, allocated:", counts)
-	for write, want := range map[string]int{"host create ResourceClaim": 20, "tenant patch ResourceClaim": 20,
-		"tenant status ResourceClaim": 20} {
-		if counts[write] != want {
-			t.Errorf("%d times %s, want %d", counts[write], write, want)
+	for write, most := range map[string]int{"host create ResourceClaim": 20, "tenant patch ResourceClaim": 20,
+		// One more for a claim whose pod comes into the cache after the reservation.
+		"tenant status ResourceClaim": 40} {
+		if counts[write] < 20 || counts[write] > most {
+			t.Errorf("%d times %s, want from 20 to %d", counts[write], write, most)
 		}
 	}
 	if len(counts) != 3 {

@@ -25,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -60,6 +61,9 @@ type CopyController[T client.Object] struct {
 	recorder events.Recorder
 	// created has the keys of objects whose copy this process has created and not seen in the cache yet.
 	created sync.Map
+	clock   clock.PassiveClock
+	// expectations are about the tenant's objects.
+	expectations kube.Expectations
 }
 
 // pair is an object of the tenant and what the host has under its name.
@@ -99,6 +103,11 @@ func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey)
 	}
 	if err := c.deleteLongNamed(ctx, key); err != nil {
 		return false, err
+	}
+	if !found {
+		c.expectations.Forget(key)
+	} else if !c.expectations.Satisfied(p.object, c.clock.Now()) {
+		return true, nil
 	}
 	// 1. The tenant's object is gone, maybe by force. Its copy must not stay.
 	if !found {
@@ -157,10 +166,7 @@ func (c *CopyController[T]) sync(ctx context.Context, s policy.Settings, p pair[
 		return false, c.resolveConflict(ctx, p.object, p.copied)
 	// 9. There is one.
 	default:
-		// The tenant's cache is behind the last run: writing the finalizer again would be a conflict.
-		if _, created := c.created.LoadAndDelete(key); created && !controllerutil.ContainsFinalizer(p.object, v1alpha1.DRASyncFinalizer) {
-			return true, nil
-		}
+		c.created.Delete(key)
 		if err := c.addFinalizer(ctx, p.object); err != nil {
 			return false, err
 		}
@@ -199,24 +205,27 @@ func patch(ctx context.Context, c client.Client, object client.Object, doing str
 }
 
 // NewClaimController constructs the controller of ResourceClaims.
-func NewClaimController(clusters tenant.Clusters, recorder events.Recorder) *CopyController[*resourcev1.ResourceClaim] {
-	return &CopyController[*resourcev1.ResourceClaim]{clusters: clusters, recorder: recorder, kind: kind[*resourcev1.ResourceClaim]{
-		GroupVersionKind: names.ClaimKind,
-		controllerName:   "dra.resourceclaims",
-		object:           func() *resourcev1.ResourceClaim { return &resourcev1.ResourceClaim{} },
-		list:             func() client.ObjectList { return &resourcev1.ResourceClaimList{} },
-		enabled:          func(sync *v1alpha1.Sync) bool { return sync.ToHost.ResourceClaims.Enabled },
-		spec:             func(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaimSpec { return &claim.Spec },
-		forHost: func(claim *resourcev1.ResourceClaim, _ string) *resourcev1.ResourceClaim {
-			return &resourcev1.ResourceClaim{Spec: policy.ForHost(&claim.Spec)}
-		},
-		mirrorStatus: mirrorStatus,
-	}}
+func NewClaimController(clusters tenant.Clusters, clk clock.PassiveClock,
+	recorder events.Recorder) *CopyController[*resourcev1.ResourceClaim] {
+	return &CopyController[*resourcev1.ResourceClaim]{clusters: clusters, clock: clk, recorder: recorder,
+		kind: kind[*resourcev1.ResourceClaim]{
+			GroupVersionKind: names.ClaimKind,
+			controllerName:   "dra.resourceclaims",
+			object:           func() *resourcev1.ResourceClaim { return &resourcev1.ResourceClaim{} },
+			list:             func() client.ObjectList { return &resourcev1.ResourceClaimList{} },
+			enabled:          func(sync *v1alpha1.Sync) bool { return sync.ToHost.ResourceClaims.Enabled },
+			spec:             func(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaimSpec { return &claim.Spec },
+			forHost: func(claim *resourcev1.ResourceClaim, _ string) *resourcev1.ResourceClaim {
+				return &resourcev1.ResourceClaim{Spec: policy.ForHost(&claim.Spec)}
+			},
+			mirrorStatus: mirrorStatus,
+		}}
 }
 
 // NewTemplateController constructs the controller of ResourceClaimTemplates.
-func NewTemplateController(clusters tenant.Clusters, recorder events.Recorder) *CopyController[*resourcev1.ResourceClaimTemplate] {
-	return &CopyController[*resourcev1.ResourceClaimTemplate]{clusters: clusters, recorder: recorder,
+func NewTemplateController(clusters tenant.Clusters, clk clock.PassiveClock,
+	recorder events.Recorder) *CopyController[*resourcev1.ResourceClaimTemplate] {
+	return &CopyController[*resourcev1.ResourceClaimTemplate]{clusters: clusters, clock: clk, recorder: recorder,
 		kind: kind[*resourcev1.ResourceClaimTemplate]{
 			GroupVersionKind: names.TemplateKind,
 			controllerName:   "dra.resourceclaimtemplates",
@@ -255,9 +264,13 @@ func (c *CopyController[T]) addFinalizer(ctx context.Context, object T) error {
 	if controllerutil.ContainsFinalizer(object, v1alpha1.DRASyncFinalizer) {
 		return nil
 	}
-	return patch(ctx, c.clusters.Tenant.Client, object, "adding the finalizer in the tenant to", func() {
+	err := patch(ctx, c.clusters.Tenant.Client, object, "adding the finalizer in the tenant to", func() {
 		controllerutil.AddFinalizer(object, v1alpha1.DRASyncFinalizer)
 	})
+	if err == nil {
+		c.expectations.Expect(object, c.clock.Now())
+	}
+	return err
 }
 
 // create creates the copy. The finalizer goes first: if the process died after creating the copy, the tenant's object
@@ -313,7 +326,12 @@ func (c *CopyController[T]) mirrorStatus(ctx context.Context, s policy.Settings,
 	if c.kind.mirrorStatus == nil {
 		return nil
 	}
-	return client.IgnoreNotFound(c.kind.mirrorStatus(ctx, c.clusters, s, copied, object))
+	before := object.GetResourceVersion()
+	err := c.kind.mirrorStatus(ctx, c.clusters, s, copied, object)
+	if err == nil && object.GetResourceVersion() != before {
+		c.expectations.Expect(object, c.clock.Now())
+	}
+	return client.IgnoreNotFound(err)
 }
 
 // resolveConflict looks at an object that has the name of the copy. Objects of others are left alone. The copy of an

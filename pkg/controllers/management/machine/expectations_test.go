@@ -6,7 +6,6 @@ package machine
 import (
 	"context"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -42,26 +41,5 @@ func TestExpectationsSaveWrites(t *testing.T) {
 	result, err := manager.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	if err != nil || result.RequeueAfter == 0 || len(connection.Writes()) != writes {
 		t.Errorf("%v, %v, %d writes more; want none, and another look soon", result, err, len(connection.Writes())-writes)
-	}
-}
-
-// TestExpectationsExpire: a version that the cache never shows is not expected forever.
-func TestExpectationsExpire(t *testing.T) {
-	e, now := newExpectations(), time.Now()
-	version := func(text string) *v1alpha1.Machine {
-		machine := &v1alpha1.Machine{}
-		machine.Name, machine.ResourceVersion = "m", text
-		return machine
-	}
-	e.expect(version("10"), now)
-	if e.satisfied(version("9"), now) {
-		t.Error("the cache is behind")
-	}
-	if !e.satisfied(version("9"), now.Add(expectationsTimeout)) {
-		t.Error("a cache that has gone back is waited for")
-	}
-	e.expect(version("10"), now)
-	if !e.satisfied(version("10"), now) || len(e.expected) > 0 {
-		t.Error("a version that the cache shows is still expected")
 	}
 }

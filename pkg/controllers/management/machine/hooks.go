@@ -182,6 +182,6 @@ func (r *Reconciler) patch(ctx context.Context, now *run, doing string, change f
 	if err := kube.Patch(ctx, r.client, now.machine, doing, func() { change(now.machine) }); err != nil {
 		return err
 	}
-	r.expectations.expect(now.machine, r.clock.Now())
+	r.expectations.Expect(now.machine, r.clock.Now())
 	return nil
 }

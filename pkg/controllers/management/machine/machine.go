@@ -86,7 +86,7 @@ type Reconciler struct {
 	claimLatency prometheus.Histogram
 	scheduler    *scheduler
 	waiting      *waiting
-	expectations *expectations
+	expectations *kube.Expectations
 	handlers     map[state]handling
 	deadline     time.Duration
 	// searched are the UIDs of the Machines that all hosts have been read for, live and in vain, by types.NamespacedName.
@@ -144,7 +144,7 @@ func New(d Dependencies) *Reconciler {
 		claimLatency: metrics.NewClaimDuration(),
 		scheduler:    newScheduler(),
 		waiting:      newWaiting(),
-		expectations: newExpectations(),
+		expectations: &kube.Expectations{},
 		deadline:     d.Deadline,
 	}
 	r.handlers = map[state]handling{
@@ -179,7 +179,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !r.expectations.satisfied(machine, r.clock.Now()) {
+	if !r.expectations.Satisfied(machine, r.clock.Now()) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	now := &run{machine: machine.DeepCopy()}
@@ -228,7 +228,7 @@ func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err
 
 // vanished forgets a Machine that does not exist any more.
 func (r *Reconciler) vanished(machine types.NamespacedName) {
-	r.expectations.forget(machine)
+	r.expectations.Forget(machine)
 	r.searched.Delete(machine)
 	r.waiting.vanished(machine)
 	r.scheduler.park(scheduling.Machine[candidate]{Key: machine}, 0)
@@ -319,7 +319,7 @@ func (r *Reconciler) flush(ctx context.Context, now *run) error {
 		now.machine.Status = before.Status
 		return err
 	}
-	r.expectations.expect(now.machine, r.clock.Now())
+	r.expectations.Expect(now.machine, r.clock.Now())
 	r.recordTransition(before, now.machine)
 	return nil
 }
