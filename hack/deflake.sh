@@ -34,7 +34,10 @@ if [[ -n "${LAG:-}" ]]; then export TEST_WATCH_LAG=${LAG}; fi
 work=$(mktemp -d)
 loops=()
 cleanup() {
-  if ((${#loops[@]} > 0)); then kill "${loops[@]}" 2>/dev/null || true; fi
+  if ((${#loops[@]} > 0)); then
+    kill "${loops[@]}" 2>/dev/null || true
+    wait "${loops[@]}" 2>/dev/null || true
+  fi
   rm -rf "${work}"
 }
 trap cleanup EXIT
