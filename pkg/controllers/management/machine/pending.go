@@ -51,6 +51,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	if no != nil {
+		r.forget(machine)
 		outcome := refused(machine, nil, no)
 		outcome.after = refusedFor
 		return outcome, nil
@@ -60,6 +61,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	if no != nil {
+		r.forget(machine) // the loop may have assumed a server before the Machine, or its tenant, was changed
 		return refused(machine, c, no), r.dropChoice(ctx, now)
 	}
 	r.reportIgnored(machine)
