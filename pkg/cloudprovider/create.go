@@ -48,12 +48,8 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	changes, done := c.management.machines.subscribe(nodeClaim.Name)
 	defer done()
 	machine, err := c.createMachine(ctx, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
-	if notAdmitted := (*notAdmittedError)(nil); errors.As(err, &notAdmitted) {
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil, c.refusal(launch, noServer,
-				metav1.Condition{Reason: v1alpha1.ReasonTenantDeleting, Message: notAdmitted.Error()})
-		}
-		return nil, c.refusal(launch, refused, metav1.Condition{Reason: reasonInvalidMachine, Message: notAdmitted.Error()})
+	if noMachine := (*noMachineError)(nil); errors.As(err, &noMachine) {
+		return nil, c.refusal(launch, noMachine.result, metav1.Condition{Reason: noMachine.reason, Message: noMachine.message})
 	}
 	if err != nil {
 		return nil, err
@@ -86,8 +82,10 @@ func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Mach
 	switch {
 	case err == nil:
 		return wanted, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil, &noMachineError{noServer, v1alpha1.ReasonTenantDeleting, fmt.Sprintf("creating machine %s, %v", wanted.Name, err)}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err) && !isUnauthorizedCreate(err):
-		return nil, &notAdmittedError{machine: wanted.Name, reason: err}
+		return nil, &noMachineError{refused, reasonInvalidMachine, fmt.Sprintf("creating machine %s, %v", wanted.Name, err)}
 	case !apierrors.IsAlreadyExists(err):
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
 	}
@@ -98,10 +96,10 @@ func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Mach
 	}
 	switch {
 	case !existing.DeletionTimestamp.IsZero():
-		return nil, beingDeleted(existing)
+		return nil, &noMachineError{refused, reasonMachineDeleted, beingDeleted(existing)}
 	case !sameNodeClaim(existing, wanted):
-		return nil, createError(reasonNameTaken,
-			fmt.Errorf("machine %s/%s was not made for this NodeClaim: delete one of them", existing.Namespace, existing.Name))
+		return nil, &noMachineError{refused, reasonNameTaken,
+			fmt.Sprintf("machine %s/%s was not made for this NodeClaim", existing.Namespace, existing.Name)}
 	}
 	return existing, nil
 }
@@ -122,20 +120,15 @@ func isUnauthorizedCreate(err error) bool {
 	return details != nil && details.Kind != "" && details.Name == ""
 }
 
-// notAdmittedError says that the management cluster denies a Machine: a webhook, a ResourceQuota, a policy engine,
-// or a namespace that is being deleted. Retrying at once would not change that.
-type notAdmittedError struct {
-	machine string
-	reason  error
+// noMachineError says that the NodeClaim can have no Machine: the management cluster denies it, by a webhook, a ResourceQuota, a policy
+// engine or because the namespace is being deleted, or one of its name is there that is not its own. Retrying would not change that.
+type noMachineError struct {
+	result          claimResult
+	reason, message string
 }
 
 // Error implements error.
-func (e *notAdmittedError) Error() string {
-	return fmt.Sprintf("creating machine %s, %v", e.machine, e.reason)
-}
-
-// Unwrap returns the error of the API server.
-func (e *notAdmittedError) Unwrap() error { return e.reason }
+func (e *noMachineError) Error() string { return e.message }
 
 // await returns once the manager has decided, or after the timeout.
 func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alpha1.Machine,
@@ -144,9 +137,16 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 	defer timeout.Stop()
 	for {
 		result, condition := resultOf(machine)
+		var instanceType *cloudprovider.InstanceType
+		if result == claimed {
+			var problem string
+			if instanceType, problem = c.instanceTypeOf(machine); problem != "" {
+				result, condition = refused, metav1.Condition{Reason: reasonUnknownType, Message: problem}
+			}
+		}
 		switch result {
 		case claimed:
-			return c.succeed(launch.nodeClaim, machine, condition)
+			return c.succeed(launch.nodeClaim, machine, instanceType, condition), nil
 		case noServer, refused:
 			gone, err := c.withdraw(ctx, machine)
 			if err != nil {
@@ -164,9 +164,10 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 			}
 			switch {
 			case update.deleted:
-				return nil, createError(reasonMachineDeleted, fmt.Errorf("machine %s was deleted before it had a server", machine.Name))
+				return nil, c.refusal(launch, refused, metav1.Condition{Reason: reasonMachineDeleted,
+					Message: fmt.Sprintf("machine %s was deleted before it had a server", machine.Name)})
 			case !update.machine.DeletionTimestamp.IsZero():
-				return nil, beingDeleted(machine)
+				return nil, c.refusal(launch, refused, metav1.Condition{Reason: reasonMachineDeleted, Message: beingDeleted(machine)})
 			}
 			machine = update.machine
 		case <-timeout.C():
@@ -178,8 +179,8 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 	}
 }
 
-// withdraw deletes a Machine that got no server, unless it has changed since the manager refused: then a server may have
-// been claimed for it, and withdraw returns false.
+// withdraw deletes a Machine that got no server, or one that this provider cannot use, unless it has changed since that was
+// found: then withdraw returns false.
 func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine) (bool, error) {
 	err := c.management.Client.Delete(ctx, machine.DeepCopy(),
 		client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
@@ -189,7 +190,7 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 	case apierrors.IsConflict(err):
 		return false, nil
 	}
-	return false, createError(reasonManagementUnavailable, fmt.Errorf("deleting machine %s, which got no server, %w", machine.Name, err))
+	return false, createError(reasonManagementUnavailable, fmt.Errorf("deleting machine %s, which is refused, %w", machine.Name, err))
 }
 
 // refusal is the error for a NodeClaim that gets no server, with the manager's message. It makes core delete the NodeClaim,
@@ -204,18 +205,23 @@ func (c *CloudProvider) refusal(l launch, result claimResult, condition metav1.C
 	return cloudprovider.NewInsufficientCapacityError(err)
 }
 
-// succeed returns the NodeClaim with its server, and publishes an event about it.
-func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine,
-	condition metav1.Condition) (*karpv1.NodeClaim, error) {
+// instanceTypeOf returns the type of a Machine's server, or why there is none. Without a capacity the node would fit no pod, and core
+// would create another.
+func (c *CloudProvider) instanceTypeOf(machine *v1alpha1.Machine) (*cloudprovider.InstanceType, string) {
 	if machine.Status.NodeTypeRef == nil {
-		return nil, createError(reasonUnknownType, fmt.Errorf("machine %s has a server and no NodeType in its status", machine.Name))
+		return nil, fmt.Sprintf("machine %s has a server and no NodeType in its status", machine.Name)
 	}
 	instanceType, found := c.management.Catalog.InstanceType(machine.Status.NodeTypeRef.Name)
 	if !found {
-		// Without a capacity the node would fit no pod, and core would create another.
-		return nil, createError(reasonUnknownType,
-			fmt.Errorf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name, machine.Status.NodeTypeRef.Name))
+		return nil, fmt.Sprintf("machine %s has a server of NodeType %s, which this provider does not see", machine.Name,
+			machine.Status.NodeTypeRef.Name)
 	}
+	return instanceType, ""
+}
+
+// succeed returns the NodeClaim with its server, and publishes an event about it.
+func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType,
+	condition metav1.Condition) *karpv1.NodeClaim {
 	nodePool := nodeClaim.Labels[karpv1.NodePoolLabelKey]
 	c.refusals.noServer.Delete(nodePool)
 	c.refusals.byType.Delete(poolType{nodePool, machine.Status.NodeTypeRef.Name})
@@ -234,7 +240,7 @@ func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.M
 		delete(launched.Labels, v1alpha1.ReservationIDLabelKey)
 	}
 	launched.Annotations = awaitedDrivers(nodeClaim, instanceType)
-	return launched, nil
+	return launched
 }
 
 func claimedMessage(machine *v1alpha1.Machine, condition metav1.Condition) string {
@@ -262,11 +268,13 @@ func describeProgress(machine *v1alpha1.Machine, condition metav1.Condition) str
 	return "the manager has not reconciled it: check that karpenter-metal3-manager runs in the management cluster"
 }
 
-// beingDeleted is the error for a NodeClaim whose Machine is on its way out, whoever has seen it first: a cache, a watch or a live read.
-func beingDeleted(machine *v1alpha1.Machine) error {
-	return createError(reasonMachineDeleted, fmt.Errorf("machine %s is being deleted: waiting until it is gone", machine.Name))
+// beingDeleted is the message for a NodeClaim whose Machine is on its way out, whoever has seen it first: a cache, a watch or a live read.
+func beingDeleted(machine *v1alpha1.Machine) string {
+	return fmt.Sprintf("machine %s is being deleted", machine.Name)
 }
 
+// createError is the answer after which core calls again, and keeps the NodeClaim. As long as that has no provider ID, core creates no
+// other for any pod of the tenant, so it is for what ends by itself: an API server that is away, or a manager that has not decided.
 func createError(reason string, err error) error {
 	return cloudprovider.NewCreateError(err, reason, err.Error())
 }

@@ -162,6 +162,32 @@ func TestCreateRefused(t *testing.T) {
 	}
 }
 
+// TestCreateUnknownType: the NodeType of the server was deleted meanwhile. The server must not stay with a NodeClaim that core gives up.
+func TestCreateUnknownType(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.Machine){
+		"type gone": func(machine *v1alpha1.Machine) { machine.Status.NodeTypeRef.Name = "gone" },
+		"no type":   func(machine *v1alpha1.Machine) { machine.Status.NodeTypeRef = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{})
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				f.answer("gpu-1", func(machine *v1alpha1.Machine) {
+					f.claims(machine)
+					change(machine)
+				})
+			}()
+			_, err := f.Create(f.ctx, f.nodeClaim("gpu-1"))
+			<-answered
+			if !cloudprovider.IsInsufficientCapacityError(err) || !strings.Contains(err.Error(), reasonUnknownType) {
+				t.Errorf("got %T: %v; while the NodeClaim stays, core makes none for any pod of the tenant", err, err)
+			}
+			f.machineGone("gpu-1")
+		})
+	}
+}
+
 // The manager finds a server between its refusal and our withdrawal: what counts is the Machine as it is.
 func TestCreateKeepsALateServer(t *testing.T) {
 	var f *fixture
@@ -234,16 +260,16 @@ func TestCreateErrors(t *testing.T) {
 			want:    cloudprovider.IsNodeClassNotReadyError, wantMsg: "missing does not exist", noMachine: true,
 		},
 		"machine of another NodeClaim": {
-			reason: "its server has another consumer",
+			reason: "the next NodeClaim has another name",
 			prepare: func(f *fixture, nodeClaim *karpv1.NodeClaim) {
 				other := nodeClaim.DeepCopy()
 				other.UID = "another"
 				f.create(machineFor(other, f.class, nil, func(string) bool { return true }, f.options))
 			},
-			want: createErrorWith(reasonNameTaken), wantMsg: "was not made for this NodeClaim",
+			want: cloudprovider.IsInsufficientCapacityError, wantMsg: "MachineNameTaken: machine",
 		},
 		"machine on its way out": {
-			reason: "the server of the earlier NodeClaim must be given back first",
+			reason: "its server may be cleaned for an hour, and the next NodeClaim has another name",
 			prepare: func(f *fixture, nodeClaim *karpv1.NodeClaim) {
 				f.delete(f.finalized(nodeClaim))
 				f.eventually("the cache knows of the deletion", func() error {
@@ -255,7 +281,7 @@ func TestCreateErrors(t *testing.T) {
 					return err
 				})
 			},
-			want: createErrorWith(reasonMachineDeleted), wantMsg: "being deleted",
+			want: cloudprovider.IsInsufficientCapacityError, wantMsg: "MachineDeleted: machine gpu-1 is being deleted",
 		},
 		"machine on its way out, and the cache is behind": {
 			reason: "the deletion comes while the NodeClaim waits for the manager",
@@ -279,7 +305,7 @@ func TestCreateErrors(t *testing.T) {
 					f.delete(old)
 				}()
 			},
-			want: createErrorWith(reasonMachineDeleted), wantMsg: "being deleted",
+			want: cloudprovider.IsInsufficientCapacityError, wantMsg: "MachineDeleted: machine gpu-1 is being deleted",
 		},
 		"manager does not answer": {
 			reason:  "the NodeClaim must say where it hangs, and be tried again",

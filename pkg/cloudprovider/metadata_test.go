@@ -39,11 +39,11 @@ func TestAnyMetadata(t *testing.T) {
 		class := &v1alpha1.MetalNodeClass{ObjectMeta: anyMetadata(random)}
 		class.Spec.Properties = anyMap(random)
 		_, err := provider.createMachine(t.Context(), machineFor(nodeClaim, class, nil, func(string) bool { return seed%2 == 0 }, options))
-		var notAdmitted *notAdmittedError
+		var noMachine *noMachineError
 		switch {
 		case err == nil:
 			stored++
-		case errors.As(err, &notAdmitted) && strings.Contains(err.Error(), nodeClaim.Name):
+		case errors.As(err, &noMachine) && strings.Contains(err.Error(), nodeClaim.Name):
 			refused++
 		default:
 			t.Fatalf("seed %d: %v", seed, err)

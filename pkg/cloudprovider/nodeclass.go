@@ -46,8 +46,7 @@ func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpv1.NodeC
 	case ready.IsFalse():
 		return nil, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("MetalNodeClass %s, %s", reference.Name, notReadyReasons(class)))
 	}
-	err = fmt.Errorf("whether MetalNodeClass %s is ready is not known yet", reference.Name)
-	return nil, cloudprovider.NewCreateError(err, reasonNodeClassUnknown, err.Error())
+	return nil, createError(reasonNodeClassUnknown, fmt.Errorf("whether MetalNodeClass %s is ready is not known yet", reference.Name))
 }
 
 // notReadyReasons are the messages of the conditions of a class that is not ready. Ready itself only names the others.

@@ -283,6 +283,37 @@ func reasonsOfManager(t *testing.T) []string {
 	return sets.List(named)
 }
 
+// TestAnswersThatKeepNodeClaims: as long as a NodeClaim has no provider ID, core creates no other for any pod of the tenant. So each
+// answer that keeps it must end by itself.
+func TestAnswersThatKeepNodeClaims(t *testing.T) {
+	ends := map[string]string{
+		"reasonManagementUnavailable": "the management cluster answers again",
+		"reasonNodeClassUnknown":      "the provider looks at the class, within seconds of its start",
+		"reasonNodePoolUnavailable":   "the tenant's cache can be read again",
+		"reasonWaitingForManager":     "a manager decides, within milliseconds of its start",
+	}
+	kept := sets.New[string]()
+	for _, file := range parsed(t, ".") {
+		ast.Inspect(file, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if function, ok := call.Fun.(*ast.Ident); ok && function.Name == "createError" {
+				reason, ok := call.Args[0].(*ast.Ident)
+				if !ok {
+					t.Fatal("a reason is no constant: the test cannot see it")
+				}
+				kept.Insert(reason.Name)
+			}
+			return true
+		})
+	}
+	if diff := cmp.Diff(sets.List(sets.KeySet(ends)), sets.List(kept)); diff != "" {
+		t.Errorf("answers of Create that keep the NodeClaim (-known to end, +found):\n%s", diff)
+	}
+}
+
 // parsed are the sources of a package, without its tests.
 func parsed(t *testing.T, directory string) (files []*ast.File) {
 	t.Helper()

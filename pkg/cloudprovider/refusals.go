@@ -29,8 +29,8 @@ const (
 	// noServerMemory is how long a NodePool counts as one that gets no server, unless it gets one. The reason, such as a
 	// limit, a quota or another tenant, does not show in the instance types.
 	noServerMemory = 5 * time.Minute
-	// firstRetry is how long a type is not offered after a server that looked free was not: the catalog is up to date by
-	// then.
+	// firstRetry is how long a type is not offered after a server that looked free was not, when the catalog is up to date, or after a
+	// Machine of that name could not be had.
 	firstRetry = time.Second
 	// firstBackoff is the same after any other refusal. A cache that was behind is up to date by then.
 	firstBackoff = 10 * time.Second
@@ -108,7 +108,7 @@ func (r refusals) record(key poolType, current generation, began time.Time,
 	now, delay := r.clock.Now(), firstBackoff
 	switch condition.Reason {
 	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded,
-		v1alpha1.ReasonTooManyPending:
+		v1alpha1.ReasonTooManyPending, reasonMachineDeleted, reasonNameTaken: // the next NodeClaim has another name
 		delay = firstRetry
 	}
 	if stored, found := r.byType.Get(key); found {
