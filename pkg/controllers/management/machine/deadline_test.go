@@ -43,7 +43,18 @@ func newSlowFixture(t *testing.T, servers int, change func(*v1alpha1.NodeType)) 
 	return w
 }
 
-func (w slowFixture) pass(d time.Duration) { w.time.SetTime(w.time.Now().Add(d)) }
+// pass has time pass while the processes run.
+func (w slowFixture) pass(d time.Duration) {
+	for end := w.time.Now().Add(d); w.time.Now().Before(end); {
+		w.step(min(choiceDelay, end.Sub(w.time.Now())))
+		for _, p := range w.processes {
+			p.beat(w.t.Context())
+		}
+	}
+}
+
+// step sets the clock, as NTP does, or as it is after the manager or its machine was stopped.
+func (w slowFixture) step(d time.Duration) { w.time.SetTime(w.time.Now().Add(d)) }
 
 // invited makes a Machine that has its user data.
 func (w slowFixture) invited(name string) types.NamespacedName {
@@ -74,6 +85,58 @@ func (w slowFixture) hostOf(key types.NamespacedName) bmov1alpha1.BareMetalHost 
 	}
 	w.t.Fatal("the host is gone")
 	return bmov1alpha1.BareMetalHost{}
+}
+
+// TestClockSteps: the clock of the manager's machine is set, or the manager is stopped. No Machine is given up for time in which nobody
+// looked, each is after its deadline once somebody does.
+func TestClockSteps(t *testing.T) {
+	const deadline = time.Hour // DefaultProvisioningDeadline
+	for name, tc := range map[string]struct {
+		reason string
+		steps  []time.Duration
+	}{
+		"forward":          {"NTP after a boot, SIGSTOP, or a virtual machine that was suspended", []time.Duration{2 * time.Hour}},
+		"forward and back": {"a wrong answer of NTP", []time.Duration{2 * time.Hour, -2 * time.Hour}},
+		"back":             {"the clock was ahead", []time.Duration{-2 * time.Hour}},
+		"back and forward": {"a wrong answer of NTP", []time.Duration{-2 * time.Hour, 2 * time.Hour}},
+		"twice":            {"it is stopped again before it has run for long", []time.Duration{2 * time.Hour, 50 * time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSlowFixture(t, 3, nil)
+			manager := w.start(w.client)
+			running := func() *process { return manager }
+			var keys []types.NamespacedName
+			for n := range 3 {
+				keys = append(keys, w.invited(fmt.Sprintf("m-%d", n)))
+			}
+			for _, key := range keys {
+				w.writing(key, running)
+			}
+			ahead := time.Duration(0)
+			for _, step := range tc.steps {
+				w.pass(5 * time.Minute)
+				manager.round()
+				w.step(step)
+				manager.round()
+				ahead += step
+			}
+			w.pass(deadline - time.Minute)
+			manager.round()
+			for _, key := range keys {
+				if w.givenUp(key) {
+					t.Errorf("Machine %s is given up: %s; %s", key.Name, condition(w.get(key), v1alpha1.ConditionGivenUp).Message, tc.reason)
+				}
+			}
+			// After a step back, the last progress seems to be in the future for as long.
+			w.pass(2*time.Minute + max(0, -ahead))
+			manager.round()
+			for _, key := range keys {
+				if !w.givenUp(key) {
+					t.Errorf("Machine %s is not given up after its deadline; %s", key.Name, tc.reason)
+				}
+			}
+		})
+	}
 }
 
 // TestDeadline: a Machine without progress is given up, with its stage, the time and the remedy in the message; its

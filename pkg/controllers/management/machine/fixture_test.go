@@ -55,6 +55,8 @@ type fixture struct {
 	hangs bool
 	// byHand is true after a claim was removed by hand, which the record can follow only afterwards.
 	byHand bool
+	// processes are all that were started.
+	processes []*process
 	// claimsSeen are those that hosts were seen with, for the record.
 	claimsSeen map[claimID]bool
 }
@@ -212,12 +214,14 @@ func (w *fixture) startWith(connection, live client.Client) *process {
 	hosts.MarkTypesSynced()
 	hosts.MarkHostsSynced()
 	recorder := events.NewFakeRecorder(1000)
-	return &process{inventory: hosts, fixture: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
+	p := &process{inventory: hosts, fixture: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
 		Client: connection, Live: live,
 		Inventory: hosts,
 		Recorder:  recorder, Clock: w.clock,
 		Record: usage.Record{Client: connection, Live: live, Clock: w.clock, Retention: usage.DefaultRetention},
 	})}
+	w.processes = append(w.processes, p)
+	return p
 }
 
 // profile is what the inventory knows of the fixture's type.

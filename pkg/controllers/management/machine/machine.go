@@ -93,9 +93,7 @@ type Reconciler struct {
 	searched sync.Map
 	// quarantining is held while quarantined servers are counted and one is added.
 	quarantining sync.Mutex
-	// started is when the manager started to work. The process may have started long before and waited to become the leader.
-	starting sync.Once
-	started  time.Time
+	heartbeat    heartbeat
 }
 
 // run is one look at one Machine. Handlers leave in it what they have written, for the next step.
@@ -170,7 +168,7 @@ func New(d Dependencies) *Reconciler {
 
 // Reconcile moves one Machine forward until it has to wait.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	r.starting.Do(func() { r.started = r.clock.Now() })
+	r.beat(ctx)
 	since := r.scheduler.queue.Version()
 	machine := &v1alpha1.Machine{}
 	if err := r.client.Get(ctx, request.NamespacedName, machine); err != nil {

@@ -261,7 +261,7 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 
 // due is when a Machine without further progress is given up.
 func (r *Reconciler) due(progress *v1alpha1.MachineProgress, deadline time.Duration) time.Time {
-	due, earliest := progress.LastProgressTime.Add(deadline), r.started.Add(min(deadline, startGracePeriod))
+	due, earliest := progress.LastProgressTime.Add(deadline), r.heartbeat.earliest(deadline)
 	if due.Before(earliest) {
 		return earliest
 	}

@@ -244,6 +244,7 @@ func (r *Reconciler) runScheduler(ctx context.Context) error {
 			return nil
 		case <-r.scheduler.kick:
 		case <-choices.C:
+			r.beat(ctx)
 			if r.scheduler.choiceChanged.Swap(false) {
 				r.scheduler.queue.Move(choiceChanged)
 			}

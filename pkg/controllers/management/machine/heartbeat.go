@@ -1,0 +1,66 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// maxPause is the longest time between two beats of a manager that runs. If more passes, the manager or its machine was stopped, or the
+// clock was set.
+const maxPause = time.Minute
+
+// heartbeat knows since when the manager has run without a pause. Time that it has not seen says nothing about a Machine: Metal3 may have
+// been stopped with it, and a clock that is set shows hours that have not passed. The zero value is ready to use.
+type heartbeat struct {
+	lock sync.Mutex
+	// started is the first beat: the process may have waited for long to become the leader. resumed is the first one after the last
+	// pause, zero if there was none.
+	last, started, resumed time.Time
+}
+
+// beat is called more often than maxPause. It returns for how long there was no beat, by a clock that may have been set, if that is too
+// long.
+func (h *heartbeat) beat(now time.Time) (pause time.Duration) {
+	now = now.Round(0) // the monotonic clock does not see that the other one is set
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	last := h.last
+	if h.last = now; last.IsZero() {
+		h.started = now
+		return 0
+	}
+	if pause = now.Sub(last); pause.Abs() <= maxPause {
+		return 0
+	}
+	h.resumed = now
+	if now.Before(h.started) {
+		h.started = now
+	}
+	return pause
+}
+
+// earliest is when a Machine with that deadline may be given up at the earliest. After a start Metal3 has a while to continue. After a
+// pause the whole deadline begins again: how much of it has passed is not known.
+func (h *heartbeat) earliest(deadline time.Duration) time.Time {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	earliest := h.started.Add(min(deadline, startGracePeriod))
+	if resumed := h.resumed.Add(deadline); !h.resumed.IsZero() && resumed.After(earliest) {
+		return resumed
+	}
+	return earliest
+}
+
+// beat notes that the manager runs.
+func (r *Reconciler) beat(ctx context.Context) {
+	if pause := r.heartbeat.beat(r.clock.Now()); pause != 0 {
+		log.FromContext(ctx).Info("the manager was stopped, or its clock was set: the provisioning deadlines of all Machines begin again",
+			"pause", pause.String())
+	}
+}
