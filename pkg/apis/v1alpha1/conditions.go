@@ -165,6 +165,9 @@ const (
 	ReasonCollecting = "Collecting"
 	// ReasonInvalidPools: a pool of autoNodes is not valid.
 	ReasonInvalidPools = "InvalidPools"
+	// ReasonReleasesServers: NodePools that autoNodes do not call for any more have Machines, and are kept until an operator confirms that
+	// these are deleted.
+	ReasonReleasesServers = "ReleasesServers"
 	// ReasonReplacingPools: a pool is recreated, and the one that has its name is still being deleted.
 	ReasonReplacingPools = "ReplacingPools"
 	// ReasonTenantDeleting: the TenantCluster is being deleted.

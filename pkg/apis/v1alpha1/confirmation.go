@@ -3,7 +3,10 @@
 
 package v1alpha1
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // What can harm a tenant is done to its TenantCluster only after an operator has confirmed it, by an annotation. Each danger has a key,
 // confirm.karpenter.metal3.io/<danger>. The value is a token for the situation that was looked at, so that it does not confirm another
@@ -12,6 +15,11 @@ import "fmt"
 // Confirms returns whether an operator has confirmed the danger with that key in the situation with that token.
 func (t *TenantCluster) Confirms(key, token string) bool {
 	return token != "" && (t.Annotations[key] == token || t.Annotations[formerConfirmations[key]] == token)
+}
+
+// Confirmation is the token with which an operator has confirmed the danger with that key, empty if none has.
+func (t *TenantCluster) Confirmation(key string) string {
+	return cmp.Or(t.Annotations[key], t.Annotations[formerConfirmations[key]])
 }
 
 // ConfirmCommand is the command by which an operator confirms the danger with that key in the situation with that token.

@@ -34,6 +34,9 @@ func TestConfirmations(t *testing.T) {
 						t.Errorf("%v confirms %s as well", tenant.Annotations, other)
 					}
 				}
+				if got := tenant.Confirmation(key); got != "3" {
+					t.Errorf("the confirmation in %v is %q", tenant.Annotations, got)
+				}
 				if tenant.RemoveConfirmation(key); len(tenant.Annotations) > 0 {
 					t.Errorf("%v is left", tenant.Annotations)
 				}

@@ -15,7 +15,7 @@ var warnings = sets.New(
 	ReasonNoCapacity, ReasonNoMatchingType, ReasonInvalidSpec, ReasonNotAllowed, ReasonHostError,
 	ReasonDeadlineExceeded, ReasonHostLost, ReasonHostDeleting, ReasonNoAddress, ReasonQuotaExceeded,
 	ReasonTooManyPending, ReasonTenantDeleting, ReasonAnotherCluster, ReasonClusterTaken, ReasonKubeconfigRefused,
-	ReasonTooManyMachines, ReasonInvalidPools, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
+	ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 	ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName,
 )
 

@@ -74,7 +74,7 @@ func TestIsWarning(t *testing.T) {
 		ReasonNoCapacity, ReasonNoMatchingType, ReasonInvalidSpec, ReasonNotAllowed, ReasonHostError,
 		ReasonDeadlineExceeded, ReasonHostLost, ReasonHostDeleting, ReasonNoAddress, ReasonQuotaExceeded,
 		ReasonTooManyPending, ReasonTenantDeleting, ReasonAnotherCluster, ReasonClusterTaken, ReasonKubeconfigRefused,
-		ReasonTooManyMachines, ReasonInvalidPools, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
+		ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 		ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName,
 	} {
 		if _, twice := decided[reason]; twice {

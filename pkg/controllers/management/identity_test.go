@@ -140,7 +140,27 @@ func TestIdentityIsUnique(t *testing.T) {
 	}
 }
 
-// TestIdentityIsAnnounced runs the controller: a Warning event says why a provider does nothing.
+// TestUsedConfirmationIsRemoved: the confirmation stays until the provider has recorded it.
+func TestUsedConfirmationIsRemoved(t *testing.T) {
+	tenant := newIdentified(t)
+	tenant.Annotations = map[string]string{v1alpha1.ConfirmDeleteMachinesAnnotationKey: "3", "other": "kept"}
+	if err := environment.Client.Update(t.Context(), tenant.TenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		reason string
+		left   bool
+	}{{v1alpha1.ReasonSynced, true}, {v1alpha1.ReasonReleasesServers, true}, {v1alpha1.ReasonConfirmed, false}} {
+		tenant.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPoolsSynced, Status: metav1.ConditionFalse, Reason: tc.reason,
+			LastTransitionTime: metav1.Now()}}
+		tenant.reports("uid-" + t.Name())
+		if _, left := tenant.Annotations[v1alpha1.ConfirmDeleteMachinesAnnotationKey]; left != tc.left || tenant.Annotations["other"] != "kept" {
+			t.Errorf("with %s the annotations are %v", tc.reason, tenant.Annotations)
+		}
+	}
+}
+
+// TestIdentityIsAnnounced runs the controller: a Warning event says why a provider does nothing, or deletes no NodePools.
 func TestIdentityIsAnnounced(t *testing.T) {
 	skip := true
 	mgr, err := ctrl.NewManager(environment.Config, manager.Options{Scheme: environment.Scheme,
@@ -179,6 +199,15 @@ func TestIdentityIsAnnounced(t *testing.T) {
 	}
 	event := poll.Receive(t, "an event", recorder.Events)
 	if !strings.HasPrefix(event, "Warning AnotherCluster ") || !strings.Contains(event, v1alpha1.ConfirmAcceptClusterAnnotationKey) {
+		t.Errorf("the event is %q", event)
+	}
+	poll.Eventually(t, "the provider keeps NodePools", func(context.Context) error {
+		tenant.read()
+		tenant.Status.Conditions = append(tenant.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionPoolsSynced,
+			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReleasesServers, Message: "3 of its servers", LastTransitionTime: metav1.Now()})
+		return environment.Client.Status().Update(t.Context(), tenant.TenantCluster)
+	})
+	if event := poll.Receive(t, "an event", recorder.Events); event != "Warning ReleasesServers 3 of its servers" {
 		t.Errorf("the event is %q", event)
 	}
 }

@@ -31,6 +31,7 @@ var waits = map[string]bool{
 	v1alpha1.ReasonNoNodeTypes:             true,
 	v1alpha1.ReasonNotReported:             true,
 	v1alpha1.ReasonReplacingPools:          true,
+	v1alpha1.ReasonConfirmed:               true,
 	v1alpha1.ReasonTenantDeleting:          true,
 	v1alpha1.ReasonDraining:                true,
 	v1alpha1.ReasonReturningServers:        true,

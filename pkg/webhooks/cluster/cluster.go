@@ -167,7 +167,7 @@ func (v *View) PinnedTo(server string) []*v1alpha1.Machine {
 func (v *View) Users(kind rules.Kind, name string) []string {
 	if kind == rules.KindTenantCluster {
 		namespace, tenant, _ := strings.Cut(name, "/")
-		return named("Machine", lo.FromSlicePtr(v.charged(namespace, tenant)))
+		return named("Machine", lo.FromSlicePtr(v.Charged(types.NamespacedName{Namespace: namespace, Name: tenant})))
 	}
 	providers, nodeTypes := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}
 	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
@@ -204,7 +204,7 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 // OverQuota implements rules.Cluster.
 func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) string {
 	suspects := v.Inventory.SuspectTypes(tenant.Namespace)
-	used := append(quota.Used(v.charged(tenant.Namespace, tenant.Name), machine.UID, nil), suspects...)
+	used := append(quota.Used(v.Charged(client.ObjectKeyFromObject(tenant)), machine.UID, nil), suspects...)
 	err := quota.Check(tenant, used, nodeType, func(name string) (int64, error) {
 		if nodeType := v.NodeType(name); nodeType != nil {
 			return nodeType.Spec.CountAccelerators(), nil
@@ -218,11 +218,11 @@ func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machi
 	return ""
 }
 
-// charged are the Machines that are charged to a TenantCluster.
-func (v *View) charged(namespace, tenant string) []*v1alpha1.Machine {
+// Charged implements rules.Cluster.
+func (v *View) Charged(tenant types.NamespacedName) []*v1alpha1.Machine {
 	machines := &v1alpha1.MachineList{}
-	v.list(machines, client.InNamespace(namespace))
-	return quota.Charged(tenant, v.TenantClusters(namespace), machines.Items)
+	v.list(machines, client.InNamespace(tenant.Namespace))
+	return quota.Charged(tenant.Name, v.TenantClusters(tenant.Namespace), machines.Items)
 }
 
 // Offered implements rules.Cluster.

@@ -46,7 +46,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	source := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go",
-		"pkg/fleet/quota/*.go", "pkg/fleet/nodeprofiles/*.go",
+		"pkg/fleet/quota/*.go", "pkg/fleet/pools/*.go", "pkg/fleet/nodeprofiles/*.go",
 		"pkg/fleet/matching/*.go",
 		"pkg/apis/v1alpha1/*.go", "pkg/apis/compat/*.go", "test/webhooks/testdata/*.golden")
 	_, tables, _ := strings.Cut(docs, "## The rules")

@@ -14,8 +14,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/samber/lo"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -71,6 +73,13 @@ func (m *memory) PinnedTo(server string) []*v1alpha1.Machine {
 		}
 	}
 	return found
+}
+
+func (m *memory) Charged(tenant types.NamespacedName) []*v1alpha1.Machine {
+	return quota.Charged(tenant.Name, m.TenantClusters(tenant.Namespace), lo.FilterMap(m.machines,
+		func(machine *v1alpha1.Machine, _ int) (v1alpha1.Machine, bool) {
+			return *machine, machine.Namespace == tenant.Namespace
+		}))
 }
 
 func (m *memory) Users(kind Kind, name string) []string { return m.users[kind][name] }

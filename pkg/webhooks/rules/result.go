@@ -227,6 +227,8 @@ type Cluster interface {
 	NamespaceLabels(name string) map[string]string
 	// PinnedTo are the Machines that are pinned to a server of that name.
 	PinnedTo(server string) []*v1alpha1.Machine
+	// Charged are the Machines that are charged to a TenantCluster.
+	Charged(tenant types.NamespacedName) []*v1alpha1.Machine
 	// Users are the objects that refer to one, by kind and name, sorted.
 	Users(kind Kind, name string) []string
 	// OverQuota says in a sentence why the tenant may not have another server of a type, empty if it may. The name of

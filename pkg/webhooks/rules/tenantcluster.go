@@ -11,13 +11,17 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/pools"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
 // TenantCluster validates a TenantCluster that is created, or updated from before.
@@ -44,6 +48,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 	}
 	if before != nil {
 		r.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
+		r.releases(cluster, before, after)
 	}
 	if after.Spec.PrivateNodes != nil {
 		r.pools(cluster, spec.Child("privateNodes", "autoNodes"), after)
@@ -63,6 +68,31 @@ func (r *Result) sync(path *field.Path, sync *v1alpha1.Sync) {
 		if set[name] {
 			r.warn(RuleReferences, path.Child("toHost", name, "enabled"),
 				"no claim gets a device: none of the DeviceClasses is allowed while sync.fromHost.deviceClasses is not enabled: enable it")
+		}
+	}
+}
+
+// releases refuses an edit that deletes NodePools with Machines, until it is confirmed: no budget bounds their drain. It warns of one that
+// takes away NodeTypes of which there are Machines.
+func (r *Result) releases(cluster Cluster, before, after *v1alpha1.TenantCluster) {
+	if equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+		return
+	}
+	charged := cluster.Charged(client.ObjectKeyFromObject(after))
+	expected := pools.Expected(before, charged)
+	release := pools.ReleaseOf(expected.Lost(pools.PoolsOf(after, expected)), charged)
+	if !release.Confirmed(after) {
+		r.refuse(RuleInUse, "%s", release.Refusal(after))
+	}
+	servers := map[string]int{}
+	for _, name := range quota.Used(charged, "", nil) {
+		servers[name]++
+	}
+	for _, name := range sortedKeys(servers) {
+		nodeType := cluster.NodeType(name)
+		if nodeType != nil && before.Allows(name, nodeType.MadeBy()) && !after.Allows(name, nodeType.MadeBy()) {
+			r.warn(RuleAllowed, field.NewPath("spec", "allowedNodeTypes"), "does not allow NodeType %s any more, and the tenant has servers of it "+
+				"(%d): Karpenter replaces their nodes as drifted (InstanceTypeNotFound): allow it to keep them", name, servers[name])
 		}
 	}
 }

@@ -60,11 +60,18 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 	}
 	// An annotation that stayed would accept the cluster again, after another one was accepted.
 	if tenant.Confirms(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.Status.ClusterUID) {
-		return result, client.IgnoreNotFound(kube.Patch(ctx, c.client, tenant, "removing the annotation of", func() {
-			tenant.RemoveConfirmation(v1alpha1.ConfirmAcceptClusterAnnotationKey)
-		}))
+		return result, c.removeConfirmation(ctx, tenant, v1alpha1.ConfirmAcceptClusterAnnotationKey)
+	}
+	// The provider has recorded the confirmation. One that stayed would confirm the next release of as many servers.
+	if tenant.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) != "" &&
+		conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionPoolsSynced).Reason == v1alpha1.ReasonConfirmed {
+		return result, c.removeConfirmation(ctx, tenant, v1alpha1.ConfirmDeleteMachinesAnnotationKey)
 	}
 	return result, nil
+}
+
+func (c *Controller) removeConfirmation(ctx context.Context, tenant *v1alpha1.TenantCluster, key string) error {
+	return client.IgnoreNotFound(kube.Patch(ctx, c.client, tenant, "removing the annotation of", func() { tenant.RemoveConfirmation(key) }))
 }
 
 // isTaken returns whether a cluster is that of another TenantCluster. It reads live: the cache may not have the last one yet.
@@ -95,8 +102,8 @@ func clusterTaken(uid string) string {
 		"kubectl get tenantclusters -A -o wide", uid)
 }
 
-// announce returns a handler that says in an event why a provider writes or deletes nothing, or what a
-// deletion waits for, when that has changed.
+// announce returns a handler that says in an event why a provider writes or deletes nothing, what a deletion waits for, or what is to be
+// confirmed, when that has changed.
 func (c *Controller) announce() handler.EventHandler {
 	return handler.Funcs{
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
@@ -112,6 +119,11 @@ func (c *Controller) announce() handler.EventHandler {
 			}
 			now := conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned)
 			if old := conditions.Find(before.Status.Conditions, now.Type); old.Reason != now.Reason {
+				c.say(after, now)
+			}
+			now = conditions.Find(after.Status.Conditions, v1alpha1.ConditionPoolsSynced)
+			old := conditions.Find(before.Status.Conditions, now.Type)
+			if now.Reason == v1alpha1.ReasonReleasesServers && old.Reason != now.Reason {
 				c.say(after, now)
 			}
 		},

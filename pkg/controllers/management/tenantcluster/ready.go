@@ -62,7 +62,7 @@ func readyOf(tenant *v1alpha1.TenantCluster) metav1.Condition {
 			more = append(more, condition)
 		}
 	}
-	if tenant.Spec.PrivateNodes != nil {
+	if tenant.Spec.PrivateNodes != nil || find(v1alpha1.ConditionPoolsSynced).Reason == v1alpha1.ReasonReleasesServers {
 		more = append(more, reported(v1alpha1.ConditionPoolsSynced))
 	}
 	if tenant.Spec.Sync.Enabled() {

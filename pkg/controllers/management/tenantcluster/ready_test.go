@@ -44,6 +44,8 @@ func TestReadyOf(t *testing.T) {
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionPoolsSynced, yes, v1alpha1.ReasonSynced, 2)}},
 		"PoolsInvalid": {reason: "the spec is wrong", pools: true, status: no, want: v1alpha1.ReasonInvalidPools,
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionPoolsSynced, no, v1alpha1.ReasonInvalidPools, 2)}},
+		"PoolsHeld": {reason: "an operator has to confirm that the last pools go", status: no, want: v1alpha1.ReasonReleasesServers,
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionPoolsSynced, no, v1alpha1.ReasonReleasesServers, 2)}},
 		"KubeconfigRefused": {reason: "a refusal counts although the spec has changed since", status: no,
 			want:       v1alpha1.ReasonKubeconfigRefused,
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionKubeconfigAccepted, no, v1alpha1.ReasonKubeconfigRefused, 1)}},

@@ -97,22 +97,29 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		log.FromContext(ctx).Info("the TenantCluster does not exist: pools are left as they are", "TenantCluster", c.clusters.TenantCluster)
 		return reconcile.Result{RequeueAfter: resync}, nil
 	}
+	if usedBefore(cluster) {
+		return reconcile.Result{RequeueAfter: problemPeriod}, nil
+	}
 	// Read live, too: which name a pool has follows from those that there are.
 	existing := &karpv1.NodePoolList{}
 	if err := c.clusters.Tenant.Live.List(ctx, existing); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodePools, %w", err)
 	}
 	pools := poolsOf(cluster, servers{advertises: c.catalog.Advertises, exists: c.catalog.Exists,
-		offered: c.catalog.Offered}, existing.Items...)
+		offered: c.catalog.Offered}, nodePoolsOf(OwnerLabel(c.clusters.TenantCluster), existing.Items...))
 	for i := range pools {
 		problem, err := c.profileProblem(ctx, cluster, &pools[i])
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		pools[i].problem = cmp.Or(pools[i].problem, problem)
+		pools[i].Problem = cmp.Or(pools[i].Problem, problem)
 	}
-	outcome := c.apply(ctx, pools)
-	outcome.errs = append(outcome.errs, c.prune(ctx, pools))
+	release, err := c.release(ctx, cluster, pools, existing.Items)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	outcome := c.apply(ctx, pools, release)
+	outcome.errs = append(outcome.errs, c.prune(ctx, pools, release))
 	if err := c.writeStatus(ctx, cluster, outcome); err != nil {
 		outcome.errs = append(outcome.errs, err)
 	}
@@ -122,24 +129,27 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if outcome.conflict {
 		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	}
-	if len(outcome.problems) > 0 {
+	if len(outcome.problems) > 0 || release.refusal != "" {
 		return reconcile.Result{RequeueAfter: problemPeriod}, nil
 	}
 	return reconcile.Result{RequeueAfter: resync}, nil
 }
 
 // apply writes every pool that can be written. One that cannot does not affect the others, and its existing objects stay.
-func (c *Controller) apply(ctx context.Context, pools []pool) outcome {
-	result := outcome{}
+func (c *Controller) apply(ctx context.Context, pools []pool, release release) outcome {
+	result := outcome{release: release}
 	for i := range pools {
 		p := &pools[i]
-		if p.problem != "" {
-			result.problems = append(result.problems, p.where+": "+p.problem)
+		if p.Problem != "" {
+			result.problems = append(result.problems, p.Where+": "+p.Problem)
+			continue
+		}
+		if release.held.Has(p.NodePool) {
 			continue
 		}
 		wide, err := c.narrow(ctx, p)
 		if wide != "" {
-			result.notes = append(result.notes, p.where+": "+wide)
+			result.notes = append(result.notes, p.Where+": "+wide)
 		}
 		if err == nil {
 			err = c.put(ctx, p)
@@ -157,8 +167,8 @@ func (c *Controller) profileProblem(ctx context.Context, cluster *v1alpha1.Tenan
 }
 
 // prune deletes our objects that are in no pool any more. NodePools come first: their MetalNodeClasses wait for the NodeClaims.
-func (c *Controller) prune(ctx context.Context, pools []pool) error {
-	wanted := sets.New(lo.Map(pools, func(pool pool, _ int) string { return pool.name() })...)
+func (c *Controller) prune(ctx context.Context, pools []pool, release release) error {
+	kept := release.held.Union(sets.New(lo.Map(pools, func(pool pool, _ int) string { return pool.NodePool })...))
 	ours := client.MatchingLabels{v1alpha1.TenantPoolLabelKey: OwnerLabel(c.clusters.TenantCluster)}
 	nodePools, nodeClasses := &karpv1.NodePoolList{}, &v1alpha1.MetalNodeClassList{}
 	if err := c.clusters.Tenant.Client.List(ctx, nodePools, ours); err != nil {
@@ -176,7 +186,7 @@ func (c *Controller) prune(ctx context.Context, pools []pool) error {
 	}
 	var errs []error
 	for _, object := range objects {
-		if !wanted.Has(object.GetName()) && object.GetDeletionTimestamp().IsZero() {
+		if !kept.Has(object.GetName()) && object.GetDeletionTimestamp().IsZero() {
 			errs = append(errs, c.remove(ctx, object))
 		}
 	}
@@ -202,7 +212,8 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 					return nil
 				}
 				return request
-			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+			}), predicate.Or(predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{},
+				predicate.TypedAnnotationChangedPredicate[*v1alpha1.TenantCluster]{}))).
 		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{},
 			handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.NodeType) []reconcile.Request { return request }),
 			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeType]{})).
@@ -214,6 +225,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 
 // outcome is the result of one reconcile.
 type outcome struct {
+	release release
 	// problems are pools that are not valid, or that need a NodeType that does not exist yet.
 	problems []string
 	// pending are pools that wait for the deletion of an object of their name.
@@ -231,19 +243,27 @@ func (o *outcome) record(p *pool, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, errBeingDeleted):
-		o.pending = append(o.pending, fmt.Sprintf("%s: %v", p.where, err))
+		o.pending = append(o.pending, fmt.Sprintf("%s: %v", p.Where, err))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		o.problems = append(o.problems, fmt.Sprintf("%s: %v", p.where, err))
+		o.problems = append(o.problems, fmt.Sprintf("%s: %v", p.Where, err))
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		o.conflict = true
 	default:
-		o.errs = append(o.errs, fmt.Errorf("%s, %w", p.where, err))
+		o.errs = append(o.errs, fmt.Errorf("%s, %w", p.Where, err))
 	}
+}
+
+// renamed says which pools have another name in the tenant.
+func renamed(pools []pool) []string {
+	return lo.FilterMap(pools, func(p pool, _ int) (string, bool) {
+		return fmt.Sprintf("%s is NodePool %s", p.Where, p.NodePool), p.Problem == "" && p.NodePool != p.Name()
+	})
 }
 
 // writeStatus writes the condition PoolsSynced, if it has changed.
 func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCluster, o outcome) error {
-	if cluster.Spec.PrivateNodes == nil && meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionPoolsSynced) == nil {
+	if cluster.Spec.PrivateNodes == nil && o.release.refusal == "" && o.release.confirmed == "" &&
+		meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionPoolsSynced) == nil {
 		return nil // The tenant manages its own pools.
 	}
 	before := cluster.DeepCopy()
@@ -259,6 +279,11 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCl
 func (o *outcome) condition(deleting bool) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionPoolsSynced, Status: metav1.ConditionFalse}
 	switch {
+	case o.release.refusal != "":
+		condition.Reason = v1alpha1.ReasonReleasesServers
+		condition.Message = strings.Join(append([]string{o.release.refusal}, o.problems...), "; ")
+	case o.release.confirmed != "":
+		condition.Reason, condition.Message = v1alpha1.ReasonConfirmed, o.release.confirmed
 	case len(o.problems) > 0:
 		condition.Reason, condition.Message = v1alpha1.ReasonInvalidPools, strings.Join(o.problems, "; ")
 	case len(o.pending) > 0:

@@ -30,7 +30,7 @@ func (c *Controller) narrow(ctx context.Context, p *pool) (wide string, err erro
 		return "", nil
 	}
 	class := &v1alpha1.MetalNodeClass{}
-	had, err := kube.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: p.name()}, class)
+	had, err := kube.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: p.NodePool}, class)
 	if err != nil {
 		return "", err
 	}
@@ -39,7 +39,7 @@ func (c *Controller) narrow(ctx context.Context, p *pool) (wide string, err erro
 	for _, entry := range p.narrowing {
 		requirement := karpv1.NodeSelectorRequirementWithMinValues{Key: entry.Key, Operator: entry.Operator, Values: entry.Values}
 		if had && !slices.Contains(before, entry.Key) && class.Spec.Properties[entry.Key] == p.nodeClass.Spec.Properties[entry.Key] {
-			others, err := c.unlike(ctx, p.name(), entry)
+			others, err := c.unlike(ctx, p.NodePool, entry)
 			if err != nil {
 				return "", err
 			}

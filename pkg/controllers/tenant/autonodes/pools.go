@@ -18,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/pools"
 )
 
 const (
@@ -34,19 +36,14 @@ const (
 	nodeClassKind = "MetalNodeClass"
 )
 
-// pool is one entry of autoNodes as it is in the tenant.
+// pool is one pool of autoNodes as it is in the tenant. If it has a problem, the two objects are incomplete.
 type pool struct {
-	*entry
+	pools.Pool
 	nodePool  *karpv1.NodePool
 	nodeClass *v1alpha1.MetalNodeClass
 	// narrowing is what its properties require of NodeTypes. It is not in the NodePool yet.
 	narrowing []corev1.NodeSelectorRequirement
-	// problem is why it cannot be written. The two objects above are incomplete then.
-	problem string
 }
-
-// name is the name of the NodePool and of the MetalNodeClass.
-func (p *pool) name() string { return p.nodePool.Name }
 
 // servers is what decides whether a selector can match any of them.
 type servers struct {
@@ -60,38 +57,34 @@ type servers struct {
 
 // poolsOf returns the pools of a TenantCluster in the order of its spec, including those that cannot be written. existing are the
 // NodePools of the tenant.
-func poolsOf(tenant *v1alpha1.TenantCluster, servers servers, existing ...karpv1.NodePool) []pool {
-	if !tenant.DeletionTimestamp.IsZero() || tenant.Spec.PrivateNodes == nil || !ptr.Deref(tenant.Spec.PrivateNodes.Enabled, true) {
-		return nil
-	}
-	entries := entriesOf(tenant.Spec.PrivateNodes.AutoNodes)
-	owner := OwnerLabel(types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name})
-	names := newNames(entries, owner, existing)
-	given := make([]string, len(entries))
-	for i := range entries {
-		given[i] = names.poolName(&entries[i])
-	}
-	problems := names.problems(given)
-	pools := make([]pool, len(entries))
-	for i := range entries {
-		pools[i] = newPool(&entries[i], given[i], owner, servers)
-		if problem, found := problems[i]; found {
-			pools[i].problem = problem
-		}
-	}
-	return pools
+func poolsOf(tenant *v1alpha1.TenantCluster, servers servers, existing pools.NodePools) []pool {
+	owner := OwnerLabel(client.ObjectKeyFromObject(tenant))
+	return lo.Map(pools.PoolsOf(tenant, existing), func(from pools.Pool, _ int) pool { return newPool(from, owner, servers) })
 }
 
-func newPool(from *entry, name, owner string, servers servers) pool {
-	labels := map[string]string{v1alpha1.TenantPoolLabelKey: owner}
-	template := from.template
+// nodePoolsOf are the NodePools as far as it matters which pool each is that of.
+func nodePoolsOf(owner string, existing ...karpv1.NodePool) pools.NodePools {
+	found := pools.NodePools{}
+	for i := range existing {
+		nodePool := pools.NodePool{Kind: pools.Dynamic, Ours: existing[i].Labels[v1alpha1.TenantPoolLabelKey] == owner}
+		if existing[i].Spec.Replicas != nil {
+			nodePool.Kind = pools.Static
+		}
+		found[existing[i].Name] = nodePool
+	}
+	return found
+}
+
+func newPool(from pools.Pool, owner string, servers servers) pool {
+	labels, name := map[string]string{v1alpha1.TenantPoolLabelKey: owner}, from.NodePool
+	template := from.Template
 	p := pool{
-		entry: from,
+		Pool: from,
 		nodeClass: &v1alpha1.MetalNodeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 			Spec: v1alpha1.MetalNodeClassSpec{
-				ProviderRef: &v1alpha1.NameReference{Name: from.autoNodes.Provider},
-				Properties:  merged(from.autoNodes.Properties, template.Properties),
+				ProviderRef: &v1alpha1.NameReference{Name: from.AutoNodes.Provider},
+				Properties:  merged(from.AutoNodes.Properties, template.Properties),
 			},
 		},
 		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}},
@@ -99,9 +92,9 @@ func newPool(from *entry, name, owner string, servers servers) pool {
 	if template.Profile != "" {
 		p.nodePool.Labels[v1alpha1.NodeProfileLabelKey] = template.Profile
 	}
-	requirements, problem := requirementsOf(template.NodeTypeSelector, from.autoNodes.Provider, servers)
-	p.problem = problem
-	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, servers.offered(from.autoNodes.Provider))
+	requirements, problem := requirementsOf(template.NodeTypeSelector, from.AutoNodes.Provider, servers)
+	p.Problem = problem
+	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, servers.offered(from.AutoNodes.Provider))
 	spec := &p.nodePool.Spec
 	spec.Limits = karpv1.Limits(template.Limits.DeepCopy())
 	spec.Template.Labels = maps.Clone(template.NodeLabels)
@@ -118,11 +111,12 @@ func newPool(from *entry, name, owner string, servers servers) pool {
 	if period := p.duration("terminationGracePeriod", cmp.Or(template.TerminationGracePeriod, never)); period.Duration != nil {
 		spec.Template.Spec.TerminationGracePeriod = &metav1.Duration{Duration: *period.Duration}
 	}
-	if from.static != nil {
-		p.makeStatic(from.static)
+	if from.Static != nil {
+		p.makeStatic(from.Static)
 	} else {
-		p.makeDynamic(from.dynamic)
+		p.makeDynamic(from.Dynamic)
 	}
+	p.Problem = cmp.Or(from.Problem, p.Problem)
 	return p
 }
 
@@ -131,11 +125,11 @@ func (p *pool) makeStatic(static *v1alpha1.StaticNodes) {
 	p.nodePool.Spec.Replicas = ptr.To(int64(static.Quantity))
 	for name := range static.Limits {
 		if name != corev1.ResourceName("nodes") {
-			p.problem = fmt.Sprintf("limits hold %s, and a static pool has no limit but nodes: remove it", name)
+			p.Problem = fmt.Sprintf("limits hold %s, and a static pool has no limit but nodes: remove it", name)
 		}
 	}
 	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" && static.Quantity > 1 {
-		p.problem = fmt.Sprintf("%s pins it to server %s, and its quantity is %d: a pinned pool has one server, so set the quantity to 1 and "+
+		p.Problem = fmt.Sprintf("%s pins it to server %s, and its quantity is %d: a pinned pool has one server, so set the quantity to 1 and "+
 			"make a pool for each server",
 			v1alpha1.PropertyServerName, pinned, static.Quantity)
 	}
@@ -145,7 +139,7 @@ func (p *pool) makeStatic(static *v1alpha1.StaticNodes) {
 func (p *pool) makeDynamic(dynamic *v1alpha1.DynamicNodes) {
 	p.nodePool.Spec.Weight = dynamic.Weight
 	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" {
-		p.problem = fmt.Sprintf("%s pins it to server %s, and a dynamic pool may have many servers: make it a static pool of quantity 1",
+		p.Problem = fmt.Sprintf("%s pins it to server %s, and a dynamic pool may have many servers: make it a static pool of quantity 1",
 			v1alpha1.PropertyServerName, pinned)
 	}
 }
@@ -202,7 +196,7 @@ func (p *pool) budgetOf(from *v1alpha1.DisruptionBudget, duration string) karpv1
 // duration reads what a NodePool takes for a duration: Go's, or Never. The schema admits some that are too long for Go.
 func (p *pool) duration(field, text string) (result karpv1.NillableDuration) {
 	if err := json.Unmarshal(fmt.Appendf(nil, "%q", text), &result); err != nil {
-		p.problem = fmt.Sprintf("%s is %q, which is no duration: write it like 10m or 720h, or Never", field, text)
+		p.Problem = fmt.Sprintf("%s is %q, which is no duration: write it like 10m or 720h, or Never", field, text)
 		return karpv1.NillableDuration{}
 	}
 	return result

@@ -105,9 +105,9 @@ func TestSelector(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: [{name: p, nodeTypeSelector: "+tc.selector+
-				"}]}]}"), known)
-			if !strings.Contains(pools[0].problem, tc.wantProblem) || (tc.wantProblem == "") != (pools[0].problem == "") {
-				t.Fatalf("%s: got problem %q, want %q", tc.reason, pools[0].problem, tc.wantProblem)
+				"}]}]}"), known, nil)
+			if !strings.Contains(pools[0].Problem, tc.wantProblem) || (tc.wantProblem == "") != (pools[0].Problem == "") {
+				t.Fatalf("%s: got problem %q, want %q", tc.reason, pools[0].Problem, tc.wantProblem)
 			}
 			if tc.wantProblem != "" {
 				return
@@ -146,9 +146,9 @@ func TestInvalidPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems := ""
-			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known) {
-				if p.problem != "" {
-					problems += p.where + ": " + p.problem
+			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known, nil) {
+				if p.Problem != "" {
+					problems += p.Where + ": " + p.Problem
 				}
 			}
 			if !strings.Contains(problems, tc.want) {
@@ -179,8 +179,8 @@ privateNodes:
         consolidateAfter: 10m
         consolidationPolicy: WhenEmpty
         budgets: [{nodes: "1", schedule: "0 9 * * *", duration: 8h, reasons: [Drifted]}, {nodes: 20%}]
-`), known)
-	if len(pools) != 1 || pools[0].problem != "" {
+`), known, nil)
+	if len(pools) != 1 || pools[0].Problem != "" {
 		t.Fatalf("got %+v, want one pool without a problem", pools)
 	}
 	marks := map[string]string{"karpenter.metal3.io/tenantcluster": "team.blue"}
@@ -232,17 +232,17 @@ func TestNoPools(t *testing.T) {
 		"Nothing": {"no entries", "privateNodes: {enabled: true}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if pools := poolsOf(tenantWith(t, tc.spec), known); len(pools) != 0 {
+			if pools := poolsOf(tenantWith(t, tc.spec), known, nil); len(pools) != 0 {
 				t.Errorf("%s: got %d pools", tc.reason, len(pools))
 			}
 		})
 	}
 	leaving := tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, static: [{name: a, quantity: 1}]}]}")
-	if pools := poolsOf(leaving, known); len(pools) != 1 {
+	if pools := poolsOf(leaving, known, nil); len(pools) != 1 {
 		t.Fatalf("got %d pools, want 1: what follows would prove nothing", len(pools))
 	}
 	leaving.DeletionTimestamp = ptr.To(metav1.Now())
-	if pools := poolsOf(leaving, known); len(pools) != 0 {
+	if pools := poolsOf(leaving, known, nil); len(pools) != 0 {
 		t.Errorf("got %d pools of a TenantCluster that is being deleted", len(pools))
 	}
 }
@@ -270,7 +270,7 @@ func TestDisruptionDefaults(t *testing.T) {
 		}, "Never"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: ["+tc.pool+"]}]}"), known)
+			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: ["+tc.pool+"]}]}"), known, nil)
 			spec := pools[0].nodePool.Spec
 			if diff := cmp.Diff(tc.want, spec.Disruption); diff != "" {
 				t.Errorf("disruption (-want +got):\n%s", diff)
@@ -302,14 +302,14 @@ privateNodes:
           duration: 10m
     static:
     - {name: bounded, quantity: 1, terminationGracePeriod: 1h30m}
-`), known)
+`), known, nil)
 	want := karpv1.Disruption{
 		ConsolidateAfter: karpv1.MustParseNillableDuration("10s"), ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 		Budgets: []karpv1.Budget{{Nodes: "20%"}, {Nodes: "5"},
 			{Nodes: "0", Schedule: ptr.To("@daily"), Duration: &metav1.Duration{Duration: 10 * time.Minute}}},
 	}
-	if diff := cmp.Diff(want, pools[1].nodePool.Spec.Disruption); diff != "" || pools[1].problem != "" {
-		t.Errorf("problem %q, disruption (-want +got):\n%s", pools[1].problem, diff)
+	if diff := cmp.Diff(want, pools[1].nodePool.Spec.Disruption); diff != "" || pools[1].Problem != "" {
+		t.Errorf("problem %q, disruption (-want +got):\n%s", pools[1].Problem, diff)
 	}
 	if period := pools[1].nodePool.Spec.Template.Spec.TerminationGracePeriod; period != nil {
 		t.Errorf("Never is %s, want no period", period.Duration)
@@ -361,14 +361,15 @@ func TestNames(t *testing.T) {
 				existing = append(existing, pool)
 			}
 			var got []string
-			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known, existing...) {
-				if p.problem != "" {
-					t.Errorf("%s: %s: %s", tc.reason, p.where, p.problem)
+			tenant := tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}")
+			for _, p := range poolsOf(tenant, known, nodePoolsOf("team.blue", existing...)) {
+				if p.Problem != "" {
+					t.Errorf("%s: %s: %s", tc.reason, p.Where, p.Problem)
 				}
-				if p.nodeClass.Name != p.name() || p.nodePool.Spec.Template.Spec.NodeClassRef.Name != p.name() {
-					t.Errorf("the class of NodePool %s is %s", p.name(), p.nodeClass.Name)
+				if p.nodeClass.Name != p.NodePool || p.nodePool.Spec.Template.Spec.NodeClassRef.Name != p.NodePool {
+					t.Errorf("the class of NodePool %s is %s", p.NodePool, p.nodeClass.Name)
 				}
-				got = append(got, p.name())
+				got = append(got, p.NodePool)
 			}
 			if strings.Join(got, " ") != tc.want {
 				t.Errorf("%s: got %v, want %s", tc.reason, got, tc.want)
@@ -391,9 +392,9 @@ func TestNamesThatCollide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var problems []string
-			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known) {
-				if p.problem != "" {
-					problems = append(problems, p.where+": "+p.problem)
+			for _, p := range poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, "+tc.pools+"}]}"), known, nil) {
+				if p.Problem != "" {
+					problems = append(problems, p.Where+": "+p.Problem)
 				}
 			}
 			if got := strings.Join(problems, "; "); !strings.Contains(got, tc.want) {
@@ -422,13 +423,13 @@ func TestNarrowing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: "+tc.provider+", properties: {"+tc.entry+"}, dynamic: [{name: p, "+
-				"properties: {"+tc.pool+"}}]}]}"), known)
+				"properties: {"+tc.pool+"}}]}]}"), known, nil)
 			var got []string
 			for _, r := range pools[0].narrowing {
 				got = append(got, r.Key+" "+string(r.Operator)+" "+strings.Join(r.Values, ","))
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" || pools[0].problem != "" {
-				t.Errorf("%s: problem %q (-want +got):\n%s", tc.reason, pools[0].problem, diff)
+			if diff := cmp.Diff(tc.want, got); diff != "" || pools[0].Problem != "" {
+				t.Errorf("%s: problem %q (-want +got):\n%s", tc.reason, pools[0].Problem, diff)
 			}
 		})
 	}

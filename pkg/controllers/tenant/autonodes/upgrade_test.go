@@ -61,7 +61,8 @@ func poolsThere(t *testing.T) map[string]string {
 		}
 	}
 	for i := range nodePools.Items {
-		found["NodePool "+nodePools.Items[i].Name] = string(kindOfPool(&nodePools.Items[i])) + " " + string(nodePools.Items[i].UID)
+		item := &nodePools.Items[i]
+		found["NodePool "+item.Name] = string(nodePoolsOf("", *item)[item.Name].Kind) + " " + string(item.UID)
 	}
 	for i := range classes.Items {
 		found["class "+classes.Items[i].Name] = string(classes.Items[i].UID)

@@ -1,0 +1,323 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autonodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/pools"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
+)
+
+const (
+	firstEntry  = "{provider: metal3, static: [{name: s, quantity: 2}], dynamic: [{name: d}, {name: idle}]}"
+	secondEntry = "{provider: metal3, dynamic: [{name: e}]}"
+)
+
+// autoNodes is what a TenantCluster says of its pools.
+func autoNodes(entries ...string) string {
+	return "{autoNodes: [" + strings.Join(entries, ", ") + "]}"
+}
+
+// setPrivateNodes writes the TenantCluster's privateNodes, and takes them away if there are none.
+func setPrivateNodes(t *testing.T, key types.NamespacedName, privateNodes string) {
+	t.Helper()
+	change(t, key, func(cluster *v1alpha1.TenantCluster) {
+		if cluster.Spec.PrivateNodes = nil; privateNodes == "" {
+			return
+		}
+		if err := yaml.UnmarshalStrict([]byte(privateNodes), &cluster.Spec.PrivateNodes); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// confirm annotates the TenantCluster, and removes the annotation if there is no token.
+func confirm(t *testing.T, key types.NamespacedName, token string) {
+	t.Helper()
+	change(t, key, func(cluster *v1alpha1.TenantCluster) {
+		if cluster.Annotations = map[string]string{v1alpha1.ConfirmDeleteMachinesAnnotationKey: token}; token == "" {
+			cluster.Annotations = nil
+		}
+	})
+}
+
+func change(t *testing.T, key types.NamespacedName, change func(*v1alpha1.TenantCluster)) {
+	t.Helper()
+	cluster := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(t.Context(), key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	change(cluster)
+	if err := environment.Client.Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// createMachines creates Machines of NodePools, as "pool:count".
+func createMachines(t *testing.T, key types.NamespacedName, nodePools string) {
+	t.Helper()
+	for _, entry := range strings.Fields(nodePools) {
+		pool, count, _ := strings.Cut(entry, ":")
+		many, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range many {
+			machine := &v1alpha1.Machine{
+				ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: fmt.Sprintf("%s-%s-%d", key.Name, pool, i),
+					Labels: map[string]string{karpv1.NodePoolLabelKey: pool}},
+				Spec: v1alpha1.MachineSpec{TenantClusterRef: &v1alpha1.NameReference{Name: key.Name},
+					Requirements: []corev1.NodeSelectorRequirement{{Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpExists}}},
+			}
+			if err := environment.Client.Create(t.Context(), machine); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// reconciled is what a provider that has just been started makes of the pools.
+func reconciled(t *testing.T, cluster types.NamespacedName) metav1.Condition {
+	t.Helper()
+	condition, err := once(t, cluster, environment.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return condition
+}
+
+// TestReleases: whatever edit of the TenantCluster deletes or recreates a NodePool with Machines, everything stays until it is confirmed
+// with their number. The webhook is asked the same in pkg/webhooks/rules.
+func TestReleases(t *testing.T) {
+	base := autoNodes(firstEntry, secondEntry)
+	const machines = "s:2 d:3 e:1"
+	const twin = "{provider: metal3, static: [{name: a, quantity: 1}], dynamic: [{name: a}]}"
+	for name, tc := range map[string]struct {
+		reason, before, machines, after string
+		// lost are the NodePools with Machines that are deleted, and want is how many of these there are.
+		lost []string
+		want int
+	}{
+		"PrivateNodesGone":  {"every pool goes", base, machines, "", []string{"d", "e", "s"}, 6},
+		"Disabled":          {"every pool goes", base, machines, strings.Replace(base, "{", "{enabled: false, ", 1), []string{"d", "e", "s"}, 6},
+		"AutoNodesEmpty":    {"every pool goes", base, machines, autoNodes(), []string{"d", "e", "s"}, 6},
+		"AutoNodesMissing":  {"every pool goes", base, machines, "{}", []string{"d", "e", "s"}, 6},
+		"EntryGone":         {"its pools go", base, machines, autoNodes(firstEntry), []string{"e"}, 1},
+		"EntryWithoutPools": {"its pools go", base, machines, autoNodes("{provider: metal3}", secondEntry), []string{"d", "s"}, 5},
+		"StaticGone":        {"one pool goes", base, machines, strings.Replace(base, "{name: s, quantity: 2}", "", 1), []string{"s"}, 2},
+		"DynamicGone":       {"one pool goes", base, machines, strings.Replace(base, "{name: d}, ", "", 1), []string{"d"}, 3},
+		"Renamed":           {"that of the old name goes", base, machines, strings.Replace(base, "{name: d}", "{name: dd}", 1), []string{"d"}, 3},
+		"StaticToDynamic": {"the NodePool is recreated", autoNodes("{provider: metal3, static: [{name: s, quantity: 2}]}"), "s:2",
+			autoNodes("{provider: metal3, dynamic: [{name: s}]}"), []string{"s"}, 2},
+		"DynamicToStatic": {"the NodePool is recreated", autoNodes("{provider: metal3, dynamic: [{name: d}]}"), "d:3",
+			autoNodes("{provider: metal3, static: [{name: d, quantity: 3}]}"), []string{"d"}, 3},
+		"NamesExchanged": {"both NodePools are recreated", base, machines,
+			strings.NewReplacer("name: s,", "name: d,", "name: d}", "name: s}").Replace(base), []string{"d", "s"}, 5},
+		"MovedAndTurned": {"it is in another entry, and of the other kind", base, machines,
+			autoNodes("{provider: metal3, dynamic: [{name: d}, {name: idle}]}", "{provider: metal3, dynamic: [{name: e}, {name: s}]}"),
+			[]string{"s"}, 2},
+		"TwinStaticGone": {"it has the short name", autoNodes(twin), "a:2 a-dynamic:1",
+			autoNodes("{provider: metal3, dynamic: [{name: a}]}"), []string{"a"}, 2},
+		"TwinDynamicGone": {"it has the long name", autoNodes(twin), "a:2 a-dynamic:1",
+			autoNodes("{provider: metal3, static: [{name: a, quantity: 1}]}"), []string{"a-dynamic"}, 1},
+		"LongNameTaken": {"the NodePool of a dynamic pool becomes that of a static one", autoNodes(twin), "a:2 a-dynamic:1",
+			autoNodes("{provider: metal3, static: [{name: a, quantity: 1}, {name: a-dynamic, quantity: 1}]}"), []string{"a-dynamic"}, 1},
+
+		"Quantity": {"a scale-down says how many servers stay", base, machines, strings.Replace(base, "quantity: 2", "quantity: 1", 1), nil, 0},
+		"Added":    {"a pool more", base, machines, strings.Replace(base, "{name: d}", "{name: d}, {name: new}", 1), nil, 0},
+		"Moved": {"the NodePool stays", base, machines, autoNodes("{provider: metal3, static: [{name: s, quantity: 2}], dynamic: [{name: idle}]}",
+			"{provider: metal3, dynamic: [{name: e}, {name: d}]}"), nil, 0},
+		"Provider":    {"nodes drift within budgets", base, machines, strings.ReplaceAll(base, "provider: metal3", "provider: other"), nil, 0},
+		"IdleGone":    {"it has no Machines", base, machines, strings.Replace(base, ", {name: idle}", "", 1), nil, 0},
+		"IdleRenamed": {"it has no Machines", base, machines, strings.Replace(base, "name: idle", "name: other", 1), nil, 0},
+		"IdleTurned": {"it has no Machines", base, machines,
+			strings.NewReplacer(", {name: idle}", "", "quantity: 2}", "quantity: 2}, {name: idle, quantity: 0}").Replace(base), nil, 0},
+		"NoMachines": {"no server is released", base, "", "", nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := tenanttest.TenantCluster(t, &environment)
+			cleanUp(t)
+			setPrivateNodes(t, cluster, tc.before)
+			if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue {
+				t.Fatalf("PoolsSynced is %s: %s", got.Status, got.Message)
+			}
+			createMachines(t, cluster, tc.machines)
+			createMachines(t, types.NamespacedName{Namespace: cluster.Namespace, Name: "other"}, "s:1 d:1 a:1") // another tenant's
+			before := poolsThere(t)
+			setPrivateNodes(t, cluster, tc.after)
+			for _, wrong := range []string{"", strconv.Itoa(tc.want + 1)} {
+				if tc.want == 0 {
+					break
+				}
+				confirm(t, cluster, wrong)
+				got := reconciled(t, cluster)
+				for _, want := range []string{
+					fmt.Sprintf("%d of its servers would be released with NodePool %s, and", tc.want, strings.Join(tc.lost, ", ")),
+					fmt.Sprintf("blue confirm.karpenter.metal3.io/delete-machines=%d", tc.want),
+				} {
+					if got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonReleasesServers || !strings.Contains(got.Message, want) {
+						t.Fatalf("%s: with %q PoolsSynced is %s, %s: %s; want %q", tc.reason, wrong, got.Status, got.Reason, got.Message, want)
+					}
+				}
+				now := poolsThere(t)
+				for object, was := range before {
+					if !strings.HasSuffix(object, " idle") && now[object] != was {
+						t.Errorf("%s: with %q, %s was %s and is %s", tc.reason, wrong, object, was, now[object])
+					}
+				}
+				for object := range now {
+					if before[object] == "" {
+						t.Errorf("%s: with %q, %s has been created in place of what is kept", tc.reason, wrong, object)
+					}
+				}
+			}
+			if tc.want > 0 {
+				confirm(t, cluster, strconv.Itoa(tc.want))
+			}
+			for range 2 { // a NodePool is created again in the reconcile after that in which it was deleted
+				got := reconciled(t, cluster)
+				if tc.want > 0 && got.Reason != v1alpha1.ReasonConfirmed {
+					t.Errorf("%s: PoolsSynced is %s, %s: %s; want that the confirmation is recorded", tc.reason, got.Status, got.Reason, got.Message)
+				}
+			}
+			confirm(t, cluster, "") // as the manager does
+			if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue {
+				t.Errorf("%s: PoolsSynced is %s, %s: %s", tc.reason, got.Status, got.Reason, got.Message)
+			}
+			now := poolsThere(t)
+			for _, pool := range []string{"s", "d", "e", "a", "a-dynamic"} {
+				was, lost := before["NodePool "+pool], slices.Contains(tc.lost, pool)
+				if was != "" && tc.machines != "" && lost == (now["NodePool "+pool] == was) {
+					t.Errorf("%s: NodePool %s was %s and is %s", tc.reason, pool, was, now["NodePool "+pool])
+				}
+			}
+			existing, found := pools.NodePools{}, &v1alpha1.TenantCluster{}
+			for object, is := range now {
+				if nodePool, cut := strings.CutPrefix(object, "NodePool "); cut {
+					existing[nodePool] = pools.NodePool{Kind: pools.Kind(strings.Fields(is)[0]), Ours: true}
+				}
+			}
+			if err := environment.Client.Get(t.Context(), cluster, found); err != nil {
+				t.Fatal(err)
+			}
+			want := pools.NodePools{}
+			for _, p := range pools.PoolsOf(found, existing) {
+				want[p.NodePool] = pools.NodePool{Kind: p.Kind(), Ours: true}
+			}
+			if diff := cmp.Diff(want, existing); diff != "" {
+				t.Errorf("%s: NodePools (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestReleaseIsConfirmedOnce: the process dies after each write. What was confirmed is deleted, although the number of Machines is another
+// by then, and nothing else is.
+func TestReleaseIsConfirmedOnce(t *testing.T) {
+	cluster := tenanttest.TenantCluster(t, &environment)
+	cleanUp(t)
+	setPrivateNodes(t, cluster, autoNodes(firstEntry, secondEntry))
+	reconciled(t, cluster)
+	createMachines(t, cluster, "s:2 d:2 e:4")
+	setPrivateNodes(t, cluster, autoNodes(secondEntry))
+	reconciled(t, cluster)
+	confirm(t, cluster, "4")
+	died := errors.New("the process died")
+	dying := func(deletions int) client.Client {
+		return interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+				if deletions--; deletions < 0 {
+					return died
+				}
+				return c.Delete(ctx, object, opts...)
+			},
+		})
+	}
+	for deletions := range 2 {
+		if got, err := once(t, cluster, dying(deletions)); !errors.Is(err, died) || got.Reason != v1alpha1.ReasonConfirmed {
+			t.Fatalf("after %d deletions: PoolsSynced is %s: %s, %v", deletions, got.Reason, got.Message, err)
+		}
+		confirm(t, cluster, "") // as the manager does once it is recorded
+		if err := environment.Client.Delete(t.Context(), &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace,
+			Name: fmt.Sprintf("blue-d-%d", deletions)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reconciled(t, cluster)
+	if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue {
+		t.Errorf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+	for object := range poolsThere(t) {
+		if !strings.HasSuffix(object, " e") {
+			t.Errorf("%s is left", object)
+		}
+	}
+}
+
+// TestUsedConfirmationConfirmsNothingElse: the manager has not removed the annotation yet, and the next edit releases as many servers.
+func TestUsedConfirmationConfirmsNothingElse(t *testing.T) {
+	cluster := tenanttest.TenantCluster(t, &environment)
+	cleanUp(t)
+	setPrivateNodes(t, cluster, autoNodes(firstEntry, secondEntry))
+	reconciled(t, cluster)
+	createMachines(t, cluster, "d:2 e:2")
+	setPrivateNodes(t, cluster, autoNodes(firstEntry))
+	confirm(t, cluster, "2")
+	if got := reconciled(t, cluster); got.Reason != v1alpha1.ReasonConfirmed {
+		t.Fatalf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+	for object := range poolsThere(t) {
+		if strings.HasSuffix(object, " e") {
+			t.Errorf("%s is left, and its deletion was confirmed", object)
+		}
+	}
+	before := poolsThere(t)
+	setPrivateNodes(t, cluster, "")
+	if got := reconciled(t, cluster); got.Reason != v1alpha1.ReasonConfirmed {
+		t.Errorf("the annotation is there: PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+	confirm(t, cluster, "")
+	if got := reconciled(t, cluster); got.Reason != v1alpha1.ReasonReleasesServers || !strings.Contains(got.Message, "NodePool d, and") {
+		t.Errorf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+	if now := poolsThere(t); now["NodePool d"] != before["NodePool d"] || now["class d"] != before["class d"] {
+		t.Errorf("there were %v, and there are %v", before, now)
+	}
+	// What was dropped comes back: there is nothing to confirm.
+	setPrivateNodes(t, cluster, autoNodes(firstEntry))
+	if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue || poolsThere(t)["NodePool d"] != before["NodePool d"] {
+		t.Errorf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+}
+
+// TestConfirmationIsWatched runs the controller: nothing but the annotation changes.
+func TestConfirmationIsWatched(t *testing.T) {
+	cluster := start(t)
+	setPrivateNodes(t, cluster, autoNodes(secondEntry))
+	condition(t, cluster)
+	createMachines(t, cluster, "e:1")
+	setPrivateNodes(t, cluster, "")
+	if got := condition(t, cluster); got.Reason != v1alpha1.ReasonReleasesServers {
+		t.Fatalf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
+	}
+	confirm(t, cluster, "1")
+	gone(t, named(&karpv1.NodePool{}, "e"), named(&v1alpha1.MetalNodeClass{}, "e"))
+}

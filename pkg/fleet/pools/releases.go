@@ -1,0 +1,91 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+)
+
+// nodePoolLabelKey is Karpenter's label on a Machine that has the name of its NodePool.
+const nodePoolLabelKey = "karpenter.sh/nodepool"
+
+// maxNamed bounds how many Machines and NodePools a message names.
+const maxNamed = 5
+
+// Expected returns the NodePools that a TenantCluster has, as far as they follow from its spec and its Machines. Only the tenant's cluster
+// tells which of a static and a dynamic pool of one name has the short name, if the other one has no Machine.
+func Expected(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine) NodePools {
+	used, seen, expected := map[string]bool{}, NodePools{}, NodePools{}
+	for _, machine := range machines {
+		used[machine.Labels[nodePoolLabelKey]] = true
+	}
+	for _, p := range PoolsOf(tenant, nil) {
+		if name := long(p.Name(), p.Kind()); used[name] {
+			seen[name] = NodePool{Kind: p.Kind(), Ours: true}
+		}
+	}
+	for _, p := range PoolsOf(tenant, seen) {
+		expected[p.NodePool] = NodePool{Kind: p.Kind(), Ours: true}
+	}
+	return expected
+}
+
+// Lost returns the names of the NodePools, sorted, that are deleted because of what the pools are now: none is called so any more, or
+// the one that is has the other kind, so that its NodePool is recreated.
+func (n NodePools) Lost(pools []Pool) []string {
+	wanted := map[string]*Pool{}
+	for i := range pools {
+		wanted[pools[i].NodePool] = &pools[i]
+	}
+	var lost []string
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		p, found := wanted[name]
+		if !found && n[name].Ours || found && p.Problem == "" && p.Kind() != n[name].Kind {
+			lost = append(lost, name)
+		}
+	}
+	return lost
+}
+
+// Release is what goes with NodePools that are deleted.
+type Release struct {
+	// NodePools are the names of those that have Machines, sorted.
+	NodePools []string
+	// Machines are their names with the namespace, sorted.
+	Machines []string
+}
+
+// ReleaseOf returns what goes with the NodePools of these names. The Machines are those that are charged to the tenant.
+func ReleaseOf(nodePools []string, machines []*v1alpha1.Machine) Release {
+	release := Release{}
+	for _, machine := range machines {
+		if name := machine.Labels[nodePoolLabelKey]; slices.Contains(nodePools, name) {
+			release.NodePools = append(release.NodePools, name)
+			release.Machines = append(release.Machines, machine.Namespace+"/"+machine.Name)
+		}
+	}
+	slices.Sort(release.NodePools)
+	slices.Sort(release.Machines)
+	release.NodePools = slices.Compact(release.NodePools)
+	return release
+}
+
+// Confirmed returns whether the TenantCluster confirms the release. One of no server needs no confirmation.
+func (r Release) Confirmed(tenant *v1alpha1.TenantCluster) bool {
+	return len(r.Machines) == 0 || tenant.Confirms(v1alpha1.ConfirmDeleteMachinesAnnotationKey, strconv.Itoa(len(r.Machines)))
+}
+
+// Refusal says why the release needs a confirmation, and how it is given.
+func (r Release) Refusal(tenant *v1alpha1.TenantCluster) string {
+	return fmt.Sprintf("%d of its servers would be released with NodePool %s, and their nodes drained whatever the disruption budgets "+
+		"allow: Machine %s. Have spec.privateNodes call for the pools as they were, or confirm: %s", len(r.Machines),
+		conditions.List(r.NodePools, maxNamed), conditions.List(r.Machines, maxNamed),
+		tenant.ConfirmCommand(v1alpha1.ConfirmDeleteMachinesAnnotationKey, strconv.Itoa(len(r.Machines))))
+}
