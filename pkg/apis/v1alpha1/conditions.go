@@ -72,6 +72,9 @@ const (
 	ReasonResourcesUnknown = "ResourcesUnknown"
 	// ReasonResourcesLowered: resources leaves out cpu or memory, and a server that matches the selector has less than all before.
 	ReasonResourcesLowered = "ResourcesLowered"
+	// ReasonNodesSmaller: nodes of two namespaces have less than servers that are claimed as the NodeType may have, and all tenants are
+	// planned with that.
+	ReasonNodesSmaller = "NodesSmallerThanType"
 	// ReasonHostsTooSmall: servers that match the selector have less than resources says.
 	ReasonHostsTooSmall = "HostsTooSmall"
 	// ReasonBigEnough: every server that matches the selector is as big as resources says, or has not been inspected.

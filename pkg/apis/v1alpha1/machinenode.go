@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -25,8 +26,8 @@ type MachineNode struct {
 	// +kubebuilder:validation:MaxLength=32
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Resources are how much cpu, memory and ephemeral-storage the node has before the kubelet sets anything aside. The provider
-	// reports them once the node is initialized, if they are less than status.smallestNode of the NodeType says. The manager plans
-	// with them.
+	// reports them once, when the node is initialized, and plans with no more for nodes of the same NodeType and MetalNodeClass. For
+	// other tenants they count as status.smallestNode of the NodeType says.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['cpu', 'memory', 'ephemeral-storage'])",message="resources are cpu, memory and ephemeral-storage"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
@@ -67,6 +68,15 @@ func (m *Machine) ReportedNode() MachineNode {
 		return MachineNode{}
 	}
 	return *m.Spec.Node
+}
+
+// NodeSize is how much cpu in cores, and memory and ephemeral-storage in bytes, the node of the Machine has, as its provider has reported
+// it. It is nil unless the Machine has joined: a report before Metal3 has installed the server says nothing of the server.
+func (m *Machine) NodeSize() corev1.ResourceList {
+	if m.Status.NodeTypeRef == nil || !meta.IsStatusConditionTrue(m.Status.Conditions, ConditionJoined) {
+		return nil
+	}
+	return m.ReportedNode().Resources
 }
 
 // ReportNode changes what the provider reports about the node of the Machine.

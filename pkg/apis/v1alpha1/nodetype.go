@@ -179,9 +179,10 @@ type NodeTypeStatus struct {
 	// smallest disk that Metal3 has found in its servers, or the manager's --ephemeral-storage if none has been inspected.
 	// +optional
 	EphemeralStorage *resource.Quantity `json:"ephemeralStorage,omitempty"`
-	// SmallestNode is the least of cpu, memory and ephemeral-storage that nodes of this type have had before the kubelet set anything
-	// aside. Karpenter plans with no more. At least three quarters of resources count, because a tenant could make a type useless
-	// for others. When the spec changes, only the Machines that there are count.
+	// SmallestNode is how much cpu, memory and ephemeral-storage nodes of this type have at least before the kubelet sets anything
+	// aside, as far as it is believed for all tenants. Karpenter plans with no more. It follows from the Machines that have a node now.
+	// What one namespace reports counts down to what inspection tolerates: the cpu and the disk of resources, and 3 % or 1 GiB less
+	// memory. Less counts if two namespaces report it from different servers.
 	// +optional
 	SmallestNode corev1.ResourceList `json:"smallestNode,omitempty"`
 	// Provisioning is how long servers of this type take. Unset until the first has joined.

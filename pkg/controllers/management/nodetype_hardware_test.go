@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -134,51 +133,4 @@ func TestDiskOfInspectedServers(t *testing.T) {
 	found("server-03", disks(8, 10))
 	found("server-02", disks(96, 960))
 	eventually("432Gi", "server-03 is too small for the type and not claimed as it; server-02 has a new disk")
-}
-
-// TestSmallestNode: the manager learns from Machines how big nodes of a type really are.
-func TestSmallestNode(t *testing.T) {
-	f := newFleet(t, nil)
-	joined := func(name string, resources ...string) {
-		t.Helper()
-		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name}}
-		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType.Name}
-		f.create(machine)
-		machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType.Name}
-		if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
-			t.Fatal(err)
-		}
-		machine.Spec.Node = &v1alpha1.MachineNode{Resources: env.Resources(resources...)}
-		if err := environment.Client.Update(t.Context(), machine); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually := func(why string, pairs ...string) {
-		t.Helper()
-		want := env.Resources(pairs...)
-		poll.Eventually(f, why, func(ctx context.Context) error {
-			got := &v1alpha1.NodeType{}
-			if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), got); err != nil {
-				return err
-			}
-			if diff := cmp.Diff(want, got.Status.SmallestNode); diff != "" {
-				return fmt.Errorf("status.smallestNode (-want +got):\n%s", diff)
-			}
-			f.nodeType = got
-			return nil
-		})
-	}
-	joined("before", "cpu", "96", "memory", "760Gi")
-	f.start()
-	eventually("one that was there before the manager", "cpu", "96", "memory", "760Gi")
-	joined("bigger", "cpu", "96", "memory", "765Gi")
-	joined("smaller", "cpu", "96", "memory", "752Gi")
-	eventually("the least", "cpu", "96", "memory", "752Gi")
-	joined("absurd", "cpu", "1", "memory", "1Ki")
-	eventually("a tenant makes it no smaller than three quarters", "cpu", "72", "memory", "576Gi")
-	f.nodeType.Spec.Resources = env.Resources("cpu", "48", "memory", "384Gi")
-	if err := environment.Client.Update(t.Context(), f.nodeType); err != nil {
-		t.Fatal(err)
-	}
-	eventually("another spec is judged by the nodes that there are", "cpu", "36", "memory", "288Gi")
 }

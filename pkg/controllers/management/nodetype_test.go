@@ -22,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -76,29 +77,47 @@ func (f *fleet) host(name string) *bmov1alpha1.BareMetalHost {
 // start runs the manager until the test ends.
 func (f *fleet) start() {
 	f.Helper()
-	mgr, err := ctrl.NewManager(environment.Config, ctrl.Options{
-		Scheme: environment.Scheme, Metrics: server.Options{BindAddress: "0"},
+	run(f.T, &environment, f.inventory, f.events)
+}
+
+// run runs a manager that feeds an inventory and writes what it counts, with what others add, until the test ends.
+func run(t *testing.T, api *env.Environment, hosts *inventory.Inventory, recorder events.EventRecorder,
+	others ...func(manager.Manager) registrar) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(api.Config, ctrl.Options{
+		Scheme: api.Scheme, Metrics: server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	if err := mgr.Add(feed.New(mgr.GetCache(), f.inventory)); err != nil {
-		f.Fatal(err)
+	if err := mgr.Add(feed.New(mgr.GetCache(), hosts)); err != nil {
+		t.Fatal(err)
 	}
-	if err := nodetype.NewController(mgr.GetClient(), f.inventory, f.events, clock.RealClock{},
-		*resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI)).Register(f.Context(), mgr); err != nil {
-		f.Fatal(err)
+	controllers := []registrar{nodetype.NewController(mgr.GetClient(), hosts, recorder, clock.RealClock{},
+		*resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI))}
+	for _, construct := range others {
+		controllers = append(controllers, construct(mgr))
+	}
+	for _, controller := range controllers {
+		if err := controller.Register(t.Context(), mgr); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(ctx) }()
-	f.Cleanup(func() {
+	t.Cleanup(func() {
 		stop()
 		if err := <-stopped; err != nil {
-			f.Errorf("the manager stopped with %v", err)
+			t.Errorf("the manager stopped with %v", err)
 		}
 	})
+}
+
+// registrar is a controller.
+type registrar interface {
+	Register(context.Context, manager.Manager) error
 }
 
 // eventually waits until capacity and the two conditions' reasons and the message of HasCapacity are as wanted.

@@ -144,7 +144,8 @@ func (t threshold) quantityOf(capacity resource.Quantity) resource.Quantity {
 }
 
 // MaxCapacity is the largest capacity that leaves these allocatable resources. A plan with that capacity leaves no more for pods.
-// It is relative to a server of the type, so that what is set aside without our knowledge counts as missing.
+// It is relative to a server of the type, so that what is set aside without our knowledge counts as missing. Memory and disk are in whole
+// MiB: the kernels of servers of one model leave some KiB more or less.
 func (k Kubelet) MaxCapacity(server Server, allocatable corev1.ResourceList) corev1.ResourceList {
 	planned, divided := k.Allocatable(server), corev1.ResourceList{}
 	for _, name := range Measured() {
@@ -157,7 +158,9 @@ func (k Kubelet) MaxCapacity(server Server, allocatable corev1.ResourceList) cor
 		if share := k.threshold(name).share; share > 0 { // of what is planned it is rounded to a MiB
 			less = *resource.NewQuantity(int64(float64(less.Value()+1<<20)/(1-float64(share))), resource.BinarySI)
 		}
-		total.Sub(less)
+		if total.Sub(less); name != corev1.ResourceCPU {
+			total = *resource.NewQuantity(total.Value()>>20<<20, resource.BinarySI)
+		}
 		divided[name] = total
 	}
 	return divided

@@ -97,16 +97,7 @@ func TestNode(t *testing.T) {
 // node has at least what Karpenter plans with. If it has less, Karpenter launches servers for a pod that fits none of them, one
 // after the other.
 func TestPlannedIsThere(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SEED"); text != "" {
-		parsed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = parsed
-	}
-	t.Logf("SEED=%d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random, seed := seeded(t)
 	for range 20000 {
 		nodeType, machine := drawType(random)
 		args := drawArgs(random)
@@ -136,6 +127,21 @@ func TestPlannedIsThere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// seeded is a source of random numbers, and its seed: that of SEED, or another for each run.
+func seeded(t *testing.T) (*rand.Rand, uint64) {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("SEED"); text != "" {
+		parsed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = parsed
+	}
+	t.Logf("SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0)), seed
 }
 
 // drawType draws a type, and a machine that may be claimed as it: as its kernel shows it.
@@ -214,27 +220,5 @@ func TestMemoryTolerance(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int64{512, 1024, 1024, 3072}, got); diff != "" {
 		t.Errorf("MiB of 2, 4, 16 and 100 GiB (-want +got):\n%s", diff)
-	}
-}
-
-// TestSmallest: one tenant's node does not make a type useless for the others.
-func TestSmallest(t *testing.T) {
-	nodeType := &v1alpha1.NodeType{}
-	nodeType.Spec.Resources = list("cpu", "64", "memory", "512Gi")
-	for name, tc := range map[string]struct {
-		reason             string
-		known, other, want corev1.ResourceList
-	}{
-		"First":   {"it is what is known", nil, list("cpu", "64", "memory", "500Gi"), list("cpu", "64", "memory", "500Gi")},
-		"Smaller": {"the least counts", list("memory", "500Gi"), list("memory", "490Gi"), list("memory", "490Gi")},
-		"Bigger":  {"the least counts", list("memory", "490Gi"), list("memory", "500Gi"), list("memory", "490Gi")},
-		"Absurd":  {"more than a quarter is not believed", nil, list("cpu", "1", "memory", "1Ki"), list("cpu", "48", "memory", "384Gi")},
-		"Others":  {"devices come and go", nil, list("nvidia.com/gpu", "0"), list()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Smallest(nodeType, tc.known, tc.other)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
-			}
-		})
 	}
 }

@@ -7,8 +7,6 @@ package capacity
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,52 +79,29 @@ func Measured() []corev1.ResourceName {
 }
 
 // ServerOf returns what a server has at least that is claimed as the type: what the type declares, or inspection has found of what it
-// leaves out, and no more than its nodes have had. Before the first node, memory is without the tolerance. The result shares no map
-// with the type.
+// leaves out, and no more than is believed of its nodes. Before the first node, memory is without the tolerance. The result shares no
+// map with the type.
 func ServerOf(nodeType *v1alpha1.NodeType) Server {
 	server, smallest := declared(nodeType), nodeType.Status.SmallestNode
-	if memory, found := server.Resources[corev1.ResourceMemory]; found && smallest.Memory().IsZero() {
-		least := memory.Value() - MemoryTolerance(memory.Value())
-		server.Resources[corev1.ResourceMemory] = *resource.NewQuantity(least>>20<<20, resource.BinarySI) // whole MiB, for messages
+	if _, found := server.Resources[corev1.ResourceMemory]; found && smallest.Memory().IsZero() {
+		server.Resources[corev1.ResourceMemory] = tolerated(server.Resources, corev1.ResourceMemory)
 	}
-	for name, least := range smallest {
-		if most, found := server.Resources[name]; found && least.Cmp(most) < 0 {
-			server.Resources[name] = least.DeepCopy()
-		}
-	}
+	server.Resources, _ = AtMost(server.Resources, smallest)
 	return server
 }
 
-// believed is the part of what a type declares that its nodes cannot take away.
-const believed = 0.75
-
-// Smallest returns the least of what is known of the nodes of a type and of what another node has.
-func Smallest(nodeType *v1alpha1.NodeType, known, node corev1.ResourceList) corev1.ResourceList {
-	smallest := corev1.ResourceList{}
-	maps.Copy(smallest, known)
-	for _, name := range Measured() {
-		has, reported := node[name]
-		if !reported {
-			continue
-		}
-		most := declared(nodeType).Resources[name]
-		if floor := *resource.NewMilliQuantity(int64(float64(most.MilliValue())*believed), most.Format); has.Cmp(floor) < 0 {
-			has = floor
-		}
-		if least, seen := smallest[name]; !seen || has.Cmp(least) < 0 {
-			smallest[name] = has
+// AtMost returns resources of which there is no more than limits says, and whether that is less. What only one of the two has stays as
+// it is. The result is a copy if it is less, and resources itself otherwise.
+func AtMost(resources, limits corev1.ResourceList) (limited corev1.ResourceList, less bool) {
+	for name, most := range limits {
+		if has, found := resources[name]; found && most.Cmp(has) < 0 {
+			if !less {
+				resources, less = resources.DeepCopy(), true
+			}
+			resources[name] = most.DeepCopy()
 		}
 	}
-	return smallest
-}
-
-// IsSmaller returns whether a node has less of anything than what is known of the nodes of its type, or something that is not known.
-func IsSmaller(node, known corev1.ResourceList) bool {
-	return slices.ContainsFunc(Measured(), func(name corev1.ResourceName) bool {
-		has, reported := node[name]
-		least, seen := known[name]
-		return reported && (!seen || has.Cmp(least) < 0)
-	})
+	return resources, less
 }
 
 // Selector parses a selector of hosts part by part, so that the error can name the part that is wrong. Nil is for none.

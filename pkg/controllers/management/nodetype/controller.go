@@ -85,9 +85,8 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				before, isBefore := e.ObjectOld.(*v1alpha1.Machine)
 				after, isAfter := e.ObjectNew.(*v1alpha1.Machine)
-				return isBefore && isAfter && !equality.Semantic.DeepEqual(before.ReportedNode().Resources, after.ReportedNode().Resources)
+				return isBefore && isAfter && !equality.Semantic.DeepEqual(before.NodeSize(), after.NodeSize())
 			},
-			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		WatchesRawSource(source.Func(c.start)).
 		Complete(c)
@@ -121,7 +120,7 @@ const MeasuredField = "measured"
 // MeasuredOf indexes Machines by that field.
 func MeasuredOf(object client.Object) []string {
 	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.Status.NodeTypeRef == nil || machine.ReportedNode().Resources == nil {
+	if !ok || machine.NodeSize() == nil {
 		return nil
 	}
 	return []string{machine.Status.NodeTypeRef.Name}
@@ -136,24 +135,13 @@ func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
 	return requests
 }
 
-// smallestNode is the least of what the status says and of what the nodes have that there are. Only these count when the spec has
-// changed: the type may have been corrected.
-func (c *Controller) smallestNode(ctx context.Context, nodeType *v1alpha1.NodeType) (corev1.ResourceList, error) {
-	smallest := nodeType.Status.SmallestNode
-	synced := meta.FindStatusCondition(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
-	if synced != nil && synced.ObservedGeneration != nodeType.Generation {
-		smallest = nil
-	}
+// believed is what the Machines that there are say of the nodes of a type.
+func (c *Controller) believed(ctx context.Context, nodeType *v1alpha1.NodeType) (capacity.Belief, error) {
 	machines := &v1alpha1.MachineList{}
 	if err := c.client.List(ctx, machines, client.MatchingFields{MeasuredField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
+		return capacity.Belief{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
 	}
-	for i := range machines.Items {
-		if node := machines.Items[i].ReportedNode().Resources; capacity.IsSmaller(node, smallest) {
-			smallest = capacity.Smallest(nodeType, smallest, node)
-		}
-	}
-	return smallest, nil
+	return capacity.Believe(nodeType, machines.Items), nil
 }
 
 // start runs before the first Reconcile. Then it enqueues a type whenever its hosts change.
@@ -225,9 +213,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if invalid == nil {
 		nodeType.Status.Resources = effectiveResources(nodeType, summary)
 	}
-	if nodeType.Status.SmallestNode, err = c.smallestNode(ctx, nodeType); err != nil {
+	belief, err := c.believed(ctx, nodeType)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
+	nodeType.Status.SmallestNode = belief.Smallest
 	nodeType.Status = status(nodeType, summary, c.disk, invalid, c.clock.Now())
 	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) && summary.LastClaim <= before.Status.CountedUntil {
 		return reconcile.Result{}, nil
@@ -243,6 +233,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.publish(before, nodeType)
 	c.publishLowered(before, nodeType, summary)
+	c.publishSmaller(before, nodeType, belief)
 	return reconcile.Result{}, nil
 }
 
@@ -269,6 +260,20 @@ func (c *Controller) publishLowered(before, after *v1alpha1.NodeType, summary in
 			c.recorder.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonResourcesLowered, "Sync",
 				"%s is %s instead of %s, because server %s has no more and resources leaves it out: name %s in resources, or correct the "+
 					"labels of the server", name, least.Quantity.String(), was.String(), least.Server, name)
+		}
+	}
+}
+
+// publishSmaller writes an event for each resource of which all tenants are planned with less than before, on the word of two
+// namespaces.
+func (c *Controller) publishSmaller(before, after *v1alpha1.NodeType, belief capacity.Belief) {
+	planned := capacity.ServerOf(before).Resources
+	for _, name := range capacity.Measured() {
+		was, least := planned[name], belief.Smallest[name]
+		if namespaces := belief.Agreed[name]; namespaces != nil && least.Cmp(was) < 0 {
+			c.recorder.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonNodesSmaller, "Sync",
+				"all tenants are planned with %s %s instead of %s, because nodes of namespaces %s have no more: look at their servers, or "+
+					"correct resources", name, least.String(), was.String(), strings.Join(namespaces, " and "))
 		}
 	}
 }

@@ -67,8 +67,8 @@ func (c *Controller) setNodeAsPlanned(nodeClaim *karpv1.NodeClaim, node *corev1.
 	}
 }
 
-// reportSize writes on the Machine, once, how big its node is, if that is less than the NodeType's smallest node has. The manager plans
-// with the smallest node of a type: bigger ones make no difference.
+// reportSize writes on the Machine, once, how big its node is. Every node is reported: what is believed of a type follows from the nodes
+// that there are, and not from those that were there first.
 func (c *Controller) reportSize(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim, node *corev1.Node) error {
 	if node == nil || !isInitialized(nodeClaim) || machine.Status.NodeTypeRef == nil ||
 		machine.ReportedNode().Resources != nil {
@@ -82,9 +82,6 @@ func (c *Controller) reportSize(ctx context.Context, machine *v1alpha1.Machine, 
 		return err
 	}
 	size := kubelet.MaxCapacity(capacity.ServerOf(nodeType), node.Status.Allocatable)
-	if !capacity.IsSmaller(size, nodeType.Status.SmallestNode) {
-		return nil
-	}
 	return kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the size of its node into", func() {
 		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Resources = size })
 	})

@@ -1,0 +1,86 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Belief is what is believed, for all tenants, of the nodes of a type.
+type Belief struct {
+	// Smallest is how much cpu in cores, and memory and ephemeral-storage in bytes, its nodes have at least. It is nil if no node has
+	// been measured.
+	Smallest corev1.ResourceList
+	// Agreed names, for each resource of which Smallest is less than inspection tolerates, the two namespaces that report it, sorted.
+	Agreed map[corev1.ResourceName][]string
+}
+
+// Believe returns what the Machines of a type say of its nodes. A tenant has control of its nodes, and shares the type with others. So
+// one namespace counts only as far as a server may have less than its type declares and still be claimed as it. Less is believed if a
+// second namespace, with another server, reports it too: then the greater of the two numbers counts. Machines that have not joined do not
+// count. What is believed depends on these Machines alone, and not on earlier ones.
+func Believe(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) Belief {
+	var belief Belief
+	resources := declared(nodeType).Resources
+	for _, name := range Measured() {
+		if _, found := resources[name]; !found {
+			continue
+		}
+		first, least := leastOf(machines, name, nil)
+		if first == nil {
+			continue
+		}
+		if belief.Smallest == nil {
+			belief.Smallest = corev1.ResourceList{}
+		}
+		if floor := tolerated(resources, name); least.Cmp(floor) < 0 {
+			least = floor
+			if second, has := leastOf(machines, name, first); second != nil && has.Cmp(floor) < 0 {
+				least = has
+				if belief.Agreed == nil {
+					belief.Agreed = map[corev1.ResourceName][]string{}
+				}
+				belief.Agreed[name] = []string{first.Namespace, second.Namespace}
+				slices.Sort(belief.Agreed[name])
+			}
+		}
+		belief.Smallest[name] = least.DeepCopy()
+	}
+	return belief
+}
+
+// leastOf returns the Machine whose node has least of a resource, and how much. Those of the namespace of first, and of its server, are
+// left out. It parses nothing: a type may have ten thousand nodes.
+func leastOf(machines []v1alpha1.Machine, name corev1.ResourceName,
+	first *v1alpha1.Machine) (found *v1alpha1.Machine, least resource.Quantity) {
+	for i := range machines {
+		machine := &machines[i]
+		if first != nil && (machine.Namespace == first.Namespace || sameServer(machine, first)) {
+			continue
+		}
+		if has, reported := machine.NodeSize()[name]; reported && (found == nil || has.Cmp(least) < 0) {
+			found, least = machine, has
+		}
+	}
+	return found, least
+}
+
+func sameServer(a, b *v1alpha1.Machine) bool {
+	return a.Status.HostRef != nil && b.Status.HostRef != nil && *a.Status.HostRef == *b.Status.HostRef
+}
+
+// tolerated is the least of a resource that a server may have and still be claimed as a type with these: memory less its tolerance, in
+// whole MiB for messages, and all of the others.
+func tolerated(resources corev1.ResourceList, name corev1.ResourceName) resource.Quantity {
+	has := resources[name]
+	if name == corev1.ResourceMemory {
+		return *resource.NewQuantity((has.Value()-MemoryTolerance(has.Value()))>>20<<20, resource.BinarySI)
+	}
+	return has
+}

@@ -1,0 +1,131 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// reported is a Machine of a namespace whose node has that on a server.
+func reported(namespace, server string, pairs ...string) v1alpha1.Machine {
+	machine := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+	machine.Spec.Node = &v1alpha1.MachineNode{Name: "node", Resources: list(pairs...)}
+	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "type"}
+	machine.Status.HostRef = &v1alpha1.HostReference{Namespace: "metal3", Name: server}
+	machine.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionJoined, Status: metav1.ConditionTrue}}
+	return machine
+}
+
+// TestBelieve: what one tenant says of a type counts for the others only as far as inspection bears it out, or another tenant.
+func TestBelieve(t *testing.T) {
+	claimed := reported("acme", "s1", "cpu", "1", "memory", "1Ki")
+	claimed.Status.Conditions[0].Status = metav1.ConditionFalse
+	for name, tc := range map[string]struct {
+		reason   string
+		machines []v1alpha1.Machine
+		want     corev1.ResourceList
+		agreed   map[corev1.ResourceName][]string
+	}{
+		"None": {reason: "nothing is known"},
+		"First": {"within the tolerance it is what a node has",
+			[]v1alpha1.Machine{reported("acme", "s1", "cpu", "64", "memory", "500Gi")}, list("cpu", "64", "memory", "500Gi"), nil},
+		"Least": {"the least counts",
+			[]v1alpha1.Machine{reported("acme", "s1", "memory", "505Gi"), reported("globex", "s2", "memory", "500Gi"),
+				reported("globex", "s3", "memory", "510Gi")}, list("memory", "500Gi"), nil},
+		"Bigger": {"it is no limit: servers are planned with what the type declares",
+			[]v1alpha1.Machine{reported("acme", "s1", "cpu", "128", "memory", "1Ti")}, list("cpu", "128", "memory", "1Ti"), nil},
+		"Alone": {"one namespace counts down to the tolerance",
+			[]v1alpha1.Machine{reported("acme", "s1", "cpu", "1", "memory", "1Ki", "ephemeral-storage", "1")},
+			list("cpu", "64", "memory", "508559Mi", "ephemeral-storage", "7Ti"), nil},
+		"Many": {"many servers of one namespace are one tenant's word",
+			[]v1alpha1.Machine{reported("acme", "s1", "memory", "1Gi"), reported("acme", "s2", "memory", "1Gi"),
+				reported("acme", "s3", "memory", "1Gi")}, list("memory", "508559Mi"), nil},
+		"Outlier": {"another's node with all of it does not agree",
+			[]v1alpha1.Machine{reported("acme", "s1", "memory", "1Gi"), reported("globex", "s2", "memory", "511Gi")},
+			list("memory", "508559Mi"), nil},
+		"Agreed": {"two namespaces have seen that there is no more",
+			[]v1alpha1.Machine{reported("globex", "s1", "memory", "360Gi"), reported("globex", "s2", "memory", "511Gi"),
+				reported("acme", "s3", "memory", "400Gi")},
+			list("memory", "400Gi"), map[corev1.ResourceName][]string{"memory": {"acme", "globex"}}},
+		"Exaggerated": {"the greater of two numbers counts: two agree that there is no more",
+			[]v1alpha1.Machine{reported("acme", "s1", "cpu", "1"), reported("globex", "s2", "cpu", "48"), reported("initech", "s3", "cpu", "60")},
+			list("cpu", "48"), map[corev1.ResourceName][]string{"cpu": {"acme", "globex"}}},
+		"EachResource": {"they agree about cpu, and about nothing else",
+			[]v1alpha1.Machine{reported("acme", "s1", "cpu", "32", "memory", "1Gi"), reported("globex", "s2", "cpu", "32", "memory", "511Gi")},
+			list("cpu", "32", "memory", "508559Mi"), map[corev1.ResourceName][]string{"cpu": {"acme", "globex"}}},
+		"OneServer": {"a server that has lost memory is none of the others",
+			[]v1alpha1.Machine{reported("acme", "s1", "memory", "360Gi"), reported("globex", "s1", "memory", "360Gi")},
+			list("memory", "508559Mi"), nil},
+		"NotJoined": {"no server has been installed", []v1alpha1.Machine{claimed}, nil, nil},
+		"Devices":   {"devices come and go", []v1alpha1.Machine{reported("acme", "s1", "nvidia.com/gpu", "0")}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodeType := &v1alpha1.NodeType{}
+			nodeType.Spec.Resources = list("cpu", "64", "memory", "512Gi", "ephemeral-storage", "7Ti")
+			nodeType.Status.SmallestNode = list("cpu", "2", "memory", "2Gi") // of Machines that are gone
+			got := Believe(nodeType, tc.machines)
+			if diff := cmp.Diff(Belief{Smallest: tc.want, Agreed: tc.agreed}, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestOneNamespaceIsBounded: whatever the Machines of one namespace report, and however many others agree with what inspection finds,
+// no type is planned with less than a server of it may have.
+func TestOneNamespaceIsBounded(t *testing.T) {
+	random, seed := seeded(t)
+	for range 5000 {
+		nodeType, _ := drawType(random)
+		bare := ServerOf(nodeType).Resources
+		var machines []v1alpha1.Machine
+		for n := range random.IntN(6) {
+			size := corev1.ResourceList{}
+			for _, name := range Measured() {
+				most := bare[name]
+				if random.IntN(4) > 0 {
+					size[name] = *resource.NewMilliQuantity(int64(float64(most.MilliValue())*random.Float64()*1.2), most.Format)
+				}
+			}
+			machine := reported("liar", fmt.Sprint("s", n))
+			machine.Spec.Node.Resources = size
+			machines = append(machines, machine)
+		}
+		for n := range random.IntN(3) {
+			machine := reported(fmt.Sprint("honest", n), fmt.Sprint("h", n))
+			machine.Spec.Node.Resources = bare.DeepCopy()
+			machines = append(machines, machine)
+		}
+		random.Shuffle(len(machines), func(i, j int) { machines[i], machines[j] = machines[j], machines[i] })
+		nodeType.Status.SmallestNode = Believe(nodeType, machines).Smallest
+		for name, least := range bare {
+			if got := ServerOf(nodeType).Resources[name]; got.Cmp(least) < 0 {
+				t.Fatalf("SEED=%d: %s is %s, and any server has %s\nresources %v\nmachines %v", seed, name, got.String(), least.String(),
+					nodeType.Spec.Resources, machines)
+			}
+		}
+	}
+}
+
+// BenchmarkBelieve is what a status of a type with 10,000 nodes costs.
+func BenchmarkBelieve(b *testing.B) {
+	nodeType := &v1alpha1.NodeType{}
+	nodeType.Spec.Resources = list("cpu", "64", "memory", "512Gi", "ephemeral-storage", "7Ti")
+	var machines []v1alpha1.Machine
+	for n := range 10000 {
+		machines = append(machines, reported(fmt.Sprint("tenant-", n%50), fmt.Sprint("s", n), "cpu", "64",
+			"memory", fmt.Sprintf("%dKi", 500<<20+n), "ephemeral-storage", "7Ti"))
+	}
+	for b.Loop() {
+		Believe(nodeType, machines)
+	}
+}
