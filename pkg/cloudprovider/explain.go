@@ -17,17 +17,19 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Checks look for why a pod gets no server although one that fits is free: the quota, what was refused lately, and a
-// gang for which no topology domain has room. shortage says the last.
+// Checks look for why a pod gets no server although one that fits is free: the quota, what was refused lately, nodes of the tenant that
+// had less than their type, and a gang for which no topology domain has room. shortage says the last.
 func (c *CloudProvider) Checks(shortage func(*corev1.Pod) string) []explain.Check {
 	return []explain.Check{
 		explain.Because(explain.ReasonQuotaReached, c.QuotaReached),
 		explain.Because(explain.ReasonServerRefused, c.refusedFor),
+		explain.Because(explain.ReasonNoNodeTypeFits, c.tooSmallFor),
 		explain.Because(explain.ReasonInsufficientDomainCapacity, func(_ context.Context, pod *corev1.Pod) (string, error) {
 			return shortage(pod), nil
 		}),
@@ -40,14 +42,49 @@ func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string
 	if c.refusals.byType.Len() == 0 {
 		return "", nil
 	}
+	return c.forEachFree(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string, works bool) {
+		if !holds(instanceType, resources.RequestsForPods(pod)) {
+			return "", false
+		}
+		found, refused := c.refused(s, instanceType.Name)
+		return fmt.Sprintf("NodePool %s gets no server of NodeType %s before %s: %s: %s", s.nodePool.Name, instanceType.Name,
+			found.until.UTC().Format(time.RFC3339), found.reason, found.message), !refused
+	})
+}
+
+// tooSmallFor is a message if a pod fits no type as the tenant's own nodes of it are, and empty otherwise.
+func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (string, error) {
+	return c.forEachFree(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string, works bool) {
+		if holds(instanceType, resources.RequestsForPods(pod)) {
+			return "", true
+		}
+		had := s.catalog.OwnNodes(s.filter())(instanceType.Name)
+		if had == nil {
+			return "", false
+		}
+		var parts []string
+		for _, name := range capacity.Measured() {
+			if quantity, known := had[name]; known {
+				parts = append(parts, fmt.Sprintf("%s %s", name, quantity.String()))
+			}
+		}
+		return fmt.Sprintf("too small: a node of NodeType %s with MetalNodeClass %s had %s", instanceType.Name, s.class.Name,
+			strings.Join(parts, ", ")), false
+	})
+}
+
+// forEachFree joins what why says of each type that has a free server for a pod, for each NodePool that could get it. It is empty if one
+// of them works: then Karpenter is working on it.
+func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
+	why func(scope, *cloudprovider.InstanceType) (message string, works bool)) (string, error) {
 	pools := &karpv1.NodePoolList{}
 	if err := c.tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing NodePools, %w", err)
 	}
 	var messages []string
 	for i := range pools.Items {
-		wanted, why := instancetypes.PoolFits(&pools.Items[i], pod, karpv1.WellKnownLabels)
-		if why != nil {
+		wanted, unfit := instancetypes.PoolFits(&pools.Items[i], pod, karpv1.WellKnownLabels)
+		if unfit != nil {
 			continue
 		}
 		s, err := c.scopeOf(ctx, &pools.Items[i])
@@ -58,15 +95,16 @@ func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string
 			return "", err
 		}
 		for _, instanceType := range s.remaining.LimitTypes(s.catalog.InstanceTypes(s.filter())) {
-			if !instancetypes.HasFree(instanceType, wanted...) || !holds(instanceType, resources.RequestsForPods(pod)) {
+			if !instancetypes.HasFree(instanceType, wanted...) {
 				continue
 			}
-			found, refused := c.refused(s, instanceType.Name)
-			if !refused {
-				return "", nil // Karpenter is working on it.
+			message, works := why(s, instanceType)
+			if works {
+				return "", nil
 			}
-			messages = append(messages, fmt.Sprintf("NodePool %s gets no server of NodeType %s before %s: %s: %s",
-				pools.Items[i].Name, instanceType.Name, found.until.UTC().Format(time.RFC3339), found.reason, found.message))
+			if message != "" {
+				messages = append(messages, message)
+			}
 		}
 	}
 	return conditions.Truncate(strings.Join(messages, "; "), conditions.MaxEventNote), nil
@@ -74,7 +112,7 @@ func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string
 
 // holds returns whether a server of a type has room for the requests, and may be used for them.
 func holds(instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) bool {
-	capacity := instanceType.Capacity
+	all := instanceType.Capacity
 	return resources.Fits(requests, instanceType.Allocatable()) &&
-		(len(v1alpha1.Accelerators(capacity)) == 0 || v1alpha1.AsksForAccelerator(requests, capacity))
+		(len(v1alpha1.Accelerators(all)) == 0 || v1alpha1.AsksForAccelerator(requests, all))
 }

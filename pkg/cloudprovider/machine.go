@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
@@ -102,13 +101,7 @@ func cheapestAccelerated(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.Ins
 
 // nodeClaimOf is the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
 func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpv1.NodeClaim {
-	var instanceType *cloudprovider.InstanceType
-	if reference := machine.Status.NodeTypeRef; reference != nil {
-		if found, ok := c.management.Catalog.InstanceType(reference.Name); ok {
-			kubelet, _ := capacity.ParseKubelet(machine.Spec.KubeletArgs)
-			instanceType = instancetypes.WithKubelet(found, kubelet)
-		}
-	}
+	instanceType, _ := c.management.Catalog.InstanceTypeOf(machine)
 	nodeClaim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              machine.Labels[v1alpha1.NodeClaimLabelKey],

@@ -49,7 +49,7 @@ func NewManagement(ctx context.Context, informers cache.Cache, writer client.Cli
 		handler toolscache.ResourceEventHandler
 	}{
 		{&v1alpha1.NodeType{}, kube.Handler(catalog.Set, func(nodeType *v1alpha1.NodeType) { catalog.Delete(nodeType.Name) })},
-		{&v1alpha1.Machine{}, m.machines.handler(func() { m.released.Add(1) }, catalog.Notify)},
+		{&v1alpha1.Machine{}, m.machines.handler(func() { m.released.Add(1) }, catalog)},
 		{&v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
 		{&v1alpha1.NodeProfile{}, toolscache.ResourceEventHandlerFuncs{}},
 	} {
@@ -121,16 +121,18 @@ func (s *subscriptions) publish(update change) {
 	}
 }
 
-// handler of the informer. released is called when a Machine that had a server is gone, changed after every change.
-func (s *subscriptions) handler(released, changed func()) toolscache.ResourceEventHandler {
+// handler of the informer. released is called when a Machine that had a server is gone. The catalog observes every change.
+func (s *subscriptions) handler(released func(), catalog *instancetypes.Catalog) toolscache.ResourceEventHandler {
 	return kube.Handler(func(machine *v1alpha1.Machine) {
+		catalog.Observe(machine)
 		s.publish(change{machine: machine})
-		changed()
+		catalog.Notify()
 	}, func(machine *v1alpha1.Machine) {
 		if machine.Status.HostRef != nil {
 			released()
 		}
+		catalog.Forget(machine)
 		s.publish(change{machine: machine, deleted: true})
-		changed()
+		catalog.Notify()
 	})
 }

@@ -12,9 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
@@ -36,6 +39,8 @@ type Catalog struct {
 	remainder atomic.Pointer[Remainder]
 	// listeners are only added to.
 	listeners []func()
+	// sizes of the tenant's own nodes.
+	sizes *nodeSizes
 }
 
 type entry struct {
@@ -69,7 +74,8 @@ type item struct {
 
 // NewCatalog returns an empty catalog. pods is how many pods a node takes whose NodeType has no resource "pods".
 func NewCatalog(pods int64) *Catalog {
-	return &Catalog{pods: pods, types: map[string]*entry{}}
+	return &Catalog{pods: pods, types: map[string]*entry{},
+		sizes: &nodeSizes{clock: clock.RealClock{}, nodes: map[types.UID]nodeSize{}}}
 }
 
 // OnChange adds a listener that is called after each change, by the goroutine that made it. It must not block.
@@ -125,11 +131,11 @@ func (c *Catalog) Notify() {
 // InstanceTypes returns the types that pass the filter, by name, also those that are exhausted. The slice is the
 // caller's, the types are not.
 func (c *Catalog) InstanceTypes(filter Filter) []*cloudprovider.InstanceType {
-	items := c.read().items
+	items, limits := c.read().items, c.OwnNodes(filter)
 	types := make([]*cloudprovider.InstanceType, 0, len(items))
 	for i := range items {
 		if filter.Allows(items[i].nodeType) {
-			types = append(types, WithKubelet(items[i].instanceType, filter.kubelet))
+			types = append(types, withNode(items[i].instanceType, filter.kubelet, limits(items[i].name)))
 		}
 	}
 	return types
@@ -146,10 +152,10 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 		}
 		c.planned.Store(planned)
 	}
-	types := make([]*cloudprovider.InstanceType, 0, len(planned.types))
+	types, limits := make([]*cloudprovider.InstanceType, 0, len(planned.types)), c.OwnNodes(filter)
 	for i := range current.items {
 		if filter.Allows(current.items[i].nodeType) {
-			types = append(types, WithKubelet(planned.types[i], filter.kubelet))
+			types = append(types, withNode(planned.types[i], filter.kubelet, limits(current.items[i].name)))
 		}
 	}
 	return types
@@ -191,6 +197,19 @@ func (c *Catalog) InstanceType(name string) (*cloudprovider.InstanceType, bool) 
 		return nil, false
 	}
 	return found.instanceType, true
+}
+
+// InstanceTypeOf returns the type of a Machine of the tenant as its node probably is, false if the type does not exist.
+func (c *Catalog) InstanceTypeOf(machine *v1alpha1.Machine) (*cloudprovider.InstanceType, bool) {
+	if machine.Status.NodeTypeRef == nil {
+		return nil, false
+	}
+	found, known := c.InstanceType(machine.Status.NodeTypeRef.Name)
+	if !known {
+		return nil, false
+	}
+	kubelet, _ := capacity.ParseKubelet(machine.Spec.KubeletArgs)
+	return withNode(found, kubelet, c.sizes.limit(newSizeKey(found.Name, machine.Spec.Properties, machine.Spec.KubeletArgs))), true
 }
 
 // NodeType returns the NodeType of that name, which must not be changed, and how often servers of it have become

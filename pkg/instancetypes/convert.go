@@ -123,12 +123,14 @@ func Domains(nodeType *v1alpha1.NodeType) []v1alpha1.DomainCapacity {
 	})
 }
 
-// WithKubelet returns the type as its nodes are that have such a kubelet.
-func WithKubelet(original *cloudprovider.InstanceType, kubelet capacity.Kubelet) *cloudprovider.InstanceType {
-	if kubelet.IsDefault() {
+// withNode returns the type as its nodes are that have such a kubelet, and no more of a resource than the limits say.
+func withNode(original *cloudprovider.InstanceType, kubelet capacity.Kubelet, limits corev1.ResourceList) *cloudprovider.InstanceType {
+	limited, less := capacity.AtMost(original.Capacity, limits)
+	if kubelet.IsDefault() && !less {
 		return original
 	}
 	divided := withOfferings(original, original.Offerings)
+	divided.Capacity = limited
 	divide(divided, kubelet)
 	return divided
 }

@@ -19,9 +19,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
-// Filter narrows down the types of a catalog, and has the kubelet of their nodes.
+// Filter narrows down the types of a catalog, and has the class and the kubelet of their nodes.
 type Filter struct {
 	tenant   *v1alpha1.TenantCluster
+	class    *v1alpha1.MetalNodeClass
 	provider string
 	kubelet  capacity.Kubelet
 }
@@ -33,7 +34,7 @@ func NewFilter(tenant *v1alpha1.TenantCluster, class *v1alpha1.MetalNodeClass) F
 		return Filter{tenant: tenant}
 	}
 	kubelet, _ := capacity.ParseKubelet(class.Spec.KubeletArgs) // a class with wrong ones is not ready
-	filter := Filter{tenant: tenant, kubelet: kubelet}
+	filter := Filter{tenant: tenant, class: class, kubelet: kubelet}
 	if class.Spec.ProviderRef != nil {
 		filter.provider = class.Spec.ProviderRef.Name
 	}
@@ -84,12 +85,12 @@ type FreeServers struct {
 // has no domains it is by zone.
 func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 	var result []FreeServers
-	items := c.read().items
+	items, limits := c.read().items, c.OwnNodes(filter)
 	for i := range items {
 		if !filter.Allows(items[i].nodeType) {
 			continue
 		}
-		instanceType := WithKubelet(items[i].instanceType, filter.kubelet)
+		instanceType := withNode(items[i].instanceType, filter.kubelet, limits(items[i].name))
 		for _, servers := range items[i].freeServers() {
 			servers.InstanceType = instanceType
 			result = append(result, servers)

@@ -390,6 +390,40 @@ func TestOneServerForOnePod(t *testing.T) {
 	}
 }
 
+// TestOwnNodesBoundThePlan: a tenant's image sets memory aside that nobody else knows of. Once the tenant has seen a node, a pod that
+// does not fit it is planned for no server of the type, and not for one after the other.
+func TestOwnNodesBoundThePlan(t *testing.T) {
+	nodeType := planning.NodeType("cpu", 0, planning.Domain(9))
+	nodeType.Spec.Resources["memory"] = resource.MustParse("768Gi")
+	class := &v1alpha1.MetalNodeClass{}
+	class.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "huge-pages"}
+	class.Spec.KubeletArgs = v1alpha1.KubeletArgs{"system-reserved": "memory=10Gi"}
+	other := class.DeepCopy()
+	other.Spec.Properties[v1alpha1.PropertyOSImage] = "plain"
+	seen := env.JoinedMachine("cpu", class, "memory", "360Gi")
+	for name, tc := range map[string]struct {
+		reason   string
+		class    *v1alpha1.MetalNodeClass
+		machines []*v1alpha1.Machine
+		memory   string
+		want     int
+	}{
+		"Before":     {"the type says 768Gi", class, nil, "500Gi", 1},
+		"After":      {"no node has it", class, []*v1alpha1.Machine{seen}, "500Gi", 0},
+		"Smaller":    {"a node has that", class, []*v1alpha1.Machine{seen}, "349Gi", 1},
+		"Reserved":   {"what the class sets aside is not in the node's size", class, []*v1alpha1.Machine{seen}, "350Gi", 0},
+		"OtherImage": {"the nodes of another image are other nodes", other, []*v1alpha1.Machine{seen}, "500Gi", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := planning.Plan{Types: []*v1alpha1.NodeType{nodeType}, Class: tc.class, Machines: tc.machines,
+				Objects: []client.Object{planning.Pod("p", []string{"memory", tc.memory})}}.Solve(t)
+			if got := len(results.NewNodeClaims); got != tc.want {
+				t.Errorf("%s: %d NodeClaims, want %d: %v", tc.reason, got, tc.want, results.PodErrors)
+			}
+		})
+	}
+}
+
 // initialized is a node of the type as a kubelet reports it.
 func initialized(name string, nodeType *v1alpha1.NodeType, class *v1alpha1.MetalNodeClass) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{

@@ -194,7 +194,7 @@ func domainOf(nodeType *v1alpha1.NodeType, labels map[string]string) int {
 func (c *Catalog) replace(changed map[string]*v1alpha1.NodeType) *Catalog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	result := &Catalog{pods: c.pods, types: make(map[string]*entry, len(c.types)), keys: c.keys}
+	result := &Catalog{pods: c.pods, types: make(map[string]*entry, len(c.types)), keys: c.keys, sizes: c.sizes}
 	for name, known := range c.types {
 		result.types[name] = &entry{nodeType: known.nodeType, converted: known.converted}
 		if nodeType, found := changed[name]; found {

@@ -50,6 +50,17 @@ func (e *Environment) Namespace(t testing.TB) string {
 	return namespace.Name
 }
 
+// JoinedMachine makes a Machine of a MetalNodeClass whose node has these resources, in memory only.
+func JoinedMachine(nodeType string, class *v1alpha1.MetalNodeClass, pairs ...string) *v1alpha1.Machine {
+	machine := &v1alpha1.Machine{}
+	machine.Spec.Properties, machine.Spec.KubeletArgs = class.Spec.Properties, class.Spec.KubeletArgs
+	machine.Spec.Node = &v1alpha1.MachineNode{Name: "node", Resources: Resources(pairs...)}
+	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
+	machine.Status.Conditions = []metav1.Condition{
+		{Type: v1alpha1.ConditionJoined, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonJoined}}
+	return machine
+}
+
 // AvailableHost makes a BareMetalHost as Metal3 leaves it once it can be claimed, in memory only.
 func AvailableHost(namespace, name string, labels map[string]string) *bmov1alpha1.BareMetalHost {
 	return &bmov1alpha1.BareMetalHost{

@@ -40,6 +40,8 @@ type Plan struct {
 	Types []*v1alpha1.NodeType
 	// Class of all NodePools; nil for one that says nothing.
 	Class *v1alpha1.MetalNodeClass
+	// Machines of the tenant that have nodes, whose sizes are known.
+	Machines []*v1alpha1.Machine
 	// RemainingQuota of the tenant.
 	RemainingQuota instancetypes.RemainingQuota
 	// Pools are the NodePools; one without requirements if there are none.
@@ -86,6 +88,9 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for _, nodeType := range p.Types {
 		catalog.Set(nodeType)
+	}
+	for _, machine := range p.Machines {
+		catalog.Observe(machine)
 	}
 	if len(p.Pools) == 0 {
 		p.Pools = []*karpv1.NodePool{Pool(PoolName, nil)}

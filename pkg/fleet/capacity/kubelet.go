@@ -151,7 +151,8 @@ func (k Kubelet) MaxCapacity(server Server, allocatable corev1.ResourceList) cor
 	for _, name := range Measured() {
 		total, less := server.Resources[name].DeepCopy(), planned[name]
 		has, reported := allocatable[name]
-		if !reported || less.Sign() <= 0 { // if nothing was planned for pods, it is not known how much is missing
+		// If nothing was planned for pods, it is not known how much is missing. A kubelet that has nothing has not measured it yet.
+		if !reported || has.Sign() <= 0 || less.Sign() <= 0 {
 			continue
 		}
 		less.Sub(has)

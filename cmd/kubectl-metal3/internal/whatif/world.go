@@ -141,6 +141,11 @@ func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Map
 			"the provider runs, and has the kubeconfig of this cluster")
 	}
 	w.cluster = client.ObjectKeyFromObject(cluster)
+	for i := range m.Machines {
+		if m.Machines[i].Namespace == w.cluster.Namespace {
+			w.catalog.Observe(&m.Machines[i])
+		}
+	}
 	t := snapshot.Tenant
 	// Core takes it for granted that they have a class: their API requires it.
 	add(w.tenant, lo.Filter(t.NodePools, func(pool karpv1.NodePool, _ int) bool { return pool.Spec.Template.Spec.NodeClassRef != nil }))

@@ -52,6 +52,8 @@ func TestNodeAsPlanned(t *testing.T) {
 			smallest: list("cpu", "96", "memory", "760Gi"), reports: list("cpu", "96", "memory", "771172Mi")},
 		"Model": {reason: "some KiB more or less are none of the server", planned: planned,
 			has: list("cpu", "95", "memory", "788529700Ki"), reports: list("cpu", "96", "memory", "771172Mi")},
+		"NotMeasured": {reason: "the tenant would be planned with nothing", planned: list("cpu", "95"),
+			has: list("cpu", "95", "memory", "0"), reports: list("cpu", "96")},
 		"Early": {reason: "a kubelet that has just started does not know all of it", early: true, planned: planned, has: list("cpu", "95")},
 	} {
 		t.Run(name, func(t *testing.T) {
