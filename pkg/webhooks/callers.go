@@ -9,16 +9,17 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"slices"
 	"time"
 )
 
-// waitLimit is how many requests wait for one that is being answered. They are headers alone: the body is read after the wait.
+// waitLimit is how many requests wait for one that is being answered.
 const waitLimit = 1000
 
-// requestTimeout is how long a request may wait, and then how long its body may take: as long as the API server waits for an answer.
+// requestTimeout is how long a body may take, and then how long the request may wait: as long as the API server waits for an answer.
 const requestTimeout = 5 * time.Second
 
 // Callers is which requests are answered, and how many at once.
@@ -28,13 +29,14 @@ type Callers struct {
 	// Names are common names of certificates that are accepted. Empty: all that the authority has signed.
 	Names []string
 
-	waiting, answered chan struct{}
+	bodies bodies
+	turns  turns
 }
 
 // NewCallers returns callers of which at most some are answered at the same time. file has the authority of their certificates; it may be
 // empty. The error names the file.
 func NewCallers(file string, names []string, atOnce int) (*Callers, error) {
-	callers := &Callers{Names: names, waiting: make(chan struct{}, waitLimit+atOnce), answered: make(chan struct{}, atOnce)}
+	callers := &Callers{Names: names, bodies: bodies{readers: readLimit, bytes: bytesLimit}, turns: turns{free: atOnce, limit: waitLimit}}
 	if file == "" {
 		return callers, nil
 	}
@@ -68,18 +70,18 @@ func (c *Callers) Limit(leaving context.Context, next http.Handler) http.Handler
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		release, err := c.wait(r.Context())
+		forget, err := c.bodies.read(w, r)
 		if err != nil {
-			refused.WithLabelValues("busy").Inc()
-			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			refuse(w, err)
+			return
+		}
+		defer forget()
+		release, err := c.wait(r)
+		if err != nil {
+			refuse(w, err)
 			return
 		}
 		defer release()
-		// Otherwise a client that sends its body slowly, or none, keeps one of the few places.
-		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
-			http.Error(w, "limiting the time for the body: "+err.Error(), http.StatusInternalServerError)
-			return
-		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -97,19 +99,29 @@ func (c *Callers) admit(r *http.Request) error {
 	return nil
 }
 
-func (c *Callers) wait(ctx context.Context) (release func(), err error) {
-	select {
-	case c.waiting <- struct{}{}:
-	default:
-		return nil, errors.New("too many requests wait")
+// refuse answers a request that is not looked at.
+func refuse(w http.ResponseWriter, err error) {
+	status, reason := http.StatusBadRequest, "body"
+	switch {
+	case errors.Is(err, errBusy):
+		status, reason = http.StatusTooManyRequests, "busy"
+	case errors.Is(err, errTooLong):
+		status = http.StatusRequestEntityTooLarge
 	}
-	ctx, stop := context.WithTimeout(ctx, requestTimeout)
+	refused.WithLabelValues(reason).Inc()
+	http.Error(w, err.Error(), status)
+}
+
+// wait waits for one of the places, by turns of the addresses that requests come from.
+func (c *Callers) wait(r *http.Request) (release func(), err error) {
+	ctx, stop := context.WithTimeout(r.Context(), requestTimeout)
 	defer stop()
-	select {
-	case c.answered <- struct{}{}:
-		return func() { <-c.answered; <-c.waiting }, nil
-	case <-ctx.Done():
-		<-c.waiting
-		return nil, errors.New("too many requests are being answered")
+	source, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		source = r.RemoteAddr
 	}
+	if !c.turns.take(ctx, source) {
+		return nil, errBusy
+	}
+	return c.turns.give, nil
 }

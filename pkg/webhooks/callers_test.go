@@ -4,16 +4,19 @@
 package webhooks
 
 import (
+	"bufio"
 	"context"
-	"io"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 func TestCallersFile(t *testing.T) {
@@ -39,11 +42,8 @@ func newBlocked(t *testing.T, callers *Callers) *blocked {
 	t.Helper()
 	leaving, leave := context.WithCancel(t.Context())
 	b := &blocked{entered: make(chan struct{}), answer: make(chan struct{}), leave: leave}
-	b.server = httptest.NewServer(callers.Limit(leaving, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.server = httptest.NewServer(callers.Limit(leaving, http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) {
 		b.entered <- struct{}{}
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
 		<-b.answer
 	})))
 	t.Cleanup(b.server.Close)
@@ -74,14 +74,12 @@ func TestCallersWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	callers.waiting = make(chan struct{}, 2)
+	callers.turns.limit = 1
 	b := newBlocked(t, callers)
 	first := b.ask(t.Context(), t)
 	<-b.entered
 	second := b.ask(t.Context(), t)
-	for len(callers.waiting) < 2 {
-		runtime.Gosched()
-	}
+	callers.awaitWaiting(t, 1)
 	if third := <-b.ask(t.Context(), t); third.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("the third: %s", third.Status)
 	}
@@ -120,39 +118,147 @@ func TestCallersGoAway(t *testing.T) {
 	<-b.entered
 	ctx, stop := context.WithCancel(t.Context())
 	second := b.ask(ctx, t)
-	for len(callers.waiting) < 2 {
-		runtime.Gosched()
-	}
+	callers.awaitWaiting(t, 1)
 	stop()
 	<-second
-	for len(callers.waiting) > 1 {
-		runtime.Gosched()
-	}
+	callers.awaitWaiting(t, 0)
 	b.answer <- struct{}{}
 	<-first
 }
 
-// TestSlowCaller: a client that announces a body and does not send it has its place for five seconds.
-func TestSlowCaller(t *testing.T) {
+// awaitWaiting waits until so many requests wait.
+func (c *Callers) awaitWaiting(t *testing.T, want int) {
+	t.Helper()
+	poll.Eventually(t, "requests wait", func(context.Context) error {
+		c.turns.lock.Lock()
+		defer c.turns.lock.Unlock()
+		if c.turns.waiting != want {
+			return fmt.Errorf("%d wait, want %d", c.turns.waiting, want)
+		}
+		return nil
+	})
+}
+
+// silent opens a connection that announces a body of that length, and sends the beginning of it.
+func (b *blocked) silent(t *testing.T, length int, beginning string) net.Conn {
+	t.Helper()
+	connection, err := net.Dial("tcp", b.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	if _, err := fmt.Fprintf(connection, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", length, beginning); err != nil {
+		t.Fatal(err)
+	}
+	return connection
+}
+
+// TestSilentCallers: clients announce bodies and send them slowly, or not at all. Others are answered all the same, and those that have
+// been silent longest are dropped when there are too many.
+func TestSilentCallers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason    string
+		beginning string
+		// silent connections, and how many of them are dropped at least.
+		silent, dropped int
+	}{
+		"few":    {reason: "they take none of the places", beginning: "{", silent: 3},
+		"many":   {reason: "there is no room for so many", beginning: "{", silent: 50, dropped: 46},
+		"large":  {reason: "there is no room for so many bytes", beginning: strings.Repeat("x", 50<<10), silent: 3, dropped: 1},
+		"silent": {reason: "headers alone take no more than others", silent: 50, dropped: 46},
+	} {
+		t.Run(name, func(t *testing.T) {
+			callers, err := NewCallers("", nil, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			callers.bodies.readers, callers.bodies.bytes = 4, 128<<10
+			b := newBlocked(t, callers)
+			var dropped atomic.Int64
+			for range tc.silent {
+				answer := bufio.NewReader(b.silent(t, 1<<20, tc.beginning))
+				go func() {
+					if line, _ := answer.ReadString('\n'); strings.HasPrefix(line, "HTTP/1.1 429 ") {
+						dropped.Add(1)
+					}
+				}()
+			}
+			poll.Eventually(t, "all silent ones have come", func(context.Context) error {
+				callers.bodies.lock.Lock()
+				defer callers.bodies.lock.Unlock()
+				if reading, gone := len(callers.bodies.reading), int(dropped.Load()); reading+gone < tc.silent {
+					return fmt.Errorf("%d are being read, and %d are dropped", reading, gone)
+				}
+				return nil
+			})
+			for range 5 {
+				response := b.ask(t.Context(), t)
+				<-b.entered
+				b.answer <- struct{}{}
+				if r := <-response; r == nil || r.StatusCode != http.StatusOK {
+					t.Errorf("another client: %v; %s", r, tc.reason)
+				}
+			}
+			if got := int(dropped.Load()); got < tc.dropped {
+				t.Errorf("%d are dropped, want %d", got, tc.dropped)
+			}
+		})
+	}
+}
+
+// TestTooLongBody: it is refused before it is complete.
+func TestTooLongBody(t *testing.T) {
 	callers, err := NewCallers("", nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newBlocked(t, callers)
-	connection, err := net.Dial("tcp", b.server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	connection := b.silent(t, 1<<30, "")
+	go func() { _, _ = connection.Write(make([]byte, bodyLimit+1)) }()
+	if answer, err := bufio.NewReader(connection).ReadString('\n'); err != nil || !strings.HasPrefix(answer, "HTTP/1.1 413 ") {
+		t.Errorf("answered %q, %v", answer, err)
 	}
-	defer connection.Close()
-	if _, err := io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"); err != nil {
-		t.Fatal(err)
+}
+
+// TestTurns: sources take turns, whatever one sends, and what there is too much of is refused to the one that has most.
+func TestTurns(t *testing.T) {
+	turns := &turns{free: 1, limit: 6}
+	if !turns.take(t.Context(), "busy") {
+		t.Fatal("there is a place")
 	}
-	<-b.entered
-	b.answer <- struct{}{} // the body is over, by the deadline
-	response := b.ask(t.Context(), t)
-	<-b.entered
-	b.answer <- struct{}{}
-	if r := <-response; r.StatusCode != http.StatusOK {
-		t.Errorf("the next: %s", r.Status)
+	type answer struct {
+		name string
+		has  bool
+	}
+	answers := make(chan answer, 8)
+	ask := func(source, name string, waiting int) {
+		go func() { answers <- answer{name, turns.take(t.Context(), source)} }()
+		poll.Eventually(t, name+" waits", func(context.Context) error {
+			turns.lock.Lock()
+			defer turns.lock.Unlock()
+			if turns.waiting != waiting {
+				return fmt.Errorf("%d wait", turns.waiting)
+			}
+			return nil
+		})
+	}
+	for n := range 4 {
+		ask("busy", fmt.Sprintf("busy-%d", n), n+1)
+	}
+	ask("b", "b-0", 5)
+	ask("c", "c-0", 6)
+	ask("b", "b-1", 6)
+	if refused := <-answers; refused.has || refused.name != "busy-3" {
+		t.Errorf("%+v, want that the last one of the busiest is refused", refused)
+	}
+	for _, want := range []string{"busy-0", "b-0", "c-0", "busy-1", "b-1", "busy-2"} {
+		turns.give()
+		if next := <-answers; next != (answer{want, true}) {
+			t.Errorf("%+v is next, want %s", next, want)
+		}
+	}
+	turns.give()
+	if turns.free != 1 || turns.waiting != 0 || len(turns.queues) != 0 || len(turns.order) != 0 {
+		t.Errorf("in the end there is %+v", turns)
 	}
 }

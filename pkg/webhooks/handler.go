@@ -138,7 +138,8 @@ var (
 	}, []string{"kind", "operation"})
 	refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "refused_requests_total",
-		Help: "Requests that were not looked at, by reason: certificate, for a client without one that is accepted, and busy.",
+		Help: "Requests that were not looked at, by reason: certificate, for a client without one that is accepted; busy, beyond the limits; " +
+			"and body, for one that cannot be read.",
 	}, []string{"reason"})
 )
 

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/utils/clock"
@@ -19,6 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // apiServer is the common name of the client certificate that the API server of these tests shows to webhooks.
@@ -159,4 +162,53 @@ func review(ctx context.Context, address string, config *tls.Config) (status int
 	}
 	text, err := io.ReadAll(response.Body)
 	return response.StatusCode, string(text), err
+}
+
+// TestSilentConnections: a pod without any credentials keeps a thousand connections on which it announces a body and sends none. What
+// others write is admitted all the same.
+func TestSilentConnections(t *testing.T) {
+	system.Only(t)
+	fleet(t)
+	namespace := environment.Namespace(t) // others have the Secret's name in default
+	environment.Grant(t, namespace, "webhook.yaml")
+	webhook := start(t, "", "--namespace="+namespace)
+	configure(t, webhook.address)
+	webhook.await(t)
+	awaitAsked(t)
+
+	const connections = 1000
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var opened atomic.Int64
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
+	for range connections {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				connection, err := dialer.DialContext(ctx, "tcp", webhook.address)
+				if err != nil {
+					continue
+				}
+				closed := context.AfterFunc(ctx, func() { _ = connection.Close() })
+				_, _ = io.WriteString(connection, "POST /validate/machines HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+				opened.Add(1)
+				_, _ = io.Copy(io.Discard, connection) // until the webhook closes it
+				closed()
+				_ = connection.Close()
+			}
+		})
+	}
+	defer clients.Wait()
+	defer stop()
+	poll.Eventually(t, "the connections are open", func(context.Context) error {
+		if count := opened.Load(); count < connections {
+			return fmt.Errorf("%d are", count)
+		}
+		return nil
+	})
+	for n := range 20 {
+		if err := write(t.Context(), t, fmt.Sprintf("beside-silence-%d", n)); err != nil {
+			t.Errorf("write %d: %v", n, err)
+		}
+	}
+	t.Logf("%d connections were opened", opened.Load())
 }
