@@ -6,6 +6,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,6 +65,15 @@ func hostNamespace(t *testing.T, name string) {
 	}
 }
 
+// labelled gives a Machine so many labels.
+func labelled(machine *v1alpha1.Machine, count int) *v1alpha1.Machine {
+	machine.Labels = map[string]string{}
+	for n := range count {
+		machine.Labels[fmt.Sprintf("example.com/label-%d", n)] = "x"
+	}
+	return machine
+}
+
 // TestMachines: with the token of a tenant's provider no user can answer for the network controller, claim by the identity of
 // another Machine, or hold a Machine. What the provider and the manager write is admitted.
 func TestMachines(t *testing.T) {
@@ -120,6 +130,9 @@ func TestMachines(t *testing.T) {
 		"Create": {reason: "what the provider does", user: provider, after: machine(annotations{v1alpha1.NodeClaimUIDAnnotationKey: "x"})},
 		"Report": {reason: "what the provider does", user: provider, before: machine(annotations{hook: "vlan:1"}, v1alpha1.MachineFinalizer),
 			after: reported(machine(annotations{hook: "vlan:1", v1alpha1.RebootAnnotationKey: ""}, v1alpha1.MachineFinalizer))},
+		"Labels": {reason: "what NodeClaims have", user: provider, after: labelled(machine(nil), 64)},
+		"HoardLabels": {reason: "etcd is shared, and the API server does not bound labels", user: provider, after: labelled(machine(nil), 65),
+			wantRefuse: "there are 65, and a Machine may have 64"},
 		"CreateClaim": {reason: "of another Machine", user: provider, after: machine(annotations{v1alpha1.ClaimUIDAnnotationKey: "x"}),
 			wantRefuse: v1alpha1.ClaimUIDAnnotationKey},
 		"CreateHook": {reason: "the server would never come back", user: provider, after: machine(annotations{hook: "x"}), wantRefuse: hook},

@@ -136,7 +136,17 @@ func TestSecrets(t *testing.T) {
 			refuse: "would get the token of another account"},
 		"RenamedForeignName": {reason: "a BMC's", user: renamedUser, after: secret(hosts, "bmc", corev1.SecretTypeOpaque), refuse: "-user-data"},
 
-		"ProviderWrites":  {reason: "the join", user: ProviderUser, after: join(namespace)},
+		"ProviderWrites": {reason: "the join", user: ProviderUser, after: join(namespace)},
+		"ProviderFills": {reason: "as much as a join may have", user: ProviderUser, after: changed(join(namespace), func(secret *corev1.Secret) {
+			secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: make([]byte, 128<<10)}
+		})},
+		"ProviderHoards": {reason: "etcd is shared", user: ProviderUser, after: changed(join(namespace), func(secret *corev1.Secret) {
+			secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: make([]byte, 128<<10+3)}
+		}), refuse: "at most 4 keys"},
+		"ProviderHoardsKeys": {reason: "etcd is shared", user: ProviderUser, before: join(namespace),
+			after: changed(join(namespace), func(secret *corev1.Secret) {
+				secret.Data = map[string][]byte{"a": {}, "b": {}, "c": {}, "d": {}, "e": {}}
+			}), refuse: "at most 4 keys"},
 		"ProviderRevokes": {reason: "the join", user: ProviderUser, before: join(namespace), after: changed(join(namespace), fill)},
 		"ProviderDeletes": {reason: "the join", user: ProviderUser, before: join(namespace)},
 		"ProviderDeletesRestored": {reason: "a backup may be without owners", user: ProviderUser,
