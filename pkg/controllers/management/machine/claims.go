@@ -43,6 +43,8 @@ type TakenError struct {
 	// Host is namespace/name of the server.
 	Host   string
 	Reason string
+	// Live is the server as the API server has it, nil if it does not exist.
+	Live *bmov1alpha1.BareMetalHost
 }
 
 // Error names the server and the reason.
@@ -88,11 +90,11 @@ func (c hostClaims) Claim(
 
 func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostReference,
 	machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
-	taken := func(reason string) error { return &TakenError{Host: hostKey(reference).String(), Reason: reason} }
 	key, host := hostKey(reference), &bmov1alpha1.BareMetalHost{}
+	taken := func(reason string) error { return &TakenError{Host: key.String(), Reason: reason, Live: host} }
 	if err := c.live.Get(ctx, key, host); err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil, taken("its BareMetalHost has been deleted")
+			return nil, &TakenError{Host: key.String(), Reason: "its BareMetalHost has been deleted"}
 		}
 		return nil, fmt.Errorf("reading host %s to claim it, %w", key, err)
 	}

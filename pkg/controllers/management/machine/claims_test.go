@@ -12,6 +12,7 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -78,6 +79,28 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 				t.Errorf("%s: consumer %v, image %v", tc.reason, host.Spec.ConsumerRef, host.Spec.Image)
 			}
 		})
+	}
+}
+
+// TestStaleInventory: the watch of hosts is behind, and the first servers that are chosen cannot be had. The same look at the Machine takes
+// the one that can.
+func TestStaleInventory(t *testing.T) {
+	w := newFixture(t, 5)
+	p := w.start(w.client)
+	hosts := w.hosts()
+	for i := range hosts {
+		p.inventory.SetHost(&hosts[i])
+	}
+	for i := range hosts[1:] {
+		hosts[i].Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "example.com/v1", Kind: "Other", Namespace: "a", Name: "b", UID: "c"}
+		if err := w.client.Update(t.Context(), &hosts[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := w.machine("m", nil)
+	p.look(key)
+	if machine := w.get(key); machine.Status.HostRef == nil || machine.Status.HostRef.Name != hosts[len(hosts)-1].Name {
+		t.Errorf("the Machine has not got the only server that is left: %+v", machine.Status)
 	}
 }
 

@@ -190,6 +190,12 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	host, err := r.claims.Claim(ctx, reference, now.machine)
 	var taken *TakenError
 	if errors.As(err, &taken) {
+		// The inventory may be behind, and would choose the same server again until its watch has caught up.
+		if taken.Live == nil {
+			r.inventory.DeleteHost(hostKey(reference))
+		} else {
+			r.inventory.SetHost(taken.Live)
+		}
 		r.forget(now.machine)
 		r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
 		if now.written != nil {
