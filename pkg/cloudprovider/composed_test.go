@@ -96,11 +96,6 @@ func TestFreeForWhileMachineIsMade(t *testing.T) {
 			f.freeTwo(nodePool)
 			nodeClaim := f.nodeClaim("gpu-1")
 			f.create(nodeClaim)
-			t.Cleanup(func() {
-				if err := environment.Client.Delete(context.Background(), nodeClaim); err != nil {
-					t.Error(err)
-				}
-			})
 			makeMachine := sync.OnceFunc(func() {
 				types := f.management.Catalog.InstanceTypes(instancetypes.NewFilter(nil, f.class))
 				machine := machineFor(nodeClaim, f.class, types, f.management.Catalog.Advertises, f.options)

@@ -155,6 +155,21 @@ func (f *fixture) create(object client.Object) {
 	if err := environment.Client.Create(f.ctx, object); err != nil {
 		f.t.Fatalf("creating %T, %v", object, err)
 	}
+	if nodeClaim, ok := object.(*karpv1.NodeClaim); ok {
+		f.t.Cleanup(func() { f.remove(nodeClaim.Name) })
+	}
+}
+
+// remove deletes a NodeClaim, whatever its finalizers. All tests have one API server, and a NodeClaim that has no server takes one from
+// the tenants of the others.
+func (f *fixture) remove(name string) {
+	nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	noFinalizers := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	for _, err := range []error{environment.Client.Patch(f.ctx, nodeClaim, noFinalizers), environment.Client.Delete(f.ctx, nodeClaim)} {
+		if client.IgnoreNotFound(err) != nil {
+			f.t.Errorf("removing NodeClaim %s, %v", name, err)
+		}
+	}
 }
 
 func (f *fixture) updateStatus(object client.Object) {
@@ -162,6 +177,26 @@ func (f *fixture) updateStatus(object client.Object) {
 	if err := environment.Client.Status().Update(f.ctx, object); err != nil {
 		f.t.Fatalf("writing the status of %T, %v", object, err)
 	}
+}
+
+// nodePool makes a NodePool of the fixture's type, with a label that its pods select.
+func (f *fixture) nodePool() *karpv1.NodePool {
+	f.t.Helper()
+	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu-" + f.namespace}}
+	nodePool.Spec.Template.Spec.NodeClassRef = f.nodeClaim("any").Spec.NodeClassRef
+	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
+		{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}}}
+	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
+	nodePool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
+	nodePool.Spec.Template.Labels = map[string]string{"tenant": f.namespace}
+	f.create(nodePool)
+	return nodePool
+}
+
+// podFor is a pod of a NodePool with these requests.
+func podFor(nodePool *karpv1.NodePool, requests corev1.ResourceList) *corev1.Pod {
+	return &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: nodePool.Spec.Template.Labels, Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Requests: requests}}}}}
 }
 
 // freeTwo has the type say that both of its servers are free, and waits until a NodePool could have them.

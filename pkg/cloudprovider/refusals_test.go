@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -125,17 +124,9 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	clk := clocktesting.NewFakeClock(time.Now())
 	f.clock, f.refusals = clk, newRefusals(clk)
-	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu-" + f.namespace}}
-	nodePool.Spec.Template.Spec.NodeClassRef = f.nodeClaim("any").Spec.NodeClassRef
-	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
-		{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}}}
-	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
-	nodePool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
-	nodePool.Spec.Template.Labels = map[string]string{"tenant": f.namespace}
-	f.create(nodePool)
+	nodePool := f.nodePool()
 	f.freeTwo(nodePool)
-	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: nodePool.Spec.Template.Labels, Containers: []corev1.Container{{
-		Resources: corev1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "1")}}}}}
+	pod := podFor(nodePool, env.Resources("nvidia.com/gpu", "1"))
 	var retryAfter time.Duration
 	offered := func() bool {
 		t.Helper()

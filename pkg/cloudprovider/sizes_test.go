@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -23,18 +21,10 @@ import (
 // that server was given back, until the class has another image. The pod is told why.
 func TestOwnNodeIsTooSmall(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
-	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "gpu-" + f.namespace}}
-	nodePool.Spec.Template.Spec.NodeClassRef = f.nodeClaim("any").Spec.NodeClassRef
-	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
-		{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{f.nodeType}}}
-	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
-	nodePool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
-	nodePool.Spec.Template.Labels = map[string]string{"tenant": f.namespace}
-	f.create(nodePool)
+	nodePool := f.nodePool()
 	f.freeTwo(nodePool)
 	requests := env.Resources("nvidia.com/gpu", "1", "memory", "400Gi")
-	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: nodePool.Spec.Template.Labels, Containers: []corev1.Container{{
-		Resources: corev1.ResourceRequirements{Requests: requests}}}}}
+	pod := podFor(nodePool, requests)
 	planned := func(want bool) error {
 		found, err := f.GetInstanceTypes(f.ctx, nodePool)
 		if err == nil && (len(found) != 1 || holds(found[0], requests) != want) {
