@@ -5,6 +5,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
 // machinesOf adds Machines of the TenantCluster c/t, as "pool:count" or "pool:count:type".
@@ -39,73 +41,42 @@ func (m *memory) machinesOf(t *testing.T, pools string) {
 // TestReleases: every edit of a TenantCluster because of which the provider deletes or recreates a NodePool with Machines is refused
 // without the annotation that has their number, and admitted with it.
 func TestReleases(t *testing.T) {
-	privateNodes := func(autoNodes string) string { return "privateNodes: {autoNodes: [" + autoNodes + "]}" }
-	const first = "{provider: fleet, static: [{name: s, quantity: 2}], dynamic: [{name: d}, {name: idle}]}"
+	const first = "{provider: fleet, static: [{name: s, quantity: 2}], dynamic: [{name: d}]}"
 	const second = "{provider: fleet, dynamic: [{name: e}]}"
-	base := privateNodes(first + ", " + second)
-	const machines = "s:2 d:3 e:1 unknown:4"
 	const twinStatic, twinDynamic = "{provider: fleet, static: [{name: a, quantity: 1}]}", "{provider: fleet, dynamic: [{name: a}]}"
-	const twin = "{provider: fleet, static: [{name: a, quantity: 1}], dynamic: [{name: a}]}"
-	for name, tc := range map[string]struct {
-		reason, before, machines, after string
-		// want is how many servers are released, and from which NodePools.
-		want      int
-		nodePools string
-	}{
-		"PrivateNodesGone": {"every pool goes", base, machines, "", 6, "NodePool d, e, s"},
-		"Disabled":         {"every pool goes", base, machines, strings.Replace(base, "{", "{enabled: false, ", 1), 6, "NodePool d, e, s"},
-		"AutoNodesEmpty":   {"every pool goes", base, machines, privateNodes(""), 6, "NodePool d, e, s"},
-		"AutoNodesMissing": {"every pool goes", base, machines, "privateNodes: {}", 6, "NodePool d, e, s"},
-		"EntryGone":        {"its pools go", base, machines, privateNodes(first), 1, "NodePool e"},
-		"EntryWithoutPools": {"its pools go", base, machines, privateNodes("{provider: fleet}, " + second), 5,
-			"NodePool d, s"},
-		"StaticGone":  {"one pool goes", base, machines, strings.Replace(base, "{name: s, quantity: 2}", "", 1), 2, "NodePool s"},
-		"DynamicGone": {"one pool goes", base, machines, strings.Replace(base, "{name: d}, ", "", 1), 3, "NodePool d"},
-		"Renamed":     {"the pool of the old name goes", base, machines, strings.Replace(base, "{name: d}", "{name: dd}", 1), 3, "NodePool d"},
-		"StaticToDynamic": {"the NodePool is recreated", privateNodes("{provider: fleet, static: [{name: s, quantity: 2}]}"), "s:2",
-			privateNodes("{provider: fleet, dynamic: [{name: s}]}"), 2, "NodePool s"},
-		"DynamicToStatic": {"the NodePool is recreated", privateNodes("{provider: fleet, dynamic: [{name: d}]}"), "d:3",
-			privateNodes("{provider: fleet, static: [{name: d, quantity: 3}]}"), 3, "NodePool d"},
-		"NamesExchanged": {"both NodePools are recreated", base, machines,
-			strings.NewReplacer("name: s,", "name: d,", "name: d}", "name: s}").Replace(base), 5, "NodePool d, s"},
-		"MovedAndTurned": {"it is in another entry, and of the other kind", base, machines,
-			privateNodes("{provider: fleet, dynamic: [{name: d}]}, {provider: fleet, dynamic: [{name: e}, {name: s}]}"), 2, "NodePool s"},
-		"OneIsIdle":      {"only those with Machines are named", base, machines, privateNodes(second), 5, "NodePool d, s"},
-		"TwinStaticGone": {"it has the short name", privateNodes(twin), "a:2 a-dynamic:1", privateNodes(twinDynamic), 2, "NodePool a"},
-		"TwinDynamicGone": {"it has the long name", privateNodes(twin), "a:2 a-dynamic:1", privateNodes(twinStatic), 1,
-			"NodePool a-dynamic"},
-		"TwinHadDynamic": {"the dynamic one had the short name first", privateNodes(twin), "a:2 a-static:1",
-			privateNodes(twinStatic), 2, "NodePool a"},
-		"LongNameTaken": {"the NodePool of a dynamic pool becomes that of a static one", privateNodes(twin), "a:2 a-dynamic:1",
-			privateNodes("{provider: fleet, static: [{name: a, quantity: 1}, {name: a-dynamic, quantity: 1}]}"), 1, "NodePool a-dynamic"},
-
-		"Same":      {"nothing changes", base, machines, base, 0, ""},
-		"Enabled":   {"as before", base, machines, strings.Replace(base, "{", "{enabled: true, ", 1), 0, ""},
-		"Quantity":  {"a scale-down says how many servers stay", base, machines, strings.Replace(base, "quantity: 2", "quantity: 1", 1), 0, ""},
-		"Added":     {"a pool more", base, machines, strings.Replace(base, "{name: d}", "{name: d}, {name: new}", 1), 0, ""},
-		"Reordered": {"the order does not matter", base, machines, privateNodes(second + ", " + first), 0, ""},
-		"Moved": {"its NodePool stays", base, machines, privateNodes("{provider: fleet, static: [{name: s, quantity: 2}]}, " +
-			"{provider: fleet, dynamic: [{name: e}, {name: d}]}"), 0, ""},
-		"Provider":    {"its nodes drift within budgets", base, machines, strings.ReplaceAll(base, "provider: fleet", "provider: other"), 0, ""},
-		"IdleGone":    {"it has no Machines", base, machines, strings.Replace(base, ", {name: idle}", "", 1), 0, ""},
-		"IdleRenamed": {"it has no Machines", base, machines, strings.Replace(base, "name: idle", "name: other", 1), 0, ""},
-		"IdleTurned": {"it has no Machines", base, machines,
-			strings.NewReplacer(", {name: idle}", "", "quantity: 2}", "quantity: 2}, {name: idle, quantity: 0}").Replace(base), 0, ""},
-		"NoMachines":  {"no server is released", base, "", "", 0, ""},
-		"NeverThere":  {"the tenant manages its own pools", "", machines, "quota: {servers: 9}", 0, ""},
-		"WasDisabled": {"its pools went before", strings.Replace(base, "{", "{enabled: false, ", 1), machines, "", 0, ""},
-		"TwinStays":   {"both have their names", privateNodes(twin), "a:2 a-static:1", privateNodes(twin), 0, ""},
-		"TwinAdded":   {"the pool that had the name keeps it", privateNodes(twinDynamic), "a:2", privateNodes(twin), 0, ""},
-		"LongNameKept": {"the entry that is called so has the NodePool", privateNodes(twin), "a:2 a-dynamic:1",
-			privateNodes("{provider: fleet, static: [{name: a, quantity: 1}], dynamic: [{name: a-dynamic}]}"), 0, ""},
-	} {
+	const machines = "s:2 d:3 e:1"
+	base, disabled := tenanttest.PrivateNodes(first, second), strings.Replace(tenanttest.PrivateNodes(first), "{", "{enabled: false, ", 1)
+	twin := tenanttest.PrivateNodes("{provider: fleet, static: [{name: a, quantity: 1}], dynamic: [{name: a}]}")
+	cases := tenanttest.PoolEdits("fleet")
+	maps.Copy(cases, map[string]tenanttest.PoolEdit{
+		// The webhook knows the names of these NodePools by the Machines alone.
+		"TwinHadDynamic": {Reason: "the dynamic one had the short name first", Before: twin, After: tenanttest.PrivateNodes(twinStatic),
+			Machines: "a:2 a-static:1", Lost: []string{"a"}, Servers: 2},
+		"TwinStays": {Reason: "both have their names", Before: twin, After: twin, Machines: "a:2 a-static:1"},
+		"TwinAdded": {Reason: "the pool that had the name keeps it", Before: tenanttest.PrivateNodes(twinDynamic), After: twin, Machines: "a:2"},
+		"LongNameKept": {Reason: "the entry that is called so has the NodePool", Before: twin, Machines: "a:2 a-dynamic:1",
+			After: tenanttest.PrivateNodes("{provider: fleet, static: [{name: a, quantity: 1}], dynamic: [{name: a-dynamic}]}")},
+		// These change nothing for the provider.
+		"Same":        {Reason: "nothing changes", Before: base, After: base, Machines: machines},
+		"Enabled":     {Reason: "as before", Before: base, After: strings.Replace(base, "{", "{enabled: true, ", 1), Machines: machines},
+		"Reordered":   {Reason: "the order does not matter", Before: base, After: tenanttest.PrivateNodes(second, first), Machines: machines},
+		"NeverThere":  {Reason: "the tenant manages its own pools", Machines: machines},
+		"WasDisabled": {Reason: "its pools went before", Before: disabled, Machines: machines},
+	})
+	spec := func(privateNodes, otherwise string) string {
+		if privateNodes == "" {
+			return otherwise
+		}
+		return "privateNodes: " + privateNodes
+	}
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			right := strconv.Itoa(tc.want)
-			for _, confirmed := range []string{"", right, strconv.Itoa(tc.want + 1), strconv.Itoa(tc.want - 1), "0" + right, "true"} {
-				admitted := tc.want == 0 || confirmed == right
+			right := strconv.Itoa(tc.Servers)
+			for _, confirmed := range []string{"", right, strconv.Itoa(tc.Servers + 1), strconv.Itoa(tc.Servers - 1), "0" + right, "true"} {
+				admitted := tc.Servers == 0 || confirmed == right
 				cluster := newCluster(t)
-				cluster.machinesOf(t, tc.machines)
-				before, after := tenantWith(t, "c", tc.before), tenantWith(t, "c", tc.after)
+				cluster.machinesOf(t, tc.Machines+" unknown:4")
+				before, after := tenantWith(t, "c", spec(tc.Before, "")), tenantWith(t, "c", spec(tc.After, "quota: {servers: 9}"))
 				cluster.tenants = append(cluster.tenants, before)
 				// Machines of others: a tenant of another name, and one without a tenant.
 				for _, other := range []*v1alpha1.NameReference{{Name: "other"}, nil} {
@@ -118,16 +89,16 @@ func TestReleases(t *testing.T) {
 				after.Annotations = map[string]string{v1alpha1.ConfirmDeleteMachinesAnnotationKey: confirmed}
 				result := TenantCluster(cluster, before, after)
 				if result.Allowed() != admitted || len(result.Errors) > 0 {
-					t.Fatalf("%s: with the confirmation %q: admitted: %t, want %t: %v", tc.reason, confirmed, result.Allowed(), admitted,
+					t.Fatalf("%s: with the confirmation %q: admitted: %t, want %t: %v", tc.Reason, confirmed, result.Allowed(), admitted,
 						linesOf(result))
 				}
 				for _, want := range []string{
-					fmt.Sprintf("%d of its servers would be released with %s, and their nodes drained", tc.want, tc.nodePools),
-					fmt.Sprintf("confirm.karpenter.metal3.io/delete-machines=%d", tc.want),
+					fmt.Sprintf("%d of its servers would be released with NodePool %s, and their nodes drained", tc.Servers, strings.Join(tc.Lost, ", ")),
+					fmt.Sprintf("confirm.karpenter.metal3.io/delete-machines=%d", tc.Servers),
 				} {
 					if !admitted && (!strings.Contains(result.Refusal, want) ||
 						!slices.Contains(result.Denied, RuleInUse)) {
-						t.Errorf("%s: got %q, want %q in it", tc.reason, result.Refusal, want)
+						t.Errorf("%s: got %q, want %q in it", tc.Reason, result.Refusal, want)
 					}
 				}
 			}

@@ -31,11 +31,6 @@ const (
 	secondEntry = "{provider: metal3, dynamic: [{name: e}]}"
 )
 
-// autoNodes is what a TenantCluster says of its pools.
-func autoNodes(entries ...string) string {
-	return "{autoNodes: [" + strings.Join(entries, ", ") + "]}"
-}
-
 // setPrivateNodes writes the TenantCluster's privateNodes, and takes them away if there are none.
 func setPrivateNodes(t *testing.T, key types.NamespacedName, privateNodes string) {
 	t.Helper()
@@ -105,108 +100,64 @@ func reconciled(t *testing.T, cluster types.NamespacedName) metav1.Condition {
 }
 
 // TestReleases: whatever edit of the TenantCluster deletes or recreates a NodePool with Machines, everything stays until it is confirmed
-// with their number. The webhook is asked the same in pkg/webhooks/rules.
+// with their number.
 func TestReleases(t *testing.T) {
-	base := autoNodes(firstEntry, secondEntry)
-	const machines = "s:2 d:3 e:1"
-	const twin = "{provider: metal3, static: [{name: a, quantity: 1}], dynamic: [{name: a}]}"
-	for name, tc := range map[string]struct {
-		reason, before, machines, after string
-		// lost are the NodePools with Machines that are deleted, and want is how many of these there are.
-		lost []string
-		want int
-	}{
-		"PrivateNodesGone":  {"every pool goes", base, machines, "", []string{"d", "e", "s"}, 6},
-		"Disabled":          {"every pool goes", base, machines, strings.Replace(base, "{", "{enabled: false, ", 1), []string{"d", "e", "s"}, 6},
-		"AutoNodesEmpty":    {"every pool goes", base, machines, autoNodes(), []string{"d", "e", "s"}, 6},
-		"AutoNodesMissing":  {"every pool goes", base, machines, "{}", []string{"d", "e", "s"}, 6},
-		"EntryGone":         {"its pools go", base, machines, autoNodes(firstEntry), []string{"e"}, 1},
-		"EntryWithoutPools": {"its pools go", base, machines, autoNodes("{provider: metal3}", secondEntry), []string{"d", "s"}, 5},
-		"StaticGone":        {"one pool goes", base, machines, strings.Replace(base, "{name: s, quantity: 2}", "", 1), []string{"s"}, 2},
-		"DynamicGone":       {"one pool goes", base, machines, strings.Replace(base, "{name: d}, ", "", 1), []string{"d"}, 3},
-		"Renamed":           {"that of the old name goes", base, machines, strings.Replace(base, "{name: d}", "{name: dd}", 1), []string{"d"}, 3},
-		"StaticToDynamic": {"the NodePool is recreated", autoNodes("{provider: metal3, static: [{name: s, quantity: 2}]}"), "s:2",
-			autoNodes("{provider: metal3, dynamic: [{name: s}]}"), []string{"s"}, 2},
-		"DynamicToStatic": {"the NodePool is recreated", autoNodes("{provider: metal3, dynamic: [{name: d}]}"), "d:3",
-			autoNodes("{provider: metal3, static: [{name: d, quantity: 3}]}"), []string{"d"}, 3},
-		"NamesExchanged": {"both NodePools are recreated", base, machines,
-			strings.NewReplacer("name: s,", "name: d,", "name: d}", "name: s}").Replace(base), []string{"d", "s"}, 5},
-		"MovedAndTurned": {"it is in another entry, and of the other kind", base, machines,
-			autoNodes("{provider: metal3, dynamic: [{name: d}, {name: idle}]}", "{provider: metal3, dynamic: [{name: e}, {name: s}]}"),
-			[]string{"s"}, 2},
-		"TwinStaticGone": {"it has the short name", autoNodes(twin), "a:2 a-dynamic:1",
-			autoNodes("{provider: metal3, dynamic: [{name: a}]}"), []string{"a"}, 2},
-		"TwinDynamicGone": {"it has the long name", autoNodes(twin), "a:2 a-dynamic:1",
-			autoNodes("{provider: metal3, static: [{name: a, quantity: 1}]}"), []string{"a-dynamic"}, 1},
-		"LongNameTaken": {"the NodePool of a dynamic pool becomes that of a static one", autoNodes(twin), "a:2 a-dynamic:1",
-			autoNodes("{provider: metal3, static: [{name: a, quantity: 1}, {name: a-dynamic, quantity: 1}]}"), []string{"a-dynamic"}, 1},
-
-		"Quantity": {"a scale-down says how many servers stay", base, machines, strings.Replace(base, "quantity: 2", "quantity: 1", 1), nil, 0},
-		"Added":    {"a pool more", base, machines, strings.Replace(base, "{name: d}", "{name: d}, {name: new}", 1), nil, 0},
-		"Moved": {"the NodePool stays", base, machines, autoNodes("{provider: metal3, static: [{name: s, quantity: 2}], dynamic: [{name: idle}]}",
-			"{provider: metal3, dynamic: [{name: e}, {name: d}]}"), nil, 0},
-		"Provider":    {"nodes drift within budgets", base, machines, strings.ReplaceAll(base, "provider: metal3", "provider: other"), nil, 0},
-		"IdleGone":    {"it has no Machines", base, machines, strings.Replace(base, ", {name: idle}", "", 1), nil, 0},
-		"IdleRenamed": {"it has no Machines", base, machines, strings.Replace(base, "name: idle", "name: other", 1), nil, 0},
-		"IdleTurned": {"it has no Machines", base, machines,
-			strings.NewReplacer(", {name: idle}", "", "quantity: 2}", "quantity: 2}, {name: idle, quantity: 0}").Replace(base), nil, 0},
-		"NoMachines": {"no server is released", base, "", "", nil, 0},
-	} {
+	for name, tc := range tenanttest.PoolEdits("metal3") {
 		t.Run(name, func(t *testing.T) {
 			cluster := tenanttest.TenantCluster(t, &environment)
 			cleanUp(t)
-			setPrivateNodes(t, cluster, tc.before)
+			setPrivateNodes(t, cluster, tc.Before)
 			if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue {
 				t.Fatalf("PoolsSynced is %s: %s", got.Status, got.Message)
 			}
-			createMachines(t, cluster, tc.machines)
+			createMachines(t, cluster, tc.Machines)
 			createMachines(t, types.NamespacedName{Namespace: cluster.Namespace, Name: "other"}, "s:1 d:1 a:1") // another tenant's
 			before := poolsThere(t)
-			setPrivateNodes(t, cluster, tc.after)
-			for _, wrong := range []string{"", strconv.Itoa(tc.want + 1)} {
-				if tc.want == 0 {
+			setPrivateNodes(t, cluster, tc.After)
+			for _, wrong := range []string{"", strconv.Itoa(tc.Servers + 1)} {
+				if tc.Servers == 0 {
 					break
 				}
 				confirm(t, cluster, wrong)
 				got := reconciled(t, cluster)
 				for _, want := range []string{
-					fmt.Sprintf("%d of its servers would be released with NodePool %s, and", tc.want, strings.Join(tc.lost, ", ")),
-					fmt.Sprintf("blue confirm.karpenter.metal3.io/delete-machines=%d", tc.want),
+					fmt.Sprintf("%d of its servers would be released with NodePool %s, and", tc.Servers, strings.Join(tc.Lost, ", ")),
+					fmt.Sprintf("blue confirm.karpenter.metal3.io/delete-machines=%d", tc.Servers),
 				} {
 					if got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonReleasesServers || !strings.Contains(got.Message, want) {
-						t.Fatalf("%s: with %q PoolsSynced is %s, %s: %s; want %q", tc.reason, wrong, got.Status, got.Reason, got.Message, want)
+						t.Fatalf("%s: with %q PoolsSynced is %s, %s: %s; want %q", tc.Reason, wrong, got.Status, got.Reason, got.Message, want)
 					}
 				}
 				now := poolsThere(t)
 				for object, was := range before {
 					if !strings.HasSuffix(object, " idle") && now[object] != was {
-						t.Errorf("%s: with %q, %s was %s and is %s", tc.reason, wrong, object, was, now[object])
+						t.Errorf("%s: with %q, %s was %s and is %s", tc.Reason, wrong, object, was, now[object])
 					}
 				}
 				for object := range now {
 					if before[object] == "" {
-						t.Errorf("%s: with %q, %s has been created in place of what is kept", tc.reason, wrong, object)
+						t.Errorf("%s: with %q, %s has been created in place of what is kept", tc.Reason, wrong, object)
 					}
 				}
 			}
-			if tc.want > 0 {
-				confirm(t, cluster, strconv.Itoa(tc.want))
+			if tc.Servers > 0 {
+				confirm(t, cluster, strconv.Itoa(tc.Servers))
 			}
 			for range 2 { // a NodePool is created again in the reconcile after that in which it was deleted
 				got := reconciled(t, cluster)
-				if tc.want > 0 && got.Reason != v1alpha1.ReasonConfirmed {
-					t.Errorf("%s: PoolsSynced is %s, %s: %s; want that the confirmation is recorded", tc.reason, got.Status, got.Reason, got.Message)
+				if tc.Servers > 0 && got.Reason != v1alpha1.ReasonConfirmed {
+					t.Errorf("%s: PoolsSynced is %s, %s: %s; want that the confirmation is recorded", tc.Reason, got.Status, got.Reason, got.Message)
 				}
 			}
 			confirm(t, cluster, "") // as the manager does
 			if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue {
-				t.Errorf("%s: PoolsSynced is %s, %s: %s", tc.reason, got.Status, got.Reason, got.Message)
+				t.Errorf("%s: PoolsSynced is %s, %s: %s", tc.Reason, got.Status, got.Reason, got.Message)
 			}
 			now := poolsThere(t)
 			for _, pool := range []string{"s", "d", "e", "a", "a-dynamic"} {
-				was, lost := before["NodePool "+pool], slices.Contains(tc.lost, pool)
-				if was != "" && tc.machines != "" && lost == (now["NodePool "+pool] == was) {
-					t.Errorf("%s: NodePool %s was %s and is %s", tc.reason, pool, was, now["NodePool "+pool])
+				was, lost := before["NodePool "+pool], slices.Contains(tc.Lost, pool)
+				if was != "" && tc.Machines != "" && lost == (now["NodePool "+pool] == was) {
+					t.Errorf("%s: NodePool %s was %s and is %s", tc.Reason, pool, was, now["NodePool "+pool])
 				}
 			}
 			existing, found := pools.NodePools{}, &v1alpha1.TenantCluster{}
@@ -223,7 +174,7 @@ func TestReleases(t *testing.T) {
 				want[p.NodePool] = pools.NodePool{Kind: p.Kind(), Ours: true}
 			}
 			if diff := cmp.Diff(want, existing); diff != "" {
-				t.Errorf("%s: NodePools (-want +got):\n%s", tc.reason, diff)
+				t.Errorf("%s: NodePools (-want +got):\n%s", tc.Reason, diff)
 			}
 		})
 	}
@@ -234,10 +185,10 @@ func TestReleases(t *testing.T) {
 func TestReleaseIsConfirmedOnce(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	cleanUp(t)
-	setPrivateNodes(t, cluster, autoNodes(firstEntry, secondEntry))
+	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(firstEntry, secondEntry))
 	reconciled(t, cluster)
 	createMachines(t, cluster, "s:2 d:2 e:4")
-	setPrivateNodes(t, cluster, autoNodes(secondEntry))
+	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(secondEntry))
 	reconciled(t, cluster)
 	confirm(t, cluster, "4")
 	died := errors.New("the process died")
@@ -276,10 +227,10 @@ func TestReleaseIsConfirmedOnce(t *testing.T) {
 func TestUsedConfirmationConfirmsNothingElse(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	cleanUp(t)
-	setPrivateNodes(t, cluster, autoNodes(firstEntry, secondEntry))
+	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(firstEntry, secondEntry))
 	reconciled(t, cluster)
 	createMachines(t, cluster, "d:2 e:2")
-	setPrivateNodes(t, cluster, autoNodes(firstEntry))
+	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(firstEntry))
 	confirm(t, cluster, "2")
 	if got := reconciled(t, cluster); got.Reason != v1alpha1.ReasonConfirmed {
 		t.Fatalf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
@@ -302,7 +253,7 @@ func TestUsedConfirmationConfirmsNothingElse(t *testing.T) {
 		t.Errorf("there were %v, and there are %v", before, now)
 	}
 	// What was dropped comes back: there is nothing to confirm.
-	setPrivateNodes(t, cluster, autoNodes(firstEntry))
+	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(firstEntry))
 	if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue || poolsThere(t)["NodePool d"] != before["NodePool d"] {
 		t.Errorf("PoolsSynced is %s, %s: %s", got.Status, got.Reason, got.Message)
 	}
@@ -311,7 +262,7 @@ func TestUsedConfirmationConfirmsNothingElse(t *testing.T) {
 // TestConfirmationIsWatched runs the controller: nothing but the annotation changes.
 func TestConfirmationIsWatched(t *testing.T) {
 	cluster := start(t)
-	setPrivateNodes(t, cluster, autoNodes(secondEntry))
+	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(secondEntry))
 	condition(t, cluster)
 	createMachines(t, cluster, "e:1")
 	setPrivateNodes(t, cluster, "")
