@@ -26,9 +26,10 @@ const (
 // bodies are read before a request takes one of the few places, so that a client that sends nothing holds nothing that another needs.
 // When there are too many, the one is dropped that has been silent longest.
 type bodies struct {
-	// readers and bytes are the limits.
+	// readers, bytes and how long each body may take are the limits.
 	readers int
 	bytes   int64
+	timeout time.Duration
 
 	lock    sync.Mutex
 	reading map[*body]struct{}
@@ -52,7 +53,7 @@ var (
 // read returns the body of a request, and what to call once it is not needed any more.
 func (b *bodies) read(w http.ResponseWriter, r *http.Request) (release func(), err error) {
 	connection := http.NewResponseController(w)
-	if err := connection.SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
+	if err := connection.SetReadDeadline(time.Now().Add(b.timeout)); err != nil {
 		return nil, fmt.Errorf("limiting the time for the body, %w", err)
 	}
 	current := &body{heard: time.Now(), drop: func() error { return connection.SetReadDeadline(time.Unix(1, 0)) }}

@@ -36,7 +36,8 @@ type Callers struct {
 // NewCallers returns callers of which at most some are answered at the same time. file has the authority of their certificates; it may be
 // empty. The error names the file.
 func NewCallers(file string, names []string, atOnce int) (*Callers, error) {
-	callers := &Callers{Names: names, bodies: bodies{readers: readLimit, bytes: bytesLimit}, turns: turns{free: atOnce, limit: waitLimit}}
+	callers := &Callers{Names: names, bodies: bodies{readers: readLimit, bytes: bytesLimit, timeout: requestTimeout},
+		turns: turns{free: atOnce, limit: waitLimit}}
 	if file == "" {
 		return callers, nil
 	}

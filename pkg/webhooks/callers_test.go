@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
@@ -203,6 +204,24 @@ func TestSilentCallers(t *testing.T) {
 				t.Errorf("%d are dropped, want %d", got, tc.dropped)
 			}
 		})
+	}
+}
+
+// TestBodyThatDoesNotCome: it is not waited for without an end.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	callers, err := NewCallers("", nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	callers.bodies.timeout = time.Millisecond
+	connection := newBlocked(t, callers).silent(t, 10, "{")
+	if answer, err := bufio.NewReader(connection).ReadString('\n'); err != nil || !strings.HasPrefix(answer, "HTTP/1.1 400 ") {
+		t.Errorf("answered %q, %v", answer, err)
+	}
+	callers.bodies.lock.Lock()
+	defer callers.bodies.lock.Unlock()
+	if callers.bodies.held != 0 || len(callers.bodies.reading) != 0 {
+		t.Errorf("%d bytes of it are held", callers.bodies.held)
 	}
 }
 
