@@ -22,8 +22,17 @@ import (
 // fieldOwner is the owner of what Apply applies.
 const fieldOwner = client.FieldOwner("karpenter-metal3-sandbox")
 
-// Apply makes the object as given, or makes the existing one so.
-func Apply(ctx context.Context, c client.Client, object client.Object) error {
+// Apply makes the objects as given, or makes the existing ones so.
+func Apply(ctx context.Context, c client.Client, objects ...client.Object) error {
+	for _, object := range objects {
+		if err := apply(ctx, c, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apply(ctx context.Context, c client.Client, object client.Object) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return fmt.Errorf("encoding %T %s, %w", object, client.ObjectKeyFromObject(object), err)

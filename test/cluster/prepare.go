@@ -32,12 +32,7 @@ func PrepareManagement(ctx context.Context, c client.Client, binaries Binaries, 
 	if err != nil {
 		return err
 	}
-	for _, object := range policies {
-		if err := Apply(ctx, c, object); err != nil {
-			return err
-		}
-	}
-	return nil
+	return Apply(ctx, c, policies...)
 }
 
 // PrepareMetal3 prepares a running cluster for Metal3 only: it installs the CRDs of Metal3 and the namespaces. The
@@ -80,12 +75,7 @@ func PrepareTenant(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return err
 	}
-	for _, object := range policies {
-		if err := Apply(ctx, c, object); err != nil {
-			return err
-		}
-	}
-	return nil
+	return Apply(ctx, c, policies...)
 }
 
 // Metal3CRDs returns the files of Metal3's CustomResourceDefinitions, which are installed beside the programs.

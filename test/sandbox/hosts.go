@@ -25,10 +25,7 @@ func registerHosts(ctx context.Context, c client.Client, servers []fleet.Server)
 		if err != nil {
 			return err
 		}
-		if err := cluster.Apply(ctx, c, secret); err != nil {
-			return err
-		}
-		if err := cluster.Apply(ctx, c, host); err != nil {
+		if err := cluster.Apply(ctx, c, secret, host); err != nil {
 			return err
 		}
 	}
