@@ -86,7 +86,7 @@ type Reconciler struct {
 	claimLatency prometheus.Histogram
 	scheduler    *scheduler
 	waiting      *waiting
-	expectations *kube.Expectations
+	expectations kube.Expectations
 	handlers     map[state]handling
 	deadline     time.Duration
 	// searched are the UIDs of the Machines that all hosts have been read for, live and in vain, by types.NamespacedName.
@@ -142,7 +142,6 @@ func New(d Dependencies) *Reconciler {
 		claimLatency: metrics.NewClaimDuration(),
 		scheduler:    newScheduler(),
 		waiting:      newWaiting(),
-		expectations: &kube.Expectations{},
 		deadline:     d.Deadline,
 	}
 	r.handlers = map[state]handling{
