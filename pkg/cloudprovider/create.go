@@ -26,8 +26,8 @@ import (
 )
 
 // Create creates the Machine of a NodeClaim, or finds the one of an earlier call, and waits until the manager has claimed
-// a server for it. It returns an InsufficientCapacityError if no server that fits is free, a
-// NodeClassNotReadyError if the class is missing or not ready, and otherwise an error after which Karpenter calls
+// a server for it. It returns an InsufficientCapacityError if no server that fits is free, or if calling again would not change
+// the answer, a NodeClassNotReadyError if the class is missing or not ready, and otherwise an error after which Karpenter calls
 // again. Once the manager has refused, the Machine is deleted; as long as there is no decision it stays, and the next call
 // finds it.
 func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
