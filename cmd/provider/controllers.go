@@ -21,6 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/drift"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/garbagecollection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/joining"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/kubernetesversion"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeprofiles"
@@ -44,10 +45,13 @@ func (o *options) provisioningControllers(
 	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
-	kubernetesVersion := joining.ServerVersion(mgr.GetConfig())
+	version, err := kubernetesversion.NewController(realClock, clusters, mgr.GetConfig())
+	if err != nil {
+		return nil, err
+	}
 	metal3 := cloudprovider.New(mgr.GetClient(), mgr.GetAPIReader(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
-		KubernetesVersion: kubernetesVersion,
+		KubernetesVersion: version.Least,
 	})
 	core, err := karpenter.Install(ctx, karpenter.Dependencies{
 		Manager: mgr, Clusters: clusters, Servers: metal3, Management: servers, Recorder: recorder, Clock: realClock,
@@ -59,7 +63,8 @@ func (o *options) provisioningControllers(
 	return append(core.Controllers,
 		cloudprovider.NewMetrics(metal3),
 		drift.NewController(clusters, recorder),
-		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), kubernetesVersion),
+		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), version.Least),
+		version,
 		draining.NewController(realClock, clusters),
 		garbagecollection.NewMachineController(realClock, clusters),
 		garbagecollection.NewLeftoverController(clusters),

@@ -34,7 +34,7 @@ type Options struct {
 	TenantCluster string
 	// ClaimTimeout is how long Create waits for the manager.
 	ClaimTimeout time.Duration
-	// KubernetesVersion returns the minor version of the tenant's API server, such as v1.36.
+	// KubernetesVersion returns the minor version that a server is installed with now, such as v1.36.
 	KubernetesVersion func(context.Context) (string, error)
 }
 

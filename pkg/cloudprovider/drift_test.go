@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -22,6 +24,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/kubernetesversion"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
 // TestIsDrifted: the manager's word counts, and its silence, and an outage of its cluster is not taken for either.
@@ -240,4 +244,53 @@ func TestAutoUpgrade(t *testing.T) {
 	node.Status.NodeInfo.KubeletVersion = "v1.36.2"
 	f.updateStatus(node)
 	eventually("a node of the tenant's version not to be drifted", "")
+}
+
+// TestUpgradeUnderWay: no node is drifted while one of the tenant's API servers has the old version, whichever answers.
+func TestUpgradeUnderWay(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	clk, service := testclock.NewFakePassiveClock(time.Now()), tenanttest.NewService(nil)
+	key := types.NamespacedName{Namespace: f.namespace, Name: "tenant"}
+	versions, err := kubernetesversion.NewController(clk, tenanttest.ClustersOf(key, environment.Client, environment.Client), service.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.CloudProvider.options.KubernetesVersion = versions.Least
+	tenant := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(f.ctx, key, tenant); err != nil {
+		t.Fatal(err)
+	}
+	tenant.Spec.PrivateNodes = &v1alpha1.PrivateNodes{AutoUpgrade: v1alpha1.AutoUpgrade{Enabled: true}}
+	if err := environment.Client.Update(f.ctx, tenant); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("the cache to have that servers follow", func() error {
+		err := f.management.Client.Get(f.ctx, key, tenant)
+		if err == nil && tenant.Spec.PrivateNodes == nil {
+			err = errors.New("it has not")
+		}
+		return err
+	})
+	nodeClaim := f.launched("gpu-1")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}}
+	f.create(node)
+	node.Status.NodeInfo.KubeletVersion = "v1.35.4"
+	f.updateStatus(node)
+	nodeClaim.Status.NodeName = node.Name
+	follows := func(minor string, times int, want cloudprovider.DriftReason) {
+		t.Helper()
+		service.LeadsTo(tenanttest.Version("1", minor))
+		for range times {
+			clk.SetTime(clk.Now().Add(30 * time.Second))
+			if got, err := f.IsDrifted(f.ctx, nodeClaim); err != nil || got != want {
+				t.Fatalf("an API server of 1.%s answers, and the reason is %q, want %q: %v", minor, got, want, err)
+			}
+		}
+	}
+	for range 3 {
+		follows("35", 1, "")
+		follows("36", 19, "")
+	}
+	follows("36", 1, v1alpha1.ReasonKubernetesVersionChanged)
+	follows("35", 1, "")
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 )
 
@@ -64,12 +65,21 @@ func APIServer(t testing.TB, config *rest.Config) Backend {
 func Answer(status metav1.Status) Backend {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	status.Status = metav1.StatusFailure
-	body, err := json.Marshal(status)
+	return constant(int(status.Code), status)
+}
+
+// Version is a backend that answers all with the version of an API server.
+func Version(major, minor string) Backend {
+	return constant(http.StatusOK, version.Info{Major: major, Minor: minor})
+}
+
+func constant(code int, answer any) Backend {
+	body, err := json.Marshal(answer)
 	return func(request *http.Request) (*http.Response, error) {
 		if request.Body != nil {
 			_ = request.Body.Close() // what it has is not read
 		}
-		return &http.Response{Request: request, StatusCode: int(status.Code), ProtoMajor: 1, ProtoMinor: 1,
+		return &http.Response{Request: request, StatusCode: code, ProtoMajor: 1, ProtoMinor: 1,
 			Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body))}, err
 	}
 }

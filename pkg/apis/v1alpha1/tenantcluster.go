@@ -152,6 +152,11 @@ type TenantClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ObservedClusterUID string `json:"observedClusterUID,omitempty"`
+	// KubernetesVersion is the minor version, such as v1.35, that servers are installed with now: the least that the tenant's API
+	// servers have answered with within ten minutes. The provider reports it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// Rollout is how many Machines of the tenant are as its spec and what they refer to say now.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`

@@ -8,14 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
@@ -76,24 +74,6 @@ func taintsOf(machine *v1alpha1.Machine) []corev1.Taint {
 // VersionSource returns the minor version of the tenant cluster, such as v1.35. It is what a server installs that has
 // no kubelet.
 type VersionSource func(ctx context.Context) (string, error)
-
-var leadingDigits = regexp.MustCompile(`^[0-9]+`)
-
-// ServerVersion asks the tenant's API server for its version.
-func ServerVersion(config *rest.Config) VersionSource {
-	return func(context.Context) (string, error) {
-		client, err := discovery.NewDiscoveryClientForConfig(config)
-		if err != nil {
-			return "", fmt.Errorf("making a client of the tenant cluster, %w", err)
-		}
-		version, err := client.ServerVersion()
-		if err != nil {
-			return "", fmt.Errorf("asking the tenant cluster for its version, %w", err)
-		}
-		// Some distributions write "35+".
-		return "v" + version.Major + "." + leadingDigits.FindString(version.Minor), nil
-	}
-}
 
 // CASource returns the CA certificates of the tenant cluster, in PEM.
 type CASource func(ctx context.Context) ([]byte, error)

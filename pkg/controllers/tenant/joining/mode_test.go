@@ -4,6 +4,7 @@
 package joining
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
 // setType gives the Machine a NodeType that sets something aside.
@@ -69,6 +71,24 @@ func TestKubeletArgumentsOfTheJoin(t *testing.T) {
 	}
 	if machine := w.get(); machine.Spec.Bootstrap.DataSecretName != "" {
 		t.Error("the server would boot with it")
+	}
+}
+
+// TestUpgradeUnderWay: a server joins with the old version while one of the tenant's API servers has it, whichever answers.
+func TestUpgradeUnderWay(t *testing.T) {
+	w := newFixture(t)
+	service := tenanttest.NewService(nil)
+	clusters := tenanttest.Clusters(&environment, w.cluster, &faults.Connection{})
+	for i, answer := range []string{"35", "36", "35", "36"} {
+		service.LeadsTo(tenanttest.Version("1", answer))
+		w.machine = client.ObjectKeyFromObject(w.claimedMachine(fmt.Sprintf("%s-%d", w.machine.Name, i)))
+		controller := NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(service.Config()))
+		if _, err := controller.Reconcile(t.Context(), w.get()); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.get().ReportedNode().KubernetesVersion; got != "v1.35" {
+			t.Errorf("while one of two API servers is new, Machine %d is installed with %q", i, got)
+		}
 	}
 }
 

@@ -12,12 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/kubernetesversion"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
@@ -74,11 +76,21 @@ func (w *fixture) claimedMachine(name string) *v1alpha1.Machine {
 	return machine
 }
 
+// follows is the version that servers of the tenant follow, as a provider says that was just started.
+func (w *fixture) follows(config *rest.Config) VersionSource {
+	w.Helper()
+	versions, err := kubernetesversion.NewController(w.clock, tenanttest.Clusters(&environment, w.cluster, &faults.Connection{}), config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return versions.Least
+}
+
 // controller starts a controller again, as after a crash.
 func (w *fixture) controller(process *faults.Connection) *Controller {
 	w.Helper()
 	clusters := tenanttest.Clusters(&environment, w.cluster, process)
-	return NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), ServerVersion(environment.Config))
+	return NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(environment.Config))
 }
 
 // reconcile lets a controller that does not die look at the Machine once.
