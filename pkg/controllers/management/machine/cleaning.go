@@ -56,8 +56,8 @@ func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace) // an older manager did not when it installed it
 	clean := false
 	switch host.Status.Provisioning.State {
-	case bmov1alpha1.StateAvailable, bmov1alpha1.StateReady:
-		clean = isUnchanged(host) // it has not begun
+	case bmov1alpha1.StatePreparing, bmov1alpha1.StateAvailable, bmov1alpha1.StateReady:
+		clean = isUnchanged(host) // it has not begun: firmware and RAID settings come before the image
 	case bmov1alpha1.StateProvisioning, bmov1alpha1.StateProvisioned:
 		clean = host.Spec.AutomatedCleaningMode != bmov1alpha1.CleaningModeDisabled
 	}

@@ -264,6 +264,49 @@ func TestReleasedBeforeItWasInstalled(t *testing.T) {
 	d.until("installed for another", running, func() bool { return d.get(next).Status.Phase == v1alpha1.MachineProvisioned })
 }
 
+// TestExpectCleaning: which servers are clean once Metal3 has taken their image off.
+func TestExpectCleaning(t *testing.T) {
+	const off, enabled = bmov1alpha1.CleaningModeDisabled, bmov1alpha1.CleaningModeMetadata
+	for name, tc := range map[string]struct {
+		reason string
+		state  bmov1alpha1.ProvisioningState
+		mode   bmov1alpha1.AutomatedCleaningMode
+		// edited says that the spec has changed since the image was set, soiled that another Machine of the tenant left the server so.
+		edited, soiled, want bool
+	}{
+		"Available": {reason: "Metal3 has not begun", state: bmov1alpha1.StateAvailable, mode: off, want: true},
+		"Ready":     {reason: "the former name of it", state: bmov1alpha1.StateReady, mode: off, want: true},
+		"Preparing": {reason: "Metal3 applies firmware and RAID settings before it writes",
+			state: bmov1alpha1.StatePreparing, mode: off, want: true},
+		"PreparingEdited": {reason: "what was in between is not known", state: bmov1alpha1.StatePreparing, mode: enabled, edited: true},
+		"PreparingSoiled": {reason: "the data of before is still there", state: bmov1alpha1.StatePreparing, mode: enabled, soiled: true},
+		"Provisioning":    {reason: "Metal3 deprovisions and cleans it", state: bmov1alpha1.StateProvisioning, mode: enabled, want: true},
+		"ProvisioningOff": {reason: "nothing cleans it", state: bmov1alpha1.StateProvisioning, mode: off},
+		"Provisioned":     {reason: "Metal3 deprovisions and cleans it", state: bmov1alpha1.StateProvisioned, mode: enabled, want: true},
+		"Inspecting":      {reason: "Metal3 has lost what it knew, as after a restore", state: bmov1alpha1.StateInspecting, mode: enabled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := &bmov1alpha1.BareMetalHost{ObjectMeta: metaIn("metal3", "server-00")}
+			host.Generation = 7
+			host.Spec.AutomatedCleaningMode, host.Spec.ConsumerRef = tc.mode, &corev1.ObjectReference{Namespace: "blue", Name: "m"}
+			if tc.soiled {
+				host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: "blue"}
+			}
+			markUncleaned(host)
+			host.Spec.Image = &bmov1alpha1.Image{URL: "http://images.example.com/ubuntu.raw"}
+			if host.Generation++; tc.edited {
+				host.Generation++
+			}
+			host.Status.Provisioning.State = tc.state
+			expectCleaning(host)
+			host.Generation++
+			if got := isUnchanged(host); got != tc.want || host.Annotations[v1alpha1.LastTenantAnnotationKey] != "blue" {
+				t.Errorf("%s: it becomes clean: %v, want %v; annotations %v", tc.reason, got, tc.want, host.Annotations)
+			}
+		})
+	}
+}
+
 // allowAnyTenant says for the NodeProvider of the fixture that any tenant may have what was not cleaned.
 func (d *disks) allowAnyTenant(p *process) {
 	d.t.Helper()
