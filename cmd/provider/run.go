@@ -64,6 +64,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	guard.Begin(ctx)
 	tenantConfig, managementConfig = guard.Guarded(tenantConfig), guard.Guarded(managementConfig)
 	// Without the rights of the sync of resource claims, and of policies, everything else works.
 	rights := operator.NewRights(resourcev1.GroupName, admissionregistrationv1.GroupName)

@@ -56,9 +56,9 @@ func UID(ctx context.Context, reader client.Reader) (string, error) {
 	return string(namespace.UID), nil
 }
 
-// errAnotherCluster: the kubeconfig leads to another cluster than it did.
-var errAnotherCluster = errors.New("the kubeconfig of the tenant cluster does not lead to the tenant's cluster any more: nothing is " +
-	"written, and the condition ClusterIdentified of the TenantCluster has more")
+// errAnotherCluster: the kubeconfig leads to another cluster than it did, whichever of them is the tenant's.
+var errAnotherCluster = errors.New("the kubeconfig of the tenant cluster leads to another cluster than it did: nothing is written, and " +
+	"the condition ClusterIdentified of the TenantCluster has more")
 
 // Guard lets writes through while the cluster is the tenant's.
 type Guard struct {
@@ -67,10 +67,10 @@ type Guard struct {
 	tenantCluster types.NamespacedName
 	clock         clock.Clock
 
-	// identified is closed once the manager has said that the cluster is the tenant's, and lost once it is another one.
+	// identified is closed once the manager has said that the cluster is the tenant's, and lost once it is another one than the first.
 	identified, lost chan struct{}
 	losing           sync.Once
-	// uid is that of the tenant's cluster. It is written once, before identified is closed.
+	// uid is that of the first cluster that answered: the caches hold its objects. It is written once, before identified is closed.
 	uid string
 	// comparing makes writes wait for a comparison that runs. The last one began when tried says, and the last that had an answer
 	// when compared says.
@@ -100,6 +100,15 @@ func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedNam
 		identified: make(chan struct{}), lost: make(chan struct{}),
 		ofTenant: answers{cluster: "tenant cluster"}, ofManagement: answers{cluster: "management cluster"},
 	}, nil
+}
+
+// Begin notes which cluster answers. It comes before anything is read into a cache. If there is no answer, the first one to Start counts.
+func (g *Guard) Begin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if uid, err := UID(ctx, g.tenant); err == nil {
+		g.uid = uid
+	}
 }
 
 // Start reports the cluster and compares it until the context ends. The error says that it is another cluster than it was: what
@@ -143,6 +152,7 @@ func (g *Guard) report(ctx context.Context) error {
 	observed, unknown := UID(ctx, g.tenant)
 	g.ofTenant.add(unknown, g.clock.Now())
 	if unknown == nil {
+		g.uid = cmp.Or(g.uid, observed)
 		g.compare(observed)
 	}
 	cluster := &v1alpha1.TenantCluster{}
@@ -166,13 +176,14 @@ func (g *Guard) report(ctx context.Context) error {
 	if unknown != nil {
 		return unknown
 	}
-	g.compare(cluster.Status.ClusterUID)
+	if g.isIdentified() {
+		g.compare(cluster.Status.ClusterUID)
+	}
 	if cluster.Status.ClusterUID != observed {
 		return fmt.Errorf("the manager has not confirmed that the cluster, whose namespace kube-system has the UID %s, is the tenant's: "+
 			"the condition %s of TenantCluster %s has more", observed, v1alpha1.ConditionClusterIdentified, g.tenantCluster)
 	}
-	if !g.isIdentified() {
-		g.uid = observed
+	if !g.isIdentified() && !g.isLost() {
 		close(g.identified)
 	}
 	return nil
@@ -200,9 +211,9 @@ func (g *Guard) setAccepted(cluster *v1alpha1.TenantCluster, accepted bool) (ref
 	return refused
 }
 
-// compare ends the process if a cluster is not the one that was identified.
+// compare ends the process if a cluster is not the one that it began with.
 func (g *Guard) compare(uid string) {
-	if g.isIdentified() && uid != g.uid {
+	if uid != g.uid {
 		g.losing.Do(func() { close(g.lost) })
 	}
 }
@@ -227,6 +238,7 @@ func (g *Guard) check(ctx context.Context, deletes bool) error {
 	// Before the cluster is identified only the lease is asked for, unless there is no leader election.
 	select {
 	case <-g.identified:
+	case <-g.lost:
 	case <-ctx.Done():
 		return fmt.Errorf("waiting until the cluster is identified, %w", ctx.Err())
 	}

@@ -176,7 +176,7 @@ func TestAnotherCluster(t *testing.T) {
 			g.identified()
 			object := g.object("second")
 			g.service.LeadsTo(g.anotherCluster())
-			if err := write(g, object); err == nil || !strings.Contains(err.Error(), "does not lead to the tenant's cluster any more") {
+			if err := write(g, object); err == nil || !strings.Contains(err.Error(), "leads to another cluster than it did") {
 				t.Fatalf("it is done: %v", err)
 			}
 			if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
@@ -191,6 +191,43 @@ func TestAnotherCluster(t *testing.T) {
 				t.Error("the process deletes something after it has seen two clusters")
 			}
 		})
+	}
+}
+
+// TestAnotherClusterFirst: the caches may hold what was read from the first cluster, also if the second one is the tenant's.
+func TestAnotherClusterFirst(t *testing.T) {
+	g := newGuarded(t)
+	namespace := &corev1.Namespace{}
+	if err := environment.Client.Get(t.Context(), types.NamespacedName{Name: g.key.Namespace}, namespace); err != nil {
+		t.Fatal(err)
+	}
+	g.identifiedAs(func(string) string { return string(namespace.UID) })
+	object, tenants := g.object("there"), g.anotherCluster()
+	waiting := make(chan error, 1)
+	go func() { waiting <- g.management.Delete(context.Background(), object) }()
+	g.service.LeadsTo(tenants)
+	if err := poll.Receive(t, "the end of the write that waits", waiting); err == nil {
+		t.Error("the process deletes something after it has seen two clusters")
+	}
+	if err := poll.Receive(t, "the end of the process", g.ended); err == nil {
+		t.Error("the process works on, with what it knows of two clusters")
+	}
+}
+
+// TestAnotherClusterAtStart: what the caches read before the guard starts counts, too.
+func TestAnotherClusterAtStart(t *testing.T) {
+	g := newGuarded(t)
+	service := tenanttest.NewService(g.anotherCluster())
+	guard, err := identity.NewGuard(service.Config(), environment.Config, g.key, environment.Scheme, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard.Begin(t.Context())
+	service.LeadsTo(g.cluster)
+	ended := make(chan error, 1)
+	go func() { ended <- guard.Start(t.Context()) }()
+	if err := poll.Receive(t, "the end of the process", ended); err == nil {
+		t.Error("the process works with what it has read from another cluster")
 	}
 }
 
