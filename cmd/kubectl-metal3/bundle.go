@@ -114,7 +114,7 @@ type place struct {
 
 // text adds a file, without what may be a secret in it.
 func (b *bundle) text(name, content string) {
-	b.files = append(b.files, bundleFile{name, []byte(properties.Redact(content))})
+	b.files = append(b.files, bundleFile{name, []byte(view.PlainLines(properties.Redact(content)))})
 }
 
 // object adds a file in YAML, without what may be a secret in it.
@@ -132,7 +132,7 @@ func (b *bundle) object(name string, object any) {
 }
 
 func (b *bundle) miss(what string, err error) {
-	b.missing = append(b.missing, fmt.Sprintf("%s: %s", what, oneLine(err.Error())))
+	b.missing = append(b.missing, fmt.Sprintf("%s: %s", what, view.Plain(err.Error())))
 }
 
 func (b *bundle) collect(ctx context.Context) error {
@@ -363,7 +363,7 @@ func (b *bundle) readme() string {
 
 // write makes the file, for its owner only.
 func (b *bundle) write(name string) (err error) {
-	b.files = append([]bundleFile{{"README.txt", []byte(properties.Redact(b.readme()))}}, b.files...)
+	b.files = append([]bundleFile{{"README.txt", []byte(view.PlainLines(properties.Redact(b.readme())))}}, b.files...)
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

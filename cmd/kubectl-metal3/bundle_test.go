@@ -65,7 +65,7 @@ func kubelet(t *testing.T) int32 {
 func fill(t *testing.T, e *env.Environment, port int32) {
 	t.Helper()
 	copies := map[string]string{corev1.LastAppliedConfigAnnotation: hidden, "example.com/password": hidden}
-	withURL := "cannot fetch https://u:" + hidden + "@images.example.com/a.qcow2?sig=" + hidden
+	withURL := "cannot fetch https://u:" + hidden + "@images.example.com/a.qcow2?sig=" + hidden + " " + hostile
 	properties := map[string]string{v1alpha1.PropertyUserData: "#cloud-config\n# " + hidden,
 		v1alpha1.PropertyNetworkData: "{links: [] } # " + hidden,
 		v1alpha1.PropertyImageURL:    "https://u:" + hidden + "@images.example.com/a.qcow2?sig=" + hidden}
@@ -204,6 +204,9 @@ func TestSupportBundle(t *testing.T) {
 		for line := range strings.Lines(content) {
 			if strings.Contains(line, hidden) {
 				t.Errorf("%s has the secret: %s", name, line)
+			}
+			if view.PlainLines(line) != line {
+				t.Errorf("%s has what a terminal obeys: %q", name, line)
 			}
 		}
 	}

@@ -43,8 +43,12 @@ type options struct {
 	connect func(flags *genericclioptions.ConfigFlags, what string) (client.WithWatch, error)
 }
 
+func newOptions(streams genericiooptions.IOStreams) *options {
+	return &options{IOStreams: streams, management: genericclioptions.NewConfigFlags(true), connect: connect}
+}
+
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	return (&options{IOStreams: streams, management: genericclioptions.NewConfigFlags(true), connect: connect}).command()
+	return newOptions(streams).command()
 }
 
 func (o *options) command() *cobra.Command {

@@ -99,13 +99,13 @@ func draw(out io.Writer, cause view.Cause, first, rest string, colour bool) {
 	if colour {
 		sign = paint(signs[cause.Verdict].colour, sign)
 	}
-	fmt.Fprintf(out, "%s%s %s\n", first, sign, cause.Text)
+	fmt.Fprintf(out, "%s%s %s\n", first, sign, view.Shown(cause.Text))
 	below := rest + "│  "
 	if len(cause.Causes) == 0 {
 		below = rest + "   "
 	}
 	if cause.Remedy != "" {
-		fmt.Fprintf(out, "%s→ %s\n", below, cause.Remedy)
+		fmt.Fprintf(out, "%s→ %s\n", below, view.Shown(cause.Remedy))
 	}
 	for i, inner := range cause.Causes {
 		if i == len(cause.Causes)-1 {

@@ -17,6 +17,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
 // Exit codes.
@@ -39,7 +41,11 @@ func run(ctx context.Context, streams genericiooptions.IOStreams, arguments []st
 	// What a person needs to know, the command says.
 	ctrllog.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	command := newCommand(streams)
+	return newOptions(streams).run(ctx, arguments)
+}
+
+func (o *options) run(ctx context.Context, arguments []string) int {
+	command := o.command()
 	command.SetArgs(arguments)
 	switch err := command.ExecuteContext(ctx); {
 	case err == nil:
@@ -47,7 +53,7 @@ func run(ctx context.Context, streams genericiooptions.IOStreams, arguments []st
 	case errors.Is(err, errWrong):
 		return exitWrong
 	default:
-		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
+		fmt.Fprintf(o.ErrOut, "error: %s\n", view.Shown(err.Error()))
 		return exitError
 	}
 }

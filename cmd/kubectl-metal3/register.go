@@ -119,7 +119,7 @@ func (o *options) register(ctx context.Context, list *serverList, dryRun bool) e
 	}
 	if lines := list.lines(); len(lines) > 0 {
 		for _, line := range lines {
-			fmt.Fprintln(o.ErrOut, line)
+			fmt.Fprintln(o.ErrOut, view.Shown(line))
 		}
 		return fmt.Errorf("%s has errors, and nothing was written", list.file)
 	}
@@ -220,7 +220,7 @@ func (r *registration) writeSecret(ctx context.Context, cluster client.Client, d
 
 // refusal is an error of the API server, which may list conflicts.
 func refusal(err error) string {
-	text := oneLine(err.Error())
+	text := view.Plain(err.Error())
 	if apierrors.IsConflict(err) {
 		text += ": another has written it; make the list the same, or have it changed there"
 	}

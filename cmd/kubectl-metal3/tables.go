@@ -39,6 +39,7 @@ func columns(heads ...string) []metav1.TableColumnDefinition {
 func (o *options) print(items any, columns []metav1.TableColumnDefinition, rows [][]string, names []string) error {
 	switch o.output {
 	case "json", "yaml":
+		view.PlainAll(items)
 		text, err := json.MarshalIndent(map[string]any{"items": items}, "", "  ")
 		if err == nil && o.output == "yaml" {
 			text, err = yaml.JSONToYAML(text)
@@ -66,7 +67,7 @@ func writeTable(out io.Writer, columns []metav1.TableColumnDefinition, rows [][]
 	for _, row := range rows {
 		cells := make([]any, len(row))
 		for i := range row {
-			cells[i] = cmp.Or(row[i], "-")
+			cells[i] = cmp.Or(view.Shown(row[i]), "-")
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}

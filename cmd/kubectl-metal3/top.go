@@ -417,7 +417,7 @@ func (t *top) header() []string {
 		lines = append(lines, "filter: "+t.filter)
 	}
 	if t.fleet.lost != "" {
-		lines = append(lines, paint(signs[view.Wrong].colour, "this is old: "+oneLine(t.fleet.lost)))
+		lines = append(lines, paint(signs[view.Wrong].colour, "this is old: "+view.Plain(t.fleet.lost)))
 	}
 	for _, missing := range t.fleet.Missing() {
 		lines = append(lines, paint(signs[view.Waiting].colour, "warning: "+missing.String()))
@@ -447,15 +447,12 @@ func (t *top) draw(line line, selected bool) string {
 		}
 	}
 	text = fmt.Sprintf("%s %-*s %-*s %-12s %s %-*s %s", sign.sign, t.name, server.Name, t.kind, typesOf(server), server.State, bar, t.tenant,
-		server.Tenant, oneLine(text))
+		server.Tenant, view.Plain(text))
 	if selected {
 		return paint(reverse, "> "+text)
 	}
 	return paint(sign.colour, "  "+text)
 }
-
-// oneLine is a text without what would move the cursor.
-func oneLine(text string) string { return strings.Join(strings.Fields(ansi.Strip(text)), " ") }
 
 // expected says when a Machine is expected to have joined; empty if that is not known.
 func (t *top) expected(machine view.Machine) string {
@@ -496,7 +493,7 @@ func (t *top) below() []string {
 			sign, text = signs[view.Wrong], machine.Message
 		}
 		return paint(sign.colour, fmt.Sprintf("  %s %s/%s  %s  %s", sign.sign, machine.Namespace, machine.Name,
-			cmp.Or(machine.Server, "no server"), oneLine(text)))
+			cmp.Or(machine.Server, "no server"), view.Plain(text)))
 	})
 	section("pods without a node", len(t.waiting), func(i int) string {
 		pod := t.waiting[i]
@@ -504,7 +501,7 @@ func (t *top) below() []string {
 		sign := signs[cause.Verdict]
 		asks := v1alpha1.HardwareProfile{Resources: resources.RequestsForPods(pod)}
 		return paint(sign.colour, fmt.Sprintf("  %s %s/%s  %s  %s  %s", sign.sign, pod.Namespace, pod.Name,
-			cmp.Or(age(t.fleet.Now(), &pod.CreationTimestamp), "-"), cmp.Or(capacity.Accelerators(&asks), "no accelerator"), oneLine(cause.Text)))
+			cmp.Or(age(t.fleet.Now(), &pod.CreationTimestamp), "-"), cmp.Or(capacity.Accelerators(&asks), "no accelerator"), view.Plain(cause.Text)))
 	})
 	return lines
 }

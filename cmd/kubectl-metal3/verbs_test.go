@@ -29,9 +29,10 @@ import (
 var verbs = map[string]bool{"maintenance": true, "quarantine": true, "release": true, "reboot": true, "power": true}
 
 // cluster is a management cluster with the fleet.
-func cluster(funcs interceptor.Funcs) client.WithWatch {
+func cluster(funcs interceptor.Funcs) client.WithWatch { return clusterOf(fleet(), funcs) }
+
+func clusterOf(snapshot *view.Snapshot, funcs interceptor.Funcs) client.WithWatch {
 	builder := fake.NewClientBuilder().WithScheme(view.Scheme()).WithInterceptorFuncs(funcs)
-	snapshot := fleet()
 	for i := range snapshot.Management.Hosts {
 		builder.WithObjects(&snapshot.Management.Hosts[i])
 	}

@@ -232,7 +232,7 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 	if host, has := machine.Host(); has && machine.Status.HostRef != nil {
 		if claimed := f.hosts[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}]; claimed != nil &&
 			claimed.Status.ErrorMessage != "" {
-			cause.Causes = append(cause.Causes, Cause{Text: "Metal3 says of its server: " + claimed.Status.ErrorMessage, Verdict: Wrong,
+			cause.Causes = append(cause.Causes, Cause{Text: "Metal3 says of its server: " + quoted(claimed.Status.ErrorMessage), Verdict: Wrong,
 				Remedy: inventory.ReasonError.Remedy(claimed)})
 		}
 	}
@@ -338,7 +338,8 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 	}
 	launched := conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeLaunched)
 	if launched.Status != metav1.ConditionTrue && launched.Message != "" {
-		cause.Causes = append(cause.Causes, Cause{Text: "it is not launched: " + launched.Reason + ": " + launched.Message, Verdict: Wrong})
+		cause.Causes = append(cause.Causes, Cause{Text: "it is not launched: " + quoted(launched.Reason+": "+launched.Message),
+			Verdict: Wrong})
 		cause.Verdict = Wrong
 	}
 	tenant := f.tenantCluster()
@@ -347,7 +348,7 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 	}
 	for _, condition := range tenant.Blocked() {
 		cause = withCause(cause, Cause{Text: fmt.Sprintf("its TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name,
-			condition.Message), Verdict: Wrong})
+			quoted(condition.Message)), Verdict: Wrong})
 	}
 	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim.Name}]
 	if machine == nil {
@@ -390,8 +391,8 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 	}
 	cause.Verdict = Waiting
 	for _, condition := range tenant.Blocked() {
-		cause = withCause(cause, Cause{Text: fmt.Sprintf("TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name, condition.Message),
-			Verdict: Wrong})
+		cause = withCause(cause, Cause{Text: fmt.Sprintf("TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name,
+			quoted(condition.Message)), Verdict: Wrong})
 	}
 	pools := f.poolsCause(pod)
 	cause = withCause(cause, pools)

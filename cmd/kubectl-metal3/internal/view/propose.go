@@ -99,12 +99,10 @@ type hardwareGroup struct {
 
 func groupOf(host *bmov1alpha1.BareMetalHost) hardwareGroup {
 	details := host.Status.HardwareDetails
-	return hardwareGroup{namespace: host.Namespace, vendor: oneLine(details.SystemVendor.Manufacturer),
-		product: oneLine(details.SystemVendor.ProductName), model: oneLine(details.CPU.Model), arch: oneLine(details.CPU.Arch),
+	return hardwareGroup{namespace: host.Namespace, vendor: Plain(details.SystemVendor.Manufacturer),
+		product: Plain(details.SystemVendor.ProductName), model: Plain(details.CPU.Model), arch: Plain(details.CPU.Arch),
 		cpus: details.CPU.Count}
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func (f *Fleet) propose(group hardwareGroup, hosts []*bmov1alpha1.BareMetalHost, memory int64) ProposedType {
 	proposed := ProposedType{Namespace: group.namespace, CPU: resource.NewQuantity(int64(group.cpus), resource.DecimalSI),

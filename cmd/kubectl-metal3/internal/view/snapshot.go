@@ -39,7 +39,7 @@ const (
 )
 
 // Snapshot is what was read of the clusters at one time, without what may hold a secret: user data, network data, credentials in
-// URLs, and of pods everything but what they need of a node.
+// URLs, and of pods everything but what they need of a node. What others wrote there is Plain.
 type Snapshot struct {
 	metav1.TypeMeta `json:",inline"`
 	// Time at which reading began.
@@ -162,7 +162,7 @@ type kind struct {
 	object client.Object
 	// list returns an empty list. Each page has one of its own: decoding into that of the page before would write to what was taken of it.
 	list func() client.ObjectList
-	// trim removes what people do not look at and what may hold a secret.
+	// trim removes what people do not look at and what may hold a secret, and makes what is left Plain.
 	trim func(client.Object)
 	// add appends a copy of an object to those of a snapshot.
 	add func(*Snapshot, client.Object)
@@ -186,6 +186,7 @@ func kindOf[T any, P interface {
 			delete(annotations, corev1.LastAppliedConfigAnnotation)
 			object.SetAnnotations(annotations)
 			trim(object.(P))
+			PlainAll(object)
 		},
 		add: func(s *Snapshot, object client.Object) { all := field(s); *all = append(*all, *object.(P)) },
 	}
@@ -432,7 +433,7 @@ func (s *Snapshot) Save(to io.Writer) error {
 	return encoder.Encode(shown)
 }
 
-// Redacted returns an object as JSON has it, without what may be a secret: see properties.RedactValue.
+// Redacted returns an object as JSON has it, Plain and without what may be a secret: see properties.RedactValue.
 func Redacted(object any) (any, error) {
 	content, err := json.Marshal(object)
 	if err != nil {
@@ -444,10 +445,12 @@ func Redacted(object any) (any, error) {
 	if err := decoder.Decode(&value); err != nil {
 		return nil, err
 	}
-	return properties.RedactValue(value), nil
+	value = properties.RedactValue(value)
+	PlainAll(&value)
+	return value, nil
 }
 
-// Load reads the file of a snapshot. The error is one sentence.
+// Load reads the file of a snapshot, and makes it Plain. The error is one sentence.
 func Load(from io.Reader) (*Snapshot, error) {
 	s := &Snapshot{}
 	err := json.NewDecoder(from).Decode(s)
@@ -461,5 +464,6 @@ func Load(from io.Reader) (*Snapshot, error) {
 	case err != nil:
 		return nil, fmt.Errorf("it is not a snapshot: %w: make one by kubectl metal3 snapshot", err)
 	}
+	PlainAll(s)
 	return s, nil
 }

@@ -396,7 +396,7 @@ func TestExplain(t *testing.T) {
 			func(s *Snapshot) {
 				s.Management.TenantClusters[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionKubeconfigAccepted,
 					Status: metav1.ConditionFalse, Message: "401"}}
-			}), "[Wrong" + podIs + "  [Wrong] TenantCluster acme/acme is blocked: 401\n" + pool +
+			}), "[Wrong" + podIs + "  [Wrong] TenantCluster acme/acme is blocked: \"401\"\n" + pool +
 			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
 		"pod, gate": {"another controller holds it", "pod", "training", fixture(withPod(func(pod *corev1.Pod) {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}

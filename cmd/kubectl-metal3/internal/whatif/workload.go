@@ -64,6 +64,7 @@ func Workload(from io.Reader, namespace string, replicas *int) ([]corev1.Pod, er
 			return nil, fmt.Errorf("document %d, a %s, is not right: %s", number, header.Kind, strings.TrimPrefix(err.Error(),
 				"strict decoding error: "))
 		}
+		view.PlainAll(object)
 		made, err := podsOf(object, namespace, replicas)
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
