@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/version"
@@ -53,9 +54,10 @@ func (o *options) supportBundleCommand() *cobra.Command {
 		Long: "Writes what a maintainer would ask for to a file: what 'snapshot' has, the versions of the API server, of definitions and of\n" +
 			"our programs, their Deployments, pods and logs, events of servers and of our kinds, and what 'manager preflight' finds. With\n" +
 			"--tenant-kubeconfig or --tenant-context also that of the tenant cluster.\n\n" +
-			"It reads no Secret. User data, environments, copies of objects in annotations, credentials in URLs, tokens, private keys and what\n" +
-			"is called a password are left out. Names of tenants, servers and pods and addresses are not: look through it before you give it\n" +
-			"away. What you may not read is said in its README.txt.",
+			"It reads no Secret. User data, environments, values of properties and flags that are not ours, probes, hooks and copies of\n" +
+			"objects in annotations are left out. In all other text, what is called a password or the like, credentials in URLs and what\n" +
+			"has the form of a known token or private key are xxxxx. A secret without such a name or form stays, and so do names of tenants,\n" +
+			"servers and pods and addresses: look through it before you give it away. What you may not read is said in its README.txt.",
 		Example: "  kubectl metal3 support-bundle\n" +
 			"  kubectl metal3 support-bundle -o bundle.tar.gz --tenant-kubeconfig acme.kubeconfig --tail 10000",
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -112,12 +114,12 @@ type place struct {
 	kube   kubernetes.Interface
 }
 
-// text adds a file, without what may be a secret in it.
+// text adds a file, without what is called a secret in it: see properties.Redact.
 func (b *bundle) text(name, content string) {
 	b.files = append(b.files, bundleFile{name, []byte(view.PlainLines(properties.Redact(content)))})
 }
 
-// object adds a file in YAML, without what may be a secret in it.
+// object adds a file in YAML, without what is called a secret in it.
 func (b *bundle) object(name string, object any) {
 	value, err := view.Redacted(object)
 	var content []byte
@@ -268,14 +270,63 @@ func (b *bundle) programs(ctx context.Context, from place) {
 	b.object(from.name+"/pods.yaml", pods)
 }
 
-// trimPodSpec leaves of the environment the names.
+// shownFlags are the flags of our programs whose values are in a bundle.
+var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration ca-lifetime ca-settle cert-dir cert-lifetime cert-names
+	cert-rotation cert-secret claim-timeout client-ca-file client-names configuration controllers cpu-requests
+	disable-cluster-state-observability enable-http2 ephemeral-storage feature-gates health-probe-bind-address hooks ignore-dra-requests
+	kube-api-burst kube-api-qps kube-context kubeconfig launch-timeout leader-elect leader-elect-lease-duration leader-elect-renew-deadline
+	leader-elect-retry-period leader-election-namespace logging-format management-kube-api-burst management-kube-api-qps
+	management-kube-context management-kubeconfig max-requests-in-flight metrics-bind-address metrics-secure min-values-policy namespace
+	network-endpoint network-endpoint-credentials pods-per-node pprof-bind-address preference-policy provisioning-deadline resources-grace
+	service shutdown-delay startup-timeout tenant-allow-unsafe-kubeconfig tenant-cluster tenant-kube-api-burst tenant-kube-api-qps
+	tenant-kube-context tenant-kubeconfig topology-labels trusted-users usage-retention v vmodule webhook-bind-address`)...)
+
+// trimPodSpec leaves of containers what is known to be no secret: of the environment the names, and of arguments the flags, with the values
+// of those that our programs have.
 func trimPodSpec(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
-			for j := range containers[i].Env {
-				containers[i].Env[j].Value = ""
-			}
+			trimContainer(&containers[i])
 		}
+	}
+	for i := range spec.EphemeralContainers {
+		container := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
+		trimContainer(&container)
+		spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(container)
+	}
+}
+
+func trimContainer(container *corev1.Container) {
+	for i := range container.Env {
+		container.Env[i].Value = ""
+	}
+	if len(container.Command) > 1 {
+		trimArguments(container.Command[1:])
+	}
+	trimArguments(container.Args)
+	// Probes and hooks have commands and headers, too.
+	container.LivenessProbe, container.ReadinessProbe, container.StartupProbe, container.Lifecycle = nil, nil, nil, nil
+}
+
+func trimArguments(arguments []string) {
+	shown := false
+	for i, argument := range arguments {
+		flag, _, hasValue := strings.Cut(argument, "=")
+		known := shownFlags.Has(strings.TrimLeft(flag, "-"))
+		switch {
+		case !strings.HasPrefix(argument, "-"):
+			if !shown {
+				arguments[i] = properties.Blanked
+			}
+			shown = false
+			continue
+		case known:
+		case !strings.HasPrefix(flag, "--") && len(flag) > 2: // a flag of one letter, with its value
+			arguments[i] = flag[:2] + properties.Blanked
+		case hasValue:
+			arguments[i] = flag + "=" + properties.Blanked
+		}
+		shown = known && !hasValue
 	}
 }
 
@@ -349,7 +400,8 @@ func (b *bundle) readme() string {
 	for _, file := range b.files {
 		fmt.Fprintf(&text, "  %s\n", file.name)
 	}
-	fmt.Fprintf(&text, "\nSecrets were not read. What may be a secret elsewhere is xxxxx.\n\n")
+	fmt.Fprintf(&text, "\nSecrets were not read. What is called a secret elsewhere, or has the form of one, is xxxxx. Another secret in a "+
+		"text stays: look through it.\n\n")
 	if len(b.missing) == 0 {
 		fmt.Fprintf(&text, "Everything could be read.\n")
 		return text.String()

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -173,6 +174,61 @@ func untar(t *testing.T, path string) map[string]string {
 
 // TestSupportBundle: a bundle has what is asked for, of clusters that have a secret in every place, and none of the secrets. It takes no
 // right beyond those of the docs, and says which are missing.
+// TestTrimPodSpec: of a container, what is known to be harmless stays.
+func TestTrimPodSpec(t *testing.T) {
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{hidden}}}}
+	container := corev1.Container{
+		Name: "manager", Image: "registry.example.com/manager:v1", Command: []string{"/manager", "sh", "-c", "login " + hidden},
+		Args: []string{"preflight", hidden, "--v=4", "--namespace", "acme", "--leader-elect", "--join=" + hidden, "--join", hidden,
+			"-j", hidden, "--tenant-kubeconfig=/etc/k", "--network-endpoint=https://vlan.example.com", "--", hidden},
+		Env:           []corev1.EnvVar{{Name: "PROXY", Value: hidden}},
+		LivenessProbe: probe, ReadinessProbe: probe, StartupProbe: probe,
+		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: probe.Exec}},
+		Resources: corev1.ResourceRequirements{Limits: env.Resources("cpu", "1")},
+	}
+	spec := corev1.PodSpec{InitContainers: []corev1.Container{container}, Containers: []corev1.Container{*container.DeepCopy()},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(*container.DeepCopy())}}}
+	trimPodSpec(&spec)
+	want := corev1.Container{
+		Name: "manager", Image: "registry.example.com/manager:v1", Command: []string{"/manager", "xxxxx", "-c", "xxxxx"},
+		Args: []string{"xxxxx", "xxxxx", "--v=4", "--namespace", "acme", "--leader-elect", "--join=xxxxx", "--join", "xxxxx",
+			"-j", "xxxxx", "--tenant-kubeconfig=/etc/k", "--network-endpoint=https://vlan.example.com", "--", "xxxxx"},
+		Env:       []corev1.EnvVar{{Name: "PROXY"}},
+		Resources: corev1.ResourceRequirements{Limits: env.Resources("cpu", "1")},
+	}
+	for _, got := range []corev1.Container{spec.InitContainers[0], spec.Containers[0],
+		corev1.Container(spec.EphemeralContainers[0].EphemeralContainerCommon)} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestShownFlags: each flag whose value is shown is one that a program has.
+func TestShownFlags(t *testing.T) {
+	var source strings.Builder
+	for _, pattern := range []string{"../manager/*.go", "../provider/*.go", "../webhook/*.go", "../../pkg/operator/*.go",
+		"../../pkg/fleet/topology/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.Write(content)
+		}
+	}
+	for name := range shownFlags {
+		name = strings.TrimPrefix(strings.TrimPrefix(name, "tenant-kube"), "management-kube")
+		if !strings.Contains(source.String(), name+`"`) && !slices.Contains([]string{"v", "vmodule", "logging-format", "version"}, name) {
+			t.Errorf("no program has --%s", name)
+		}
+	}
+}
+
 func TestSupportBundle(t *testing.T) {
 	e := env.NewEnvironment(t)
 	fill(t, e, kubelet(t))

@@ -194,9 +194,9 @@ func timelineRows(steps []view.Step, now time.Time) [][]string {
 func (o *options) snapshotCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "snapshot FILE", Short: "Write what the other commands read to a file, for --snapshot", Args: cobra.ExactArgs(1),
-		Long: "Writes what the other commands read of the clusters to a file, - for standard output. User data, network data, credentials in " +
-			"URLs, the\n" +
-			"environment of pods and the like are left out. --snapshot FILE shows it again, without a cluster.",
+		Long: "Writes what the other commands read of the clusters to a file, - for standard output. User data, network data, values of\n" +
+			"properties that are not ours, the environment and arguments of pods and credentials in URLs are left out, and what is called a\n" +
+			"password or has the form of a token is xxxxx. --snapshot FILE shows it again, without a cluster.",
 		Example: "  kubectl metal3 snapshot fleet.json --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 fleet --snapshot fleet.json",
 		RunE: func(command *cobra.Command, arguments []string) error {
 			o.planning = true

@@ -8,46 +8,77 @@ import (
 	"strings"
 )
 
-// blanked stands for what is not shown.
-const blanked = "xxxxx"
+// Blanked stands for what is not shown.
+const Blanked = "xxxxx"
 
 // secretNames are what passwords and the like are called, at the end of a name.
-const secretNames = `(?:password|passwd|passphrase|token|api[-_]?key|client[-_]?secret|private[-_]?key|authorization)`
+const secretNames = `(?:password|passwd|passphrase|\bpass|[-_]pass|\bpwd|[-_]pwd|token|secret|secret[-_][\w-]*|authorization|\bcommunity|` +
+	`(?:api|access|client|encryption|join|license|private|server|signing|tls)[-_.]?key(?:[-_]data)?)`
+
+// behind is what stands behind the name of a secret.
+const behind = `(?:\\"[^"\\]*\\"|"(?:\\.|[^"\\])*"|'[^']*'|[^\s"',;&{}\[\]\\]+)`
 
 var (
 	// urls ends at blanks and quotes, unless they are escaped.
 	urls = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://(?:\\.|[^\s"<>\\])+`)
-	// named is a password with its name before it: password=x, "token": "x", Authorization: Bearer x.
-	named = regexp.MustCompile(`(?i)(` + secretNames + `\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?)` +
-		`(?:\\"[^"\\]*\\"|"(?:\\.|[^"\\])*"|'[^']*'|[^\s"',;&{}\[\]\\]+)`)
-	// unnamed are secrets that have a form of their own: tokens of bearers, of ServiceAccounts and of nodes that join, and keys.
-	unnamed = regexp.MustCompile(`(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}|\beyJ[\w-]+\.[\w-]+\.[\w-]+|\b[a-z0-9]{6}\.[a-z0-9]{16}\b|` +
+	// named is a secret with its name before it: password=x, "token": "x", Authorization: Bearer x, --password x, "--token", "x"; and what
+	// programs have by flags of one letter, and what is a secret in one form only.
+	named = []*regexp.Regexp{
+		regexp.MustCompile(`(?i)(` + secretNames + `\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?)` + behind),
+		regexp.MustCompile(`(?im)((?:^|[\s"'\[,])--?[\w.-]*` + secretNames + `(?:\\?["']\s*,)?\s+)` + behind),
+		regexp.MustCompile(`(\bipmitool\b[^\n]*?\s-P\s*|\bsshpass\s+-p\s*|(?i:\bchap\s+secret)\s+)` + behind),
+		regexp.MustCompile(`(?i)(kubeconfig\\?["']?\s*[:=]\s*\\?["']?)[a-z0-9+][a-z0-9+/=]{11,}`),
+		regexp.MustCompile(`(?i)(credentials\\?["']?\s*[:=]\s*\\?["']?)[^\s"'/:]+:[^\s"']+`),
+	}
+	// lists are those of names with passwords for chpasswd, also in the lines below that are further in.
+	lists = regexp.MustCompile(`(?:\S+\s*\|\s*)?\bchpasswd\b[^\n]*(?:\n[ \t]+[^\n]*)*`)
+	// unnamed are secrets that have a form of their own: tokens of bearers, of ServiceAccounts, of nodes that join and of known services,
+	// hashes of passwords, and keys, also in base64.
+	unnamed = regexp.MustCompile(`(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}|(?i:basic)\s+[A-Za-z0-9+/]{8,}=+|` +
+		`\beyJ[\w-]+\.[\w-]+\.[\w-]+|\b[a-z0-9]{6}\.[a-z0-9]{16}\b|` +
+		`\b(?:hf_|gh[opsur]_|github_pat_|glpat-|nvapi-|xox[a-z]-)[\w-]{10,}|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|` +
+		`\$(?:[1567y]|gy|2[abxy]?|argon2\w*)\$[^\s"',:]+|LS0tLS1CRUdJTi[\w+/=-]*|` +
 		`(?s:-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----)`)
 	secretName = regexp.MustCompile(`(?i)` + secretNames + `$`)
+	secretFlag = regexp.MustCompile(`(?i)^--?[\w.-]*` + secretNames + `$`)
 )
 
-// Redact blanks in text of any kind, such as a log, what may be a secret: the credentials and queries of URLs, as PublicURL does, values
-// that are called a password or the like, tokens and private keys.
+// Redact blanks in text of any kind, such as a log, what is called a secret or has the form of one: the credentials and queries of URLs, as
+// PublicURL does, values that are called a password or the like, tokens, hashes of passwords and private keys. It is the last net: what has
+// neither such a name nor such a form stays.
 func Redact(text string) string {
 	text = urls.ReplaceAllStringFunc(text, PublicURL)
-	text = named.ReplaceAllString(text, "${1}"+blanked)
-	return unnamed.ReplaceAllString(text, blanked)
+	for _, form := range named {
+		text = form.ReplaceAllString(text, "${1}"+Blanked)
+	}
+	text = lists.ReplaceAllString(text, "chpasswd "+Blanked)
+	return unnamed.ReplaceAllString(text, Blanked)
 }
 
-// RedactValue blanks in a value of JSON, which it may change, what may be a secret: all strings as Redact does, those whose key is called a
-// password or the like, and annotations in which kubectl keeps a copy of the object.
+// RedactValue blanks in a value of JSON, which it may change, what Redact would: in all strings, those whose key, name or flag before it is
+// called a password or the like, and annotations in which kubectl keeps a copy of the object.
 func RedactValue(value any) any {
 	switch value := value.(type) {
 	case string:
 		return Redact(value)
 	case []any:
+		secret := false
 		for i := range value {
-			value[i] = RedactValue(value[i])
+			text, isText := value[i].(string)
+			if isText && secret {
+				value[i] = Blanked
+			} else {
+				value[i] = RedactValue(value[i])
+			}
+			secret = isText && secretFlag.MatchString(text)
 		}
 	case map[string]any:
+		if name, isText := value["name"].(string); isText && secretName.MatchString(name) && value["value"] != nil {
+			value["value"] = Blanked
+		}
 		for key, item := range value {
 			if text, isText := item.(string); isText && text != "" && secretName.MatchString(key) {
-				value[key] = blanked
+				value[key] = Blanked
 			} else if strings.HasSuffix(key, lastApplied) {
 				delete(value, key)
 			} else {

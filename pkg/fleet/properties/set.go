@@ -205,20 +205,20 @@ func PublicURL(text string) string {
 	if err != nil {
 		// Whatever it is, it may have a password in front of an @ or something behind a ?.
 		if strings.ContainsAny(text, "@?") {
-			return blanked
+			return Blanked
 		}
 		return text
 	}
 	// A / or # in a password ends the host: digits before it are a port, and the @ is behind it. So is the @ of an image's digest.
 	hasPort := parsed.Port() != "" || strings.HasSuffix(parsed.Host, ":")
 	if behind := strings.ReplaceAll(parsed.Path+parsed.Fragment, "@sha256:", ""); hasPort && strings.Contains(behind, "@") {
-		return blanked
+		return Blanked
 	}
 	if parsed.User == nil && parsed.RawQuery == "" {
 		return text
 	}
 	if parsed.RawQuery != "" {
-		parsed.RawQuery = blanked
+		parsed.RawQuery = Blanked
 	}
 	return parsed.Redacted()
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -38,8 +39,9 @@ const (
 	SnapshotVersion = "view." + v1alpha1.Group + "/v1"
 )
 
-// Snapshot is what was read of the clusters at one time, without what may hold a secret: user data, network data, credentials in
-// URLs, and of pods everything but what they need of a node. What others wrote there is Plain.
+// Snapshot is what was read of the clusters at one time, without what may hold a secret: user data, network data, values of
+// properties that are not known, credentials in URLs, and of pods everything but what they need of a node. What others wrote there is
+// Plain.
 type Snapshot struct {
 	metav1.TypeMeta `json:",inline"`
 	// Time at which reading began.
@@ -349,12 +351,21 @@ func trimHost(host *bmov1alpha1.BareMetalHost) {
 	}
 }
 
-// trimProperties leaves of properties what a status would show.
+// shownProperties are the properties whose values a snapshot has, as a status would show them. Others are what templates are filled with,
+// and may be secrets.
+var shownProperties = sets.New(v1alpha1.PropertyOSImage, v1alpha1.PropertyServerName, v1alpha1.PropertyImageURL,
+	v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType, v1alpha1.PropertySSHKeys, v1alpha1.PropertyUserDataTemplate,
+	v1alpha1.PropertyNetworkDataTemplate, v1alpha1.PropertyNetworkCIDR, v1alpha1.PropertyNetworkIPRange, v1alpha1.PropertyDNSServers,
+	v1alpha1.PropertyNTPServers)
+
+// trimProperties leaves of properties the values of those that are known, and of others the length.
 func trimProperties(values map[string]string) {
 	shown := properties.Merge(properties.Layer{Values: values})
-	for key := range values {
-		if values[key] != "" {
+	for key, value := range values {
+		if shownProperties.Has(key) {
 			values[key] = shown.Shown(key)
+		} else if value != "" {
+			values[key] = fmt.Sprintf("(%d bytes)", len(value))
 		}
 	}
 }
@@ -374,7 +385,16 @@ func trimTenantCluster(tenant *v1alpha1.TenantCluster) {
 	tenant.Spec.PrivateNodes = nil
 }
 
-func trimMachine(machine *v1alpha1.Machine) { trimProperties(machine.Spec.Properties) }
+func trimMachine(machine *v1alpha1.Machine) {
+	trimProperties(machine.Spec.Properties)
+	for i := range machine.Status.Properties {
+		// The status has the length of documents already.
+		property := &machine.Status.Properties[i]
+		if key := property.Key; !shownProperties.Has(key) && key != v1alpha1.PropertyUserData && key != v1alpha1.PropertyNetworkData {
+			property.Value = fmt.Sprintf("(%d bytes)", len(property.Value))
+		}
+	}
+}
 
 func trimClass(class *v1alpha1.MetalNodeClass) { trimProperties(class.Spec.Properties) }
 
@@ -422,7 +442,7 @@ func trimNode(node *corev1.Node) {
 	node.Annotations, node.Status.Images, node.Status.VolumesAttached, node.Status.VolumesInUse = nil, nil, nil, nil
 }
 
-// Save writes the snapshot as a file. Secrets that are in messages, annotations and the like are blanked.
+// Save writes the snapshot as a file. What is called a secret in messages, annotations and the like, or has the form of one, is blanked.
 func (s *Snapshot) Save(to io.Writer) error {
 	shown, err := Redacted(s)
 	if err != nil {

@@ -49,6 +49,7 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	properties := func() map[string]string {
 		return map[string]string{
 			v1alpha1.PropertyUserData: secret, v1alpha1.PropertyNetworkData: secret, v1alpha1.PropertyOSImage: "noble",
+			"example.com/join-key": secret, "example.com/greeting": "hello, " + secret,
 			v1alpha1.PropertyImageURL: "https://images.example.com/a?token=" + secret,
 		}
 	}
@@ -64,6 +65,8 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	machine.Spec.Properties = properties()
 	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	class.Spec.Properties = properties()
+	machine.Status.Properties = []v1alpha1.MachineProperty{{Key: "example.com/join-key", Value: secret},
+		{Key: v1alpha1.PropertyUserData, Value: "(12 bytes)"}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", Annotations: map[string]string{"token": secret}}}
 	pod.Spec = corev1.PodSpec{NodeSelector: map[string]string{"rack": "r1"}, Containers: []corev1.Container{{
 		Name: "main", Image: secret, Command: []string{secret}, Args: []string{secret}, Env: []corev1.EnvVar{{Name: "TOKEN", Value: secret}},
@@ -102,6 +105,12 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	}
 	if got := loaded.Management.Machines[0].Spec.Properties[v1alpha1.PropertyOSImage]; got != "noble" {
 		t.Errorf("the property %s is %q, and was noble", v1alpha1.PropertyOSImage, got)
+	}
+	if got := loaded.Management.Machines[0].Spec.Properties["example.com/greeting"]; got != "(13 bytes)" {
+		t.Errorf("a property of its own is %q, and would be its length", got)
+	}
+	if got := loaded.Management.Machines[0].Status.Properties[1].Value; got != "(12 bytes)" {
+		t.Errorf("the length of the user data is %q", got)
 	}
 	if pod := loaded.Tenant.Pods[0]; pod.Spec.NodeSelector["rack"] != "r1" || pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "2" {
 		t.Errorf("the pod has lost what it needs: %+v", pod.Spec)
