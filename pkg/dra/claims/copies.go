@@ -303,6 +303,10 @@ func (c *CopyController[T]) create(ctx context.Context, object T, name string) e
 	if policy.WantsAdminAccess(c.kind.spec(object)) {
 		c.warn(object, ReasonNoAdminAccess, "admin access has been left out: it is not available on the host")
 	}
+	if names.TooLarge(object.GetAnnotations()) {
+		c.warn(object, ReasonAnnotationsTooLarge, fmt.Sprintf("its annotations have been left out: they have more than %d bytes together",
+			names.MaxAnnotations))
+	}
 	log.FromContext(ctx).Info("copied to the host", "kind", c.kind.Kind, "object", client.ObjectKeyFromObject(object), "copy", key)
 	return nil
 }

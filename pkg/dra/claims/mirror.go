@@ -133,6 +133,8 @@ const (
 	ReasonRefusedByHost = "RefusedByHost"
 	// ReasonNoAdminAccess: the copy asks for less than the tenant has asked for.
 	ReasonNoAdminAccess = "NoAdminAccess"
+	// ReasonAnnotationsTooLarge: the copy has no annotations of the tenant.
+	ReasonAnnotationsTooLarge = "AnnotationsTooLarge"
 	// ReasonDeletedOnHost: the copy has been deleted, and the object with it.
 	ReasonDeletedOnHost = "DeletedOnHost"
 )

@@ -4,6 +4,7 @@
 package names
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,6 +52,22 @@ func TestHostMetadata(t *testing.T) {
 				ManagedAnnotationsAnnotation: "a", "resource.kubernetes.io/pod-claim-name": "x", "karpenter.metal3.io/host-claim": "x",
 				"kubectl.kubernetes.io/last-applied-configuration": "{}"},
 			want: Metadata{Labels: map[string]string{}, Annotations: map[string]string{}}},
+		"OtherTools": {reason: "what Argo CD, Helm, Flux and Kueue act on is not the tenant's to write",
+			labels: map[string]string{"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "prod", "app.kubernetes.io/name": "n",
+				"argocd.argoproj.io/instance": "x", "kueue.x-k8s.io/queue-name": "q", "kustomize.toolkit.fluxcd.io/name": "x",
+				"helm.toolkit.fluxcd.io/name": "x", "velero.io/exclude-from-backup": "true"},
+			annotations: map[string]string{"argocd.argoproj.io/tracking-id": "a:b/c:d/e", "meta.helm.sh/release-name": "x", "helm.sh/hook": "x",
+				"config.kubernetes.io/owning-inventory": "x", "kapp.k14s.io/identity": "x", "note": "n"},
+			want: Metadata{Labels: map[string]string{"app.kubernetes.io/name": "n"},
+				Annotations: map[string]string{"note": "n", ManagedLabelsAnnotation: "app.kubernetes.io/name",
+					ManagedAnnotationsAnnotation: "note"}}},
+		"Cleared": {reason: "what an earlier version has copied goes", labels: map[string]string{"kueue.x-k8s.io/queue-name": "q"},
+			copied: Metadata{Labels: map[string]string{"kueue.x-k8s.io/queue-name": "q"},
+				Annotations: map[string]string{ManagedLabelsAnnotation: "kueue.x-k8s.io/queue-name"}},
+			want: Metadata{Labels: map[string]string{}, Annotations: map[string]string{}}},
+		"Large": {reason: "etcd of the host is everybody's", labels: map[string]string{"app": "a"},
+			annotations: map[string]string{"note": "n", "large": strings.Repeat("x", MaxAnnotations)},
+			want:        Metadata{Labels: map[string]string{"app": "a"}, Annotations: map[string]string{ManagedLabelsAnnotation: "app"}}},
 		"Dropped": {reason: "what the tenant has taken away goes, what the host has added stays",
 			copied: Metadata{Labels: map[string]string{"old": "1", "host": "1"},
 				Annotations: map[string]string{"gone": "1", "host": "1", ManagedLabelsAnnotation: "old", ManagedAnnotationsAnnotation: "gone"}},
@@ -64,6 +81,25 @@ func TestHostMetadata(t *testing.T) {
 			again := HostMetadata(claim(tc.labels, tc.annotations), ClaimKind, host(), "blue", got)
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Errorf("a second time it is something else, and would be written for ever:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		key    string
+		length int
+		want   bool
+	}{
+		"Fits":     {"key and value together", "k", MaxAnnotations - 1, false},
+		"TooLarge": {"one more", "k", MaxAnnotations, true},
+		"Reserved": {"what is not copied does not count", "meta.helm.sh/x", MaxAnnotations, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := TooLarge(map[string]string{tc.key: strings.Repeat("x", tc.length)}); got != tc.want {
+				t.Errorf("%s: got %t", tc.reason, got)
 			}
 		})
 	}

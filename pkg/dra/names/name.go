@@ -212,8 +212,8 @@ type Metadata struct {
 // by which the copy is found, and those of the copy that are not from the tenant. The copy's metadata are empty before it
 // exists.
 //
-// Keys with a meaning to vCluster, to us or to Kubernetes' resource controllers are not copied: tenants could write
-// anything into them.
+// Keys with a meaning to vCluster, to us, to Kubernetes' resource controllers or to tools such as Argo CD and Helm are not copied, and no
+// annotation is if they are TooLarge: tenants could write anything into them.
 func HostMetadata(object client.Object, kind schema.GroupVersionKind, host client.ObjectKey, tenant string, copied Metadata) Metadata {
 	own := OwnMetadata(object.GetLabels(), object.GetAnnotations(), tenant)
 	result := Metadata{
@@ -244,12 +244,31 @@ func OwnMetadata(labels, annotations map[string]string, tenant string) Metadata 
 		}
 	}
 	for key, value := range annotations {
-		if !reserved(key) {
+		if !reserved(key) && !TooLarge(annotations) {
 			own.Annotations[key] = value
 		}
 	}
 	return own
 }
+
+// MaxAnnotations is how many bytes the annotations of a tenant's object may have that are copied to the host.
+const MaxAnnotations = 16 << 10
+
+// TooLarge returns whether annotations of a tenant have more than MaxAnnotations, and none is copied.
+func TooLarge(annotations map[string]string) bool {
+	size := 0
+	for key, value := range annotations {
+		if !reserved(key) {
+			size += len(key) + len(value)
+		}
+	}
+	return size > MaxAnnotations
+}
+
+// otherTools end the domains of keys that tools on the host act on: with them, a tenant's object would be one of another team's
+// application, release or queue.
+var otherTools = []string{"argoproj.io", "helm.sh", "fluxcd.io", "x-k8s.io", "k14s.io", "config.kubernetes.io", "velero.io",
+	"crossplane.io", "fleet.cattle.io", "kyverno.io", "gatekeeper.sh"}
 
 // reserved returns whether a key has a meaning on the host, so that a tenant must not set it.
 func reserved(key string) bool {
@@ -258,7 +277,9 @@ func reserved(key string) bool {
 		return false
 	}
 	return strings.HasPrefix(key, vclusterGroup) || domain == v1alpha1.Group || strings.HasSuffix(domain, "."+v1alpha1.Group) ||
-		domain == "resource.kubernetes.io" || key == corev1.LastAppliedConfigAnnotation
+		domain == "resource.kubernetes.io" || key == corev1.LastAppliedConfigAnnotation ||
+		key == "app.kubernetes.io/managed-by" || key == "app.kubernetes.io/instance" ||
+		slices.ContainsFunc(otherTools, func(tool string) bool { return domain == tool || strings.HasSuffix(domain, "."+tool) })
 }
 
 func hostLabel(key, tenant string) string {
