@@ -80,6 +80,7 @@ var managementAccounts = map[string]accountTable{
 	"karpenter-metal3-manager": {systemNamespace, []forbidden{
 		{"servers are registered by people, and it claims them by patches", "create update delete deletecollection", "baremetalhosts.metal3.io",
 			hostNamespace, ""},
+		{"servers of other teams", "patch", "baremetalhosts.metal3.io", tenantNamespace + "," + systemNamespace + ",kube-system,default", ""},
 		{"only Metal3 writes the status of a server", "update patch", "baremetalhosts.metal3.io/status", hostNamespace, ""},
 		{"it writes user data, one by one", "update deletecollection", "secrets", hostNamespace, ""},
 		{"it reads the user data of a Machine by its name", "list watch", "secrets", tenantNamespace, ""},

@@ -14,7 +14,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -25,18 +24,6 @@ import (
 var environment env.Environment
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
-
-// impersonate returns a client of a user with its own rights only.
-func impersonate(t *testing.T, user string, groups ...string) client.Client {
-	t.Helper()
-	config := rest.CopyConfig(environment.Config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
-	c, err := client.New(config, client.Options{Scheme: environment.Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // writers is a group with every right on Machines, and no other.
 const writers = "writers"
@@ -109,7 +96,7 @@ func TestMachines(t *testing.T) {
 		return machine
 	}
 	poll.Eventually(t, "the policy is in force", func(ctx context.Context) error {
-		err := impersonate(t, provider).Create(ctx, machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"}), client.DryRunAll)
+		err := environment.As(t, provider).Create(ctx, machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"}), client.DryRunAll)
 		if !apierrors.IsForbidden(err) {
 			return errors.Join(errors.New("it is admitted"), err)
 		}
@@ -169,7 +156,7 @@ func TestMachines(t *testing.T) {
 			after: machine(annotations{hook: "x"}, v1alpha1.MachineFinalizer)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := impersonate(t, tc.user, tc.groups...)
+			c := environment.As(t, tc.user, tc.groups...)
 			var err error
 			if tc.before == nil {
 				err = c.Create(t.Context(), tc.after)
@@ -191,7 +178,8 @@ func TestMachines(t *testing.T) {
 		})
 	}
 	// Deleting is for everyone with the right to it, as before: the namespace controller and the garbage collector among them.
-	if err := impersonate(t, "collector", writers).DeleteAllOf(t.Context(), &v1alpha1.Machine{}, client.InNamespace(namespace)); err != nil {
+	collector := environment.As(t, "collector", writers)
+	if err := collector.DeleteAllOf(t.Context(), &v1alpha1.Machine{}, client.InNamespace(namespace)); err != nil {
 		t.Error(err)
 	}
 }

@@ -202,7 +202,7 @@ func TestSecrets(t *testing.T) {
 	}
 	attempt := func(t *testing.T, user string, before, after *corev1.Secret) error {
 		t.Helper()
-		c, ctx := impersonate(t, user), t.Context()
+		c, ctx := environment.As(t, user), t.Context()
 		if before == nil {
 			return c.Create(ctx, after.DeepCopy(), client.DryRunAll)
 		}

@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 )
@@ -30,6 +32,18 @@ func (e *Environment) Grant(t testing.TB, namespace string, files ...string) {
 			}
 		}
 	}
+}
+
+// As returns a client of a user of groups, with its own rights only.
+func (e *Environment) As(t testing.TB, user string, groups ...string) client.WithWatch {
+	t.Helper()
+	config := rest.CopyConfig(e.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: e.Scheme, Mapper: e.Client.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // Kubeconfig writes a kubeconfig file of the administrator, or of the administrator impersonating a user, with only

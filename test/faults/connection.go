@@ -46,6 +46,8 @@ var AtWrites = []Fault{Crash, Conflict, Refused, AnswerLost, Outage}
 type Connection struct {
 	// Kind of the fault.
 	Kind Fault
+	// Other is the client that makes a Conflict, if that of the process may not write everything. Unset: that of the process.
+	Other client.Writer
 	// At is the number of the write that is hit, from 1. A Crash is after the write, so that 0 is a process that never
 	// got to write.
 	At int
@@ -144,7 +146,11 @@ func (c *Connection) Client(direct client.WithWatch) client.WithWatch {
 				return errors.New("not an object")
 			}
 			patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":"%d"}}}`, c.At))
-			return client.IgnoreNotFound(direct.Patch(context.Background(), other, patch))
+			writer := client.Writer(direct)
+			if c.Other != nil {
+				writer = c.Other
+			}
+			return client.IgnoreNotFound(writer.Patch(context.Background(), other, patch))
 		}
 	}
 	untouched := func() error { return nil }

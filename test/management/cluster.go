@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -34,7 +35,7 @@ const (
 // Cluster is a management cluster.
 type Cluster struct{ *env.Environment }
 
-// New starts an API server with a fleet of ten types, and a tenant. properties are those of the fleet.
+// New starts an API server with our admission policies, a fleet of ten types, and a tenant. properties are those of the fleet.
 func New(t testing.TB, properties map[string]string) *Cluster {
 	t.Helper()
 	cluster := &Cluster{Environment: env.NewEnvironment(t)}
@@ -55,7 +56,11 @@ func New(t testing.TB, properties map[string]string) *Cluster {
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: TenantNamespace, Name: "tenant"}}
 	tenant.Spec.APIServerEndpoint = "tenant.example.com:6443"
 	tenant.Spec.TenantProperties = &v1alpha1.TenantProperties{Keys: []string{"*"}}
-	for _, object := range []client.Object{
+	policies, err := policy.Management(policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range append(policies,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: HostsNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: TenantNamespace}},
 		provider, tenant,
@@ -63,7 +68,7 @@ func New(t testing.TB, properties map[string]string) *Cluster {
 			ObjectMeta: metav1.ObjectMeta{Namespace: TenantNamespace, Name: UserDataName},
 			Data:       map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config\nruncmd:\n- [kubeadm, join]\n")},
 		},
-	} {
+	) {
 		if err := cluster.Client.Create(t.Context(), object); err != nil {
 			t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
 		}

@@ -14,6 +14,7 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -177,4 +178,26 @@ func TestConsumerIsNotDisclosed(t *testing.T) {
 			t.Errorf("the message has the consumer of the server: %s", text)
 		}
 	}
+}
+
+// TestNamespaceNotGiven: a Machine whose server is in a namespace in which the manager has no rights says what is missing, and gets the
+// server once the right is there.
+func TestNamespaceNotGiven(t *testing.T) {
+	w := newFixture(t, 1)
+	key := w.machine("m", nil)
+	given := false
+	manager := w.start(interceptor.NewClient(w.api.Client, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if _, host := object.(*bmov1alpha1.BareMetalHost); host && !given {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "baremetalhosts"}, object.GetName(), errors.New("no RBAC"))
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+	}))
+	running := func() *process { return manager }
+	w.until("told what is missing", running, func() bool {
+		return strings.Contains(condition(w.get(key), v1alpha1.ConditionReady).Message, "add the namespace to manager.hostNamespaces")
+	})
+	given = true
+	w.until("claimed", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineClaimed })
 }

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,12 +13,15 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // newRichFixture is a fixture in which a cycle takes every step that there is: the tenant has a network of its own, and the
@@ -196,7 +200,7 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 func writesOf(w *fixture, kind faults.Fault, write int) []string {
 	w.t.Helper()
 	var writes []string
-	connection := &faults.Connection{Kind: kind, At: write}
+	connection := &faults.Connection{Kind: kind, At: write, Other: w.client}
 	w.configureHosts()
 	running := w.start(connection.Client(w.api.Client))
 	cycle(w, func() *process {
@@ -238,7 +242,7 @@ func TestFaultsOnAPIServer(t *testing.T) {
 	const host, status, address, secret = "patch *v1alpha1.BareMetalHost", "patch status of *v1alpha1.Machine", "create *v1alpha1.IPAddress",
 		"create *v1.Secret"
 	const begun, ended = "create *v1alpha1.HostUsage", "patch *v1alpha1.HostUsage"
-	undisturbed := undisturbedWrites(t)
+	undisturbed, manager := undisturbedWrites(t), asManager(t)
 	hosts := 0
 	for _, write := range undisturbed {
 		if write == host {
@@ -269,12 +273,41 @@ func TestFaultsOnAPIServer(t *testing.T) {
 			if write == 0 && tc.kind != "" {
 				t.Fatalf("no write %v in a cycle", tc.write)
 			}
-			inMemory, onServer := writesOf(newRichFixture(t, 2), tc.kind, write), writesOf(newRichFixtureOn(t, &environment, 2), tc.kind, write)
+			w := newRichFixtureOn(t, &environment, 2)
+			w.api = manager
+			inMemory, onServer := writesOf(newRichFixture(t, 2), tc.kind, write), writesOf(w, tc.kind, write)
 			if !slices.Equal(inMemory, onServer) {
 				t.Errorf("writes on an API server:\n%s\nin memory:\n%s", strings.Join(onServer, "\n"), strings.Join(inMemory, "\n"))
 			}
 		})
 	}
+}
+
+// asManager is the API server as the manager reaches it, with our admission policies: a new write of the manager that they refuse
+// fails the tests.
+func asManager(t *testing.T) *env.Environment {
+	t.Helper()
+	policies, err := policy.Management(policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range policies {
+		if err := environment.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host := environment.CreateHost(t, env.AvailableHost(environment.Namespace(t), "server", nil))
+	manager := environment.As(t, policy.ManagerUser, policy.AdministratorsGroup)
+	poll.Eventually(t, "the policies are in force", func(ctx context.Context) error {
+		before := host.DeepCopy()
+		host.Labels = map[string]string{"example.com/x": "y"}
+		err := manager.Patch(ctx, host, client.MergeFrom(before), client.DryRunAll)
+		if host = before; !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the manager writes labels of a server: %w", err)
+		}
+		return nil
+	})
+	return &env.Environment{Client: manager}
 }
 
 // nth is the n-th write of a kind, from 1.

@@ -73,8 +73,7 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	what, err := r.writeDocuments(ctx, now, rendered)
 	if apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "Cannot write user data")
-		return now.waitForUserData("the manager may not write Secrets in namespace " + host.Namespace + ", where its server is: add the " +
-			"namespace to manager.hostNamespaces of the chart karpenter-metal3"), nil
+		return now.waitForUserData(mayNotWrite(host.Namespace)), nil
 	}
 	if err != nil {
 		return result{}, err
@@ -88,6 +87,12 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(planned.Image.URL), host.Namespace,
 			host.Name),
 	}}, nil
+}
+
+// mayNotWrite is what to do about a namespace of servers in which the manager has no rights.
+func mayNotWrite(namespace string) string {
+	return "the manager may not claim servers, or write Secrets, in namespace " + namespace + ", where its server is: add the namespace to " +
+		"manager.hostNamespaces of the chart karpenter-metal3"
 }
 
 // resolveAgain returns the plan of a Machine that has a server. It is the one that the server was chosen with, unless that was in an

@@ -10,9 +10,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
@@ -209,6 +211,12 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 			}
 		}
 		return outcome, r.dropChoice(ctx, now)
+	}
+	if apierrors.IsForbidden(err) {
+		log.FromContext(ctx).Error(err, "Cannot claim a server")
+		return result{after: userDataRetry, facts: &facts{
+			phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, message: mayNotWrite(reference.Namespace),
+		}}, nil
 	}
 	if err != nil {
 		return result{}, err
