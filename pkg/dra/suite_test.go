@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	configpolicy "github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
@@ -73,6 +74,15 @@ func TestMain(m *testing.M) {
 	starting.Go(func() { hostEnvironment = env.NewEnvironment(s) })
 	starting.Go(func() { tenantEnvironment = env.NewEnvironment(s) })
 	starting.Wait()
+	policies, err := configpolicy.Management(configpolicy.Options{})
+	if err != nil {
+		s.end(err.Error())
+	}
+	for _, policy := range policies { // they hold for the user of our roles
+		if err := hostEnvironment.Client.Create(context.Background(), policy); err != nil {
+			s.end(err.Error())
+		}
+	}
 	code := m.Run()
 	s.stop()
 	os.Exit(code)
