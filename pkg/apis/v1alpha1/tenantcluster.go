@@ -379,6 +379,15 @@ type SyncToHost struct {
 	// vcluster.yaml does not have this field.
 	// +optional
 	PodTranslation PodTranslation `json:"podTranslation,omitempty"`
+	// OpaqueConfigDrivers are the drivers for which claims and templates of the tenant may have opaque configuration (spec.devices.config):
+	// the driver reads it on the host, with the host's rights. "*" stands for all drivers. What has configuration for another driver is not
+	// copied, and an event on it says so. Unset, no driver is allowed; the configuration of a DeviceClass is not concerned. A
+	// vcluster.yaml does not have this field.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	OpaqueConfigDrivers []string `json:"opaqueConfigDrivers,omitempty"`
 }
 
 // PodTranslation is what translates the names of claims and templates in the copies of a tenant's pods on the host.
@@ -404,7 +413,13 @@ type SyncSwitch struct {
 
 // ClaimSync turns the sync of claims or templates on.
 type ClaimSync struct {
-	SyncSwitch   `json:",inline"`
+	SyncSwitch `json:",inline"`
+	// Max is how many copies of this kind the tenant may have on the host. Unset, it is 1000, or 64 for each server of spec.quota if that is
+	// more. What is beyond it is not copied, an event on it says so, and it is tried again. Claims that the host generates from templates
+	// do not count: a ResourceQuota of the namespace bounds these. A vcluster.yaml does not have this field.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Max          *int64 `json:"max,omitempty"`
 	NoEffectSync `json:",inline"`
 }
 

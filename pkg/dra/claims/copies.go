@@ -17,8 +17,10 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -46,8 +48,10 @@ type kind[T client.Object] struct {
 	controllerName string
 	object         func() T
 	list           func() client.ObjectList
-	enabled        func(*v1alpha1.Sync) bool
+	sync           func(*v1alpha1.Sync) v1alpha1.ClaimSync
 	spec           func(T) *resourcev1.ResourceClaimSpec
+	// metadata are the labels and annotations that are copied.
+	metadata func(T) []map[string]string
 	// forHost returns a copy for the host, without metadata.
 	forHost func(object T, tenant string) T
 	// mirrorStatus writes the status of the copy into the tenant's object. Nil if the kind has none.
@@ -59,9 +63,11 @@ type CopyController[T client.Object] struct {
 	kind     kind[T]
 	clusters tenant.Clusters
 	recorder events.Recorder
-	// created has the keys of objects whose copy this process has created and not seen in the cache yet.
+	// created has the keys of objects whose copy this process creates and has not seen in the cache yet, and the names of the copies.
 	created sync.Map
-	clock   clock.PassiveClock
+	// counting is held while copies are counted and one is added.
+	counting sync.Mutex
+	clock    clock.PassiveClock
 	// expectations are about the tenant's objects.
 	expectations kube.Expectations
 }
@@ -82,6 +88,9 @@ type pair[T client.Object] struct {
 func (c *CopyController[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	requeue, err := c.reconcile(ctx, request.NamespacedName)
+	if errors.Is(err, errNoCopy) {
+		return reconcile.Result{RequeueAfter: roomRetry}, nil
+	}
 	if requeue && err == nil {
 		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	}
@@ -106,6 +115,7 @@ func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey)
 	}
 	if !found {
 		c.expectations.Forget(key)
+		c.created.Delete(key)
 	} else if !c.expectations.Satisfied(p.object, c.clock.Now()) {
 		return true, nil
 	}
@@ -137,7 +147,7 @@ func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey)
 	case p.owned && !p.copied.GetDeletionTimestamp().IsZero():
 		return false, c.deleteInTenant(ctx, p.object)
 	// 5. The sync is off: what has been synced stays, nothing is added.
-	case !c.kind.enabled(&s.Sync):
+	case !c.kind.sync(&s.Sync).Enabled:
 		return false, nil
 	case p.nameError != nil:
 		c.notInSync(p.object, ReasonInvalidName, p.nameError.Error())
@@ -160,7 +170,7 @@ func (c *CopyController[T]) sync(ctx context.Context, s policy.Settings, p pair[
 		if _, created := c.created.LoadAndDelete(key); created {
 			return true, nil
 		}
-		return false, c.create(ctx, p.object, p.name)
+		return false, c.create(ctx, s, p.object, p.name)
 	// 8. The name belongs to another object, or to one that had this name before.
 	case !p.owned:
 		return false, c.resolveConflict(ctx, p.object, p.copied)
@@ -213,8 +223,11 @@ func NewClaimController(clusters tenant.Clusters, clk clock.PassiveClock,
 			controllerName:   "dra.resourceclaims",
 			object:           func() *resourcev1.ResourceClaim { return &resourcev1.ResourceClaim{} },
 			list:             func() client.ObjectList { return &resourcev1.ResourceClaimList{} },
-			enabled:          func(sync *v1alpha1.Sync) bool { return sync.ToHost.ResourceClaims.Enabled },
+			sync:             func(sync *v1alpha1.Sync) v1alpha1.ClaimSync { return sync.ToHost.ResourceClaims },
 			spec:             func(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaimSpec { return &claim.Spec },
+			metadata: func(claim *resourcev1.ResourceClaim) []map[string]string {
+				return []map[string]string{claim.Labels, claim.Annotations}
+			},
 			forHost: func(claim *resourcev1.ResourceClaim, _ string) *resourcev1.ResourceClaim {
 				return &resourcev1.ResourceClaim{Spec: policy.ForHost(&claim.Spec)}
 			},
@@ -231,7 +244,10 @@ func NewTemplateController(clusters tenant.Clusters, clk clock.PassiveClock,
 			controllerName:   "dra.resourceclaimtemplates",
 			object:           func() *resourcev1.ResourceClaimTemplate { return &resourcev1.ResourceClaimTemplate{} },
 			list:             func() client.ObjectList { return &resourcev1.ResourceClaimTemplateList{} },
-			enabled:          func(sync *v1alpha1.Sync) bool { return sync.ToHost.ResourceClaimTemplates.Enabled },
+			sync:             func(sync *v1alpha1.Sync) v1alpha1.ClaimSync { return sync.ToHost.ResourceClaimTemplates },
+			metadata: func(template *resourcev1.ResourceClaimTemplate) []map[string]string {
+				return []map[string]string{template.Labels, template.Annotations, template.Spec.Labels, template.Spec.Annotations}
+			},
 			spec: func(template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaimSpec {
 				return &template.Spec.Spec
 			},
@@ -273,12 +289,9 @@ func (c *CopyController[T]) addFinalizer(ctx context.Context, object T) error {
 	return err
 }
 
-// create creates the copy. The finalizer goes first: if the process died after creating the copy, the tenant's object
-// could otherwise be deleted without it.
-func (c *CopyController[T]) create(ctx context.Context, object T, name string) error {
-	if err := c.addFinalizer(ctx, object); err != nil {
-		return err
-	}
+// create creates the copy, if the object may have one. The finalizer goes first: if the process died after creating the copy, the
+// tenant's object could otherwise be deleted without it.
+func (c *CopyController[T]) create(ctx context.Context, s policy.Settings, object T, name string) (err error) {
 	key := c.hostKey(name)
 	copied := c.kind.forHost(object, c.clusters.TenantCluster.Name)
 	metadata := names.HostMetadata(object, c.kind.GroupVersionKind, key, c.clusters.TenantCluster.Name, names.Metadata{})
@@ -287,7 +300,18 @@ func (c *CopyController[T]) create(ctx context.Context, object T, name string) e
 	copied.SetLabels(metadata.Labels)
 	copied.SetAnnotations(metadata.Annotations)
 	copied.SetFinalizers([]string{v1alpha1.DRASyncFinalizer})
-	err := c.clusters.Management.Client.Create(ctx, copied)
+	if err := c.admit(ctx, s, object, copied); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.created.Delete(client.ObjectKeyFromObject(object))
+		}
+	}()
+	if err := c.addFinalizer(ctx, object); err != nil {
+		return err
+	}
+	err = c.clusters.Management.Client.Create(ctx, copied)
 	if apierrors.IsAlreadyExists(err) {
 		return nil // an earlier run has created it, and the cache does not show it yet
 	}
@@ -299,13 +323,12 @@ func (c *CopyController[T]) create(ctx context.Context, object T, name string) e
 	if err != nil {
 		return fmt.Errorf("creating %s %s on the host, %w", c.kind.Kind, key, err)
 	}
-	c.created.Store(client.ObjectKeyFromObject(object), struct{}{})
 	if policy.WantsAdminAccess(c.kind.spec(object)) {
 		c.warn(object, ReasonNoAdminAccess, "admin access has been left out: it is not available on the host")
 	}
-	if names.TooLarge(object.GetAnnotations()) {
-		c.warn(object, ReasonAnnotationsTooLarge, fmt.Sprintf("its annotations have been left out: they have more than %d bytes together",
-			names.MaxAnnotations))
+	if slices.ContainsFunc(c.kind.metadata(object), names.TooLarge) {
+		c.warn(object, ReasonMetadataTooLarge, fmt.Sprintf("its labels or annotations have been left out: they have more than %d bytes together",
+			names.MaxMetadata))
 	}
 	log.FromContext(ctx).Info("copied to the host", "kind", c.kind.Kind, "object", client.ObjectKeyFromObject(object), "copy", key)
 	return nil

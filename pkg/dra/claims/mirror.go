@@ -133,8 +133,14 @@ const (
 	ReasonRefusedByHost = "RefusedByHost"
 	// ReasonNoAdminAccess: the copy asks for less than the tenant has asked for.
 	ReasonNoAdminAccess = "NoAdminAccess"
-	// ReasonAnnotationsTooLarge: the copy has no annotations of the tenant.
-	ReasonAnnotationsTooLarge = "AnnotationsTooLarge"
+	// ReasonMetadataTooLarge: the copy has no labels, or no annotations, of the tenant.
+	ReasonMetadataTooLarge = "MetadataTooLarge"
+	// ReasonOpaqueConfigNotAllowed: the object has configuration for a driver that the platform has not named.
+	ReasonOpaqueConfigNotAllowed = "OpaqueConfigNotAllowed"
+	// ReasonTooLarge: the copy would be too large.
+	ReasonTooLarge = "TooLarge"
+	// ReasonTooManyCopies: the tenant has as many copies of the kind on the host as it may have.
+	ReasonTooManyCopies = "TooManyCopies"
 	// ReasonDeletedOnHost: the copy has been deleted, and the object with it.
 	ReasonDeletedOnHost = "DeletedOnHost"
 )

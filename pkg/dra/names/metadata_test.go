@@ -66,7 +66,7 @@ func TestHostMetadata(t *testing.T) {
 				Annotations: map[string]string{ManagedLabelsAnnotation: "kueue.x-k8s.io/queue-name"}},
 			want: Metadata{Labels: map[string]string{}, Annotations: map[string]string{}}},
 		"Large": {reason: "etcd of the host is everybody's", labels: map[string]string{"app": "a"},
-			annotations: map[string]string{"note": "n", "large": strings.Repeat("x", MaxAnnotations)},
+			annotations: map[string]string{"note": "n", "large": strings.Repeat("x", MaxMetadata)},
 			want:        Metadata{Labels: map[string]string{"app": "a"}, Annotations: map[string]string{ManagedLabelsAnnotation: "app"}}},
 		"Dropped": {reason: "what the tenant has taken away goes, what the host has added stays",
 			copied: Metadata{Labels: map[string]string{"old": "1", "host": "1"},
@@ -93,9 +93,9 @@ func TestTooLarge(t *testing.T) {
 		length int
 		want   bool
 	}{
-		"Fits":     {"key and value together", "k", MaxAnnotations - 1, false},
-		"TooLarge": {"one more", "k", MaxAnnotations, true},
-		"Reserved": {"what is not copied does not count", "meta.helm.sh/x", MaxAnnotations, false},
+		"Fits":     {"key and value together", "k", MaxMetadata - 1, false},
+		"TooLarge": {"one more", "k", MaxMetadata, true},
+		"Reserved": {"what is not copied does not count", "meta.helm.sh/x", MaxMetadata, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := TooLarge(map[string]string{tc.key: strings.Repeat("x", tc.length)}); got != tc.want {

@@ -212,8 +212,8 @@ type Metadata struct {
 // by which the copy is found, and those of the copy that are not from the tenant. The copy's metadata are empty before it
 // exists.
 //
-// Keys with a meaning to vCluster, to us, to Kubernetes' resource controllers or to tools such as Argo CD and Helm are not copied, and no
-// annotation is if they are TooLarge: tenants could write anything into them.
+// Keys with a meaning to vCluster, to us, to Kubernetes' resource controllers or to tools such as Argo CD and Helm are not copied, nor
+// are labels or annotations that are TooLarge: tenants could write anything into them.
 func HostMetadata(object client.Object, kind schema.GroupVersionKind, host client.ObjectKey, tenant string, copied Metadata) Metadata {
 	own := OwnMetadata(object.GetLabels(), object.GetAnnotations(), tenant)
 	result := Metadata{
@@ -238,31 +238,32 @@ func HostMetadata(object client.Object, kind schema.GroupVersionKind, host clien
 // OwnMetadata returns the labels and annotations of a tenant that may be copied to the host.
 func OwnMetadata(labels, annotations map[string]string, tenant string) Metadata {
 	own := Metadata{Labels: map[string]string{}, Annotations: map[string]string{}}
+	labelsTooLarge, annotationsTooLarge := TooLarge(labels), TooLarge(annotations)
 	for key, value := range labels {
-		if !reserved(key) {
+		if !reserved(key) && !labelsTooLarge {
 			own.Labels[hostLabel(key, tenant)] = value
 		}
 	}
 	for key, value := range annotations {
-		if !reserved(key) && !TooLarge(annotations) {
+		if !reserved(key) && !annotationsTooLarge {
 			own.Annotations[key] = value
 		}
 	}
 	return own
 }
 
-// MaxAnnotations is how many bytes the annotations of a tenant's object may have that are copied to the host.
-const MaxAnnotations = 16 << 10
+// MaxMetadata is how many bytes the labels, and the annotations, of a tenant's object may have that are copied to the host.
+const MaxMetadata = 16 << 10
 
-// TooLarge returns whether annotations of a tenant have more than MaxAnnotations, and none is copied.
-func TooLarge(annotations map[string]string) bool {
+// TooLarge returns whether labels or annotations of a tenant have more than MaxMetadata, and none is copied.
+func TooLarge(metadata map[string]string) bool {
 	size := 0
-	for key, value := range annotations {
+	for key, value := range metadata {
 		if !reserved(key) {
 			size += len(key) + len(value)
 		}
 	}
-	return size > MaxAnnotations
+	return size > MaxMetadata
 }
 
 // otherTools end the domains of keys that tools on the host act on: with them, a tenant's object would be one of another team's

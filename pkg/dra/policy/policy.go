@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -143,6 +144,32 @@ type Settings struct {
 	SelectorError error
 	// UID is that of the TenantCluster.
 	UID types.UID
+	// Servers is spec.quota.servers of the TenantCluster, 0 without one.
+	Servers int64
+}
+
+// How many copies of a kind a tenant may have on the host if the TenantCluster does not say. A server has 8 accelerators, and each of them
+// up to 7 slices and, for its pods that come and go, one claim more.
+const (
+	leastCopies     = 1000
+	copiesPerServer = 64
+)
+
+// MaxCopies is how many copies of a kind the tenant may have on the host.
+func (s Settings) MaxCopies(sync v1alpha1.ClaimSync) int {
+	return int(ptr.Deref(sync.Max, max(leastCopies, copiesPerServer*s.Servers)))
+}
+
+// OpaqueNotAllowed returns the first driver that a claim has opaque configuration for and that the TenantCluster does not name, or
+// nothing.
+func (s Settings) OpaqueNotAllowed(spec *resourcev1.ResourceClaimSpec) string {
+	allowed := s.Sync.ToHost.OpaqueConfigDrivers
+	for _, config := range spec.Devices.Config {
+		if opaque := config.Opaque; opaque != nil && !slices.Contains(allowed, opaque.Driver) && !slices.Contains(allowed, "*") {
+			return opaque.Driver
+		}
+	}
+	return ""
 }
 
 // Read returns a tenant's settings, from a cache or live.
@@ -157,6 +184,9 @@ func Read(ctx context.Context, reader client.Reader, key types.NamespacedName) (
 // Of returns the settings of a TenantCluster.
 func Of(cluster *v1alpha1.TenantCluster) Settings {
 	result := Settings{Sync: cluster.Spec.Sync, UID: cluster.UID}
+	if quota := cluster.Spec.Quota; quota != nil {
+		result.Servers = ptr.Deref(quota.Servers, 0)
+	}
 	result.Policy, result.SelectorError = NewPolicy(&cluster.Spec.Sync.FromHost.DeviceClasses)
 	return result
 }

@@ -162,3 +162,26 @@ func TestClaimsOfClasses(t *testing.T) {
 		})
 	}
 }
+
+func TestMaxCopies(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		quota  *v1alpha1.Quota
+		most   *int64
+		want   int
+	}{
+		"NoQuota":    {reason: "a bound by default", want: leastCopies},
+		"OtherQuota": {reason: "it says nothing of servers", quota: &v1alpha1.Quota{GPUs: ptr.To[int64](800)}, want: leastCopies},
+		"SmallQuota": {reason: "tests and services have claims as well", quota: &v1alpha1.Quota{Servers: ptr.To[int64](2)}, want: leastCopies},
+		"LargeQuota": {reason: "each slice of each GPU, and as many again", quota: &v1alpha1.Quota{Servers: ptr.To[int64](100)}, want: 6400},
+		"Said":       {reason: "the platform knows", quota: &v1alpha1.Quota{Servers: ptr.To[int64](100)}, most: ptr.To[int64](5), want: 5},
+		"None":       {reason: "the platform knows", most: ptr.To[int64](0), want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := &v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{Quota: tc.quota}}
+			if got := Of(cluster).MaxCopies(v1alpha1.ClaimSync{Max: tc.most}); got != tc.want {
+				t.Errorf("%s: got %d, want %d", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
