@@ -20,8 +20,8 @@ func TestPolicies(t *testing.T) {
 	management := func(options policy.Options) func() ([]client.Object, error) {
 		return func() ([]client.Object, error) { return policy.Management(options) }
 	}
-	tenant := func(provider string) func() ([]client.Object, error) {
-		return func() ([]client.Object, error) { return policy.Tenant(provider) }
+	tenant := func(provider, namespace string) func() ([]client.Object, error) {
+		return func() ([]client.Object, error) { return policy.Tenant(provider, namespace) }
 	}
 	elsewhere := []string{"--set=target=tenant", "--set=access.createServiceAccount=false"}
 	for name, tc := range map[string]struct {
@@ -40,12 +40,15 @@ func TestPolicies(t *testing.T) {
 			want: management(policy.Options{Managers: []string{account("servers")}, Renamed: map[string]string{
 				account("servers"): policy.ManagerUser, account("refuser"): "karpenter-metal3-webhook"}})},
 		"Tenant": {reason: "the provider's account in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant"},
-			want: tenant("system:serviceaccount:" + namespace + ":karpenter-metal3-provider")},
+			want: tenant("system:serviceaccount:"+namespace+":karpenter-metal3-provider", "")},
+		"TenantNamespace": {reason: "the tokens are of Machines there", chart: Tenant,
+			flags: []string{"--set=target=tenant", "--set=access.tenantNamespace=acme"},
+			want:  tenant("system:serviceaccount:"+namespace+":karpenter-metal3-provider", "acme")},
 		"TenantUser": {reason: "a user whose name has to be quoted", chart: Tenant,
-			flags: append([]string{"--set=access.subject.kind=User", "--set=access.subject.name=it's"}, elsewhere...), want: tenant("it's")},
+			flags: append([]string{"--set=access.subject.kind=User", "--set=access.subject.name=it's"}, elsewhere...), want: tenant("it's", "")},
 		"TenantAccount": {reason: "a service account of another namespace", chart: Tenant,
 			flags: append([]string{"--set=access.subject.kind=ServiceAccount", "--set=access.subject.name=p",
-				"--set=access.subject.namespace=acme"}, elsewhere...), want: tenant("system:serviceaccount:acme:p")},
+				"--set=access.subject.namespace=acme"}, elsewhere...), want: tenant("system:serviceaccount:acme:p", "")},
 		"Provider": {reason: "they are in the chart of the management cluster", chart: Tenant,
 			want: func() ([]client.Object, error) { return nil, nil }},
 	} {

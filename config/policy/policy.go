@@ -8,6 +8,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -78,9 +79,12 @@ func (options Options) functions() template.FuncMap {
 const ProviderUser = "karpenter-metal3-provider"
 
 // Tenant returns the policies of a tenant cluster and their bindings, each policy before its binding. provider is the user name of the
-// provider there.
-func Tenant(provider string) ([]client.Object, error) {
-	return load("tenant/*.yaml", template.FuncMap{"provider": func() string { return quote(provider) }})
+// provider there, and namespace that of the TenantCluster in the management cluster, "" if it is not known.
+func Tenant(provider, namespace string) ([]client.Object, error) {
+	return load("tenant/*.yaml", template.FuncMap{
+		"provider":         func() string { return quote(provider) },
+		"machineNamespace": func() string { return cmp.Or(namespace, "[^/]+") },
+	})
 }
 
 // load fills in the files that match a pattern.

@@ -88,7 +88,7 @@ func TestSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tenant, err := Tenant(ProviderUser)
+	tenant, err := Tenant(ProviderUser, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,6 +183,14 @@ func TestSecrets(t *testing.T) {
 				delete(secret.Data, "expiration")
 				secret.StringData = map[string]string{"expiration": ""}
 			}), refuse: "expiration"},
+		"TenantUnnamed": {reason: "nobody would delete it", user: ProviderUser,
+			after: changed(token(), func(secret *corev1.Secret) { secret.Annotations = nil }), refuse: "must name its Machine"},
+		"TenantUnnames": {reason: "nobody would delete it", user: ProviderUser, before: token(),
+			after:  changed(token(), func(secret *corev1.Secret) { secret.Annotations[v1alpha1.MachineAnnotationKey] = "acme/" }),
+			refuse: "must name its Machine"},
+		"TenantOtherNamespace": {reason: "another provider would have to delete it", user: ProviderUser,
+			after:  changed(token(), func(secret *corev1.Secret) { secret.Annotations[v1alpha1.MachineAnnotationKey] = "globex/m" }),
+			refuse: "must name its Machine"},
 		"TenantForeign": {reason: "a token of the tenant's own", user: ProviderUser, before: changed(token(), unlabel), after: token(),
 			refuse: "join tokens alone"},
 		"TenantDeletesForeign": {reason: "the tenant's own", user: ProviderUser, before: foreign(system, "tenants-own"),

@@ -71,7 +71,7 @@ func PrepareTenant(ctx context.Context, c client.Client) error {
 	if err := InstallCRDs(ctx, c, slices.Concat(karpenters, ours)); err != nil {
 		return err
 	}
-	policies, err := policy.Tenant(ProviderUser)
+	policies, err := policy.Tenant(ProviderUser, "")
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,13 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	goneToken, goneData := invited(t, cluster.Namespace, "gone", uidFrom(cluster, 1))
+	joined := createMachine(t, cluster, "joined", "x")
+	before := joined.DeepCopy()
+	joined.ReportNode(func(node *v1alpha1.MachineNode) { node.Name = "node" })
+	if err := environment.Client.Patch(t.Context(), joined, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	lateToken, lateData := invited(t, cluster.Namespace, "joined", joined.UID)
 
 	// The controller crashes before each of its writes in turn, and the next one continues.
 	for writes := 0; ; writes++ {
@@ -91,6 +98,8 @@ func TestLeftovers(t *testing.T) {
 		"OtherToken":       {"it is of another provider's namespace", otherToken, true},
 		"OtherUserData":    {"it is in another provider's namespace", otherData, true},
 		"Managers":         {"the manager's secrets carry the same labels", managers, true},
+		"LateToken":        {"its Machine has joined: somebody with the provider's credentials has made it", lateToken, false},
+		"LateUserData":     {"its Machine is there", lateData, true},
 		"LeftOverToken":    {"its Machine is gone", goneToken, false},
 		"LeftOverUserData": {"its Machine is gone", goneData, false},
 	} {

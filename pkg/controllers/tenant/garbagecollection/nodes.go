@@ -172,8 +172,9 @@ func (c *NodeController) enqueueNodes(ctx context.Context, providerID string,
 // leftoverPeriod is how often leftovers are searched for although no Machine was deleted.
 const leftoverPeriod = 10 * time.Minute
 
-// LeftoverController deletes the join tokens and the user data of Machines that do not exist any more. The
-// deletion of a Machine deletes them too; these are left from a time when the provider was down, or in the middle of a write.
+// LeftoverController deletes the join tokens of Machines that do not exist any more or have joined, and the user data of those that do
+// not exist. The deletion of a Machine deletes them too; these are left from a time when the provider was down, or in the middle of a
+// write, or were made by someone with its credentials.
 type LeftoverController struct {
 	clusters tenant.Clusters
 }
@@ -192,7 +193,7 @@ func (c *LeftoverController) Reconcile(ctx context.Context) (reconciler.Result, 
 	}
 	for i := range tokens {
 		if machine, uid, ok := c.machineOfToken(&tokens[i]); ok {
-			if err := c.deleteIfLeftOver(ctx, c.clusters.Tenant.Client, &tokens[i], machine, uid); err != nil {
+			if err := c.deleteIfLeftOver(ctx, c.clusters.Tenant.Client, &tokens[i], machine, uid, joins); err != nil {
 				return reconciler.Result{}, err
 			}
 		}
@@ -203,7 +204,7 @@ func (c *LeftoverController) Reconcile(ctx context.Context) (reconciler.Result, 
 	}
 	for i := range userData {
 		if machine, uid, ok := machineOfUserData(&userData[i]); ok {
-			if err := c.deleteIfLeftOver(ctx, c.clusters.Management.Client, &userData[i], machine, uid); err != nil {
+			if err := c.deleteIfLeftOver(ctx, c.clusters.Management.Client, &userData[i], machine, uid, exists); err != nil {
 				return reconciler.Result{}, err
 			}
 		}
@@ -231,26 +232,28 @@ func machineOfUserData(secret *metav1.PartialObjectMetadata) (name string, uid t
 	return owner.Name, owner.UID, true
 }
 
-func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, writer client.Writer, secret *metav1.PartialObjectMetadata,
-	machine string, uid types.UID) error {
-	exists, err := c.machineExists(ctx, c.clusters.Management.Client, machine, uid)
-	if err != nil || exists {
-		return err
-	}
-	if exists, err = c.machineExists(ctx, c.clusters.Management.Live, machine, uid); err != nil || exists {
-		return err
-	}
-	if err := kube.Delete(ctx, writer, secret, "Machine "+machine+" is gone: deleting"); err != nil {
-		return err
-	}
-	log.FromContext(ctx).Info("deleted secret whose machine is gone", "secret", client.ObjectKeyFromObject(secret), "machine", machine)
-	return nil
+// joins returns whether a Machine that exists still needs its token.
+func joins(machine *v1alpha1.Machine) bool {
+	return machine.DeletionTimestamp.IsZero() && machine.ReportedNode().Name == ""
 }
 
-func (c *LeftoverController) machineExists(ctx context.Context, reader client.Reader, name string, uid types.UID) (bool, error) {
-	machine := &v1alpha1.Machine{}
-	found, err := kube.Find(ctx, reader, c.clusters.MachineKey(name), machine)
-	return found && machine.UID == uid, err
+func exists(*v1alpha1.Machine) bool { return true }
+
+func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, writer client.Writer, secret *metav1.PartialObjectMetadata,
+	machine string, uid types.UID, needs func(*v1alpha1.Machine) bool) error {
+	for _, reader := range []client.Reader{c.clusters.Management.Client, c.clusters.Management.Live} {
+		owner := &v1alpha1.Machine{}
+		found, err := kube.Find(ctx, reader, c.clusters.MachineKey(machine), owner)
+		if err != nil || found && owner.UID == uid && needs(owner) {
+			return err
+		}
+	}
+	if err := kube.Delete(ctx, writer, secret, "Machine "+machine+" does not need it: deleting"); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("deleted secret that its machine does not need", "secret", client.ObjectKeyFromObject(secret),
+		"machine", machine)
+	return nil
 }
 
 func listSecrets(ctx context.Context, live client.Reader, namespace, label string) ([]metav1.PartialObjectMetadata, error) {

@@ -393,7 +393,7 @@ func TestTokensPolicyMissing(t *testing.T) {
 		}
 	}
 	look(2)
-	objects, err := configpolicy.Tenant("karpenter-metal3-provider")
+	objects, err := configpolicy.Tenant("karpenter-metal3-provider", "")
 	if err != nil {
 		t.Fatal(err)
 	}
