@@ -6,8 +6,12 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,6 +54,9 @@ func (c *Cluster) admission(ctx context.Context) []Result {
 			results = append(results, unreadable(required.check, err))
 		default:
 			results = append(results, webhookTrust(required.check, configuration, c.hasCertManager()))
+			if required.name == webhook.ConfigurationName {
+				results = append(results, c.callers(ctx, configuration)...)
+			}
 		}
 	}
 	return results
@@ -94,6 +101,43 @@ func webhookTrust(check string, configuration *admissionregistrationv1.Validatin
 		return result
 	}
 	return result
+}
+
+// callers judges whether others than the API server can ask our webhook. The chart cannot know what its API server calls with and from, so
+// by default they can.
+func (c *Cluster) callers(ctx context.Context, configuration *admissionregistrationv1.ValidatingWebhookConfiguration) []Result {
+	const check = "callers of the webhook"
+	if len(configuration.Webhooks) == 0 || configuration.Webhooks[0].ClientConfig.Service == nil {
+		return nil // it runs outside of the cluster
+	}
+	namespace := client.InNamespace(configuration.Webhooks[0].ClientConfig.Service.Namespace)
+	labels := map[string]string{"app.kubernetes.io/component": "webhook"}
+	deployments, policies := &appsv1.DeploymentList{}, &networkingv1.NetworkPolicyList{}
+	if err := c.Reader.List(ctx, deployments, namespace, client.MatchingLabels(labels)); err != nil {
+		return []Result{unreadable(check, err)}
+	}
+	if err := c.Reader.List(ctx, policies, namespace, client.MatchingLabels(labels)); err != nil {
+		return []Result{unreadable(check, err)}
+	}
+	for i := range deployments.Items {
+		for _, container := range deployments.Items[i].Spec.Template.Spec.Containers {
+			if slices.ContainsFunc(container.Args, func(arg string) bool { return strings.HasPrefix(arg, "--client-ca-file=") }) {
+				return []Result{{Check: check, Level: OK, Message: "they need a client certificate"}}
+			}
+		}
+	}
+	for i := range policies.Items {
+		for _, rule := range policies.Items[i].Spec.Ingress {
+			webhooks := func(port networkingv1.NetworkPolicyPort) bool { return port.Port != nil && port.Port.StrVal == "https" }
+			if len(rule.From) > 0 && slices.ContainsFunc(rule.Ports, webhooks) {
+				return []Result{{Check: check, Level: OK, Message: "a NetworkPolicy says where they are"}}
+			}
+		}
+	}
+	return []Result{{Check: check, Level: Warn,
+		Remedy: chartRemedy + ` --set-json='networkPolicy.webhookFrom=[{"ipBlock": {"cidr": "ADDRESS/32"}}]'`,
+		Message: "every pod of the cluster can ask the webhook, and keep it busy: let it ask for a client certificate (webhook.clients), or " +
+			"limit the network to the addresses that the API server calls from (docs/webhooks.md#callers)"}}
 }
 
 func (c *Cluster) policies(ctx context.Context) []Result {
