@@ -4,6 +4,13 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
+# The key of releases, and its password, are for the one program that signs: no compiler, Helm or test is started with them.
+ifneq ($(MAKECMDGOALS),release-sign)
+ifneq ($(value COSIGN_KEY)$(value COSIGN_PASSWORD),)
+$(error COSIGN_KEY and COSIGN_PASSWORD are for `make release-sign` alone, and are set: unset them)
+endif
+endif
+
 # One setting for everything, or the build cache is of no use: what is built, run, tested and linted has the same dependencies, compiled
 # once. No C compiler is needed.
 export CGO_ENABLED := 0
@@ -15,7 +22,7 @@ export KUBEBUILDER_ASSETS
 VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo "v0.0.0-dev+$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)")
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 version_package := k8s.io/component-base/version
-LDFLAGS := -X $(version_package).gitVersion=$(VERSION) -X $(version_package).gitCommit=$(COMMIT)
+LDFLAGS = -X $(version_package).gitVersion=$(VERSION) -X $(version_package).gitCommit=$(COMMIT)
 
 # Packages of the commands that "make build" makes: the three programs, and the sandbox.
 COMMANDS := $(wildcard cmd/*) test/sandbox/cmd/sandbox
@@ -87,8 +94,8 @@ images: check-go ## Build the images of manager, provider, webhook and the emula
 	  --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --platforms "$(subst $(space),$(comma),$(strip $(PLATFORMS)))" \
 	  --programs "$(IMAGES_DIR)/programs" --out "$(IMAGES_DIR)" $(IMAGES)
 
-# Where a release is written, the commands of kubectl's plugin that are in it, and the platforms that they are for. COSIGN_KEY and
-# COSIGN_PASSWORD are read from the environment by tools/release alone. RELEASE_DIRTY=yes releases what no commit has, to try it out.
+# Where a release is written, the commands of kubectl's plugin that are in it, and the platforms that they are for. RELEASE_DIRTY=yes
+# releases what no commit has, to try it out.
 RELEASE_DIR       ?= $(CURDIR)/dist
 RELEASE_PLUGINS   := $(wildcard cmd/kubectl-*)
 RELEASE_PLATFORMS ?= $(PLATFORMS) darwin/amd64 darwin/arm64
@@ -96,8 +103,8 @@ RELEASE_DIRTY     ?=
 RELEASE_PROGRAMS  := $(CURDIR)/bin/release
 HELM = $(firstword $(wildcard $(KUBEBUILDER_ASSETS)/helm) $(CURDIR)/bin/helm)
 
-.PHONY: release release-push
-release: check-go ## Make the files of a release in dist/: images, charts, definitions, plugin, bills of materials, sums, signatures
+.PHONY: release release-sign release-push
+release: check-go ## Make the files of a release in dist/: images, charts, definitions, plugin, bills of materials, sums
 	@hack/check-release.sh "$(IMAGE_TAG)" "$(RELEASE_DIRTY)"
 	@$(MAKE) --no-print-directory dev-tools images
 	@rm -rf $(RELEASE_PROGRAMS)
@@ -110,6 +117,9 @@ release: check-go ## Make the files of a release in dist/: images, charts, defin
 	@go -C tools/release run . make --repository "$(CURDIR)" --images "$(IMAGES_DIR)" --programs "$(RELEASE_PROGRAMS)" \
 	  --plugins "$(RELEASE_PLUGINS)" --helm "$(HELM)" --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" \
 	  --revision "$(COMMIT)" --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --out "$(RELEASE_DIR)" $(IMAGES)
+
+release-sign: ## Sign the files in dist/, with the key of cosign in COSIGN_KEY and its COSIGN_PASSWORD
+	@hack/release-sign.sh "$(RELEASE_DIR)"
 
 release-push: check-go ## Push images, charts and signatures of dist/ to a registry: make release-push REGISTRY=registry.example.com/metal
 	@go -C tools/release run . push --from "$(RELEASE_DIR)" --registry "$(REGISTRY)"

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes the files of a release of what is built already, and pushes them to a registry. The same commit and key
-// always give the same files: they have no times but the commit's, no names of folders, and signatures without random numbers.
-// `make release` and `make release-push` run it; docs/release.md says what the files are.
+// Command release makes the files of a release of what is built already, signs them, and pushes them to a registry. The same commit and
+// key always give the same files: they have no times but the commit's, no names of folders, and signatures without random numbers.
+// `make release`, `make release-sign` and `make release-push` run it; docs/release.md says what the files are.
 package main
 
 import (
@@ -29,13 +29,15 @@ func run(args []string) error {
 		switch args[0] {
 		case "make":
 			return runMake(args[1:])
+		case "sign":
+			return runSign(args[1:])
 		case "push":
 			return runPush(args[1:])
 		case "registry":
 			return runRegistry()
 		}
 	}
-	return errors.New("usage: release make FLAGS, release push FLAGS, or release registry")
+	return errors.New("usage: release make FLAGS, release sign FLAGS, release push FLAGS, or release registry")
 }
 
 func runMake(args []string) error {
@@ -64,11 +66,22 @@ func runMake(args []string) error {
 	}
 	r.names = flags.Args()
 	r.created, r.plugins = time.Unix(created, 0).UTC(), strings.Fields(plugins)
-	var err error
-	if r.key, err = keyOf(os.Getenv("COSIGN_KEY"), os.Getenv("COSIGN_PASSWORD")); err != nil {
+	return replace(out, r.write)
+}
+
+// runSign starts no other program: the key is in its environment.
+func runSign(args []string) error {
+	var from string
+	flags := flag.NewFlagSet("release sign", flag.ContinueOnError)
+	flags.StringVar(&from, "from", "", "folder of the release")
+	if err := parse(flags, args); err != nil {
 		return err
 	}
-	return replace(out, r.write)
+	key, err := keyOf(os.Getenv("COSIGN_KEY"), os.Getenv("COSIGN_PASSWORD"))
+	if err != nil {
+		return err
+	}
+	return sign(from, key)
 }
 
 func runPush(args []string) error {

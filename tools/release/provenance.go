@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// writeProvenance writes what the files were made of and how, and with a key the same in a signed envelope. It has neither
-// the time nor the machine of the build: they would be different each time.
+// writeProvenance writes what the files were made of and how. It has neither the time nor the machine of the build: they would be
+// different each time.
 func (r *release) writeProvenance() error {
 	files, err := r.sums()
 	if err != nil {
@@ -45,12 +45,5 @@ func (r *release) writeProvenance() error {
 	if err != nil {
 		return err
 	}
-	if err := r.file(provenanceFile, append(content, '\n')); err != nil || r.key == nil {
-		return err
-	}
-	signed, err := r.key.attestation(content)
-	if err != nil {
-		return err
-	}
-	return r.file(attestationFile, signed)
+	return r.file(provenanceFile, append(content, '\n'))
 }

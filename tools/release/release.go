@@ -36,7 +36,6 @@ type release struct {
 	// names are those of the images, and plugins the folders of the plugin's commands in the repository.
 	names, plugins []string
 	created        time.Time
-	key            *key
 	dir, scratch   string
 	// stored are the images and charts, in the order in which they were written.
 	stored []*stored
@@ -53,16 +52,13 @@ func (r release) write(dir, scratch string) error {
 		{"charts", r.writeCharts},
 		{"plugin", r.writePlugins},
 		{"provenance", r.writeProvenance},
-		{"signatures", r.writeSignatures},
 		{"sums", r.writeSums},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("writing the %s, %w", step.what, err)
 		}
 	}
-	if r.key == nil {
-		fmt.Println("nothing is signed: set COSIGN_KEY to the file of a key of cosign, and COSIGN_PASSWORD")
-	}
+	fmt.Println("nothing is signed yet: make release-sign")
 	return nil
 }
 
@@ -96,7 +92,7 @@ func digest(content []byte) string {
 	return hex.EncodeToString(hash[:])
 }
 
-// writeSums writes what sha256sum -c reads, and its signature, which is that of all files, for cosign and for openssl.
+// writeSums writes what sha256sum -c reads.
 func (r *release) writeSums() error {
 	all, err := r.sums()
 	if err != nil {
@@ -104,54 +100,9 @@ func (r *release) writeSums() error {
 	}
 	var list bytes.Buffer
 	for _, sum := range all {
-		fmt.Fprintf(&list, "%s  %s\n", sum.hex, sum.name)
-	}
-	if err := r.file(sumsFile, list.Bytes()); err != nil || r.key == nil {
-		return err
-	}
-	signature, err := r.key.sign(list.Bytes())
-	if err != nil {
-		return err
-	}
-	if err := r.file(sumsFile+signatureSuffix, signature); err != nil {
-		return err
-	}
-	signed, err := r.key.bundle(list.Bytes())
-	if err != nil {
-		return err
-	}
-	return r.file(sumsFile+bundleSuffix, signed)
-}
-
-// writeSignatures writes the public key, and what cosign signs of an image in a registry and its signature: they are put beside the
-// image when it is pushed.
-func (r *release) writeSignatures() error {
-	if r.key == nil {
-		return nil
-	}
-	public, err := r.key.public()
-	if err != nil {
-		return err
-	}
-	if err := r.file(publicKeyFile, public); err != nil {
-		return err
-	}
-	for _, artifact := range r.stored {
-		payload, err := signedPayload(artifact)
-		if err != nil {
-			return err
-		}
-		signature, err := r.key.sign(payload)
-		if err != nil {
-			return err
-		}
-		name := strings.TrimSuffix(artifact.file, archiveSuffix) + payloadSuffix
-		if err := r.file(name, payload); err != nil {
-			return err
-		}
-		if err := r.file(name+signatureSuffix, signature); err != nil {
-			return err
+		if !strings.HasPrefix(sum.name, sumsFile) {
+			fmt.Fprintf(&list, "%s  %s\n", sum.hex, sum.name)
 		}
 	}
-	return nil
+	return r.file(sumsFile, list.Bytes())
 }

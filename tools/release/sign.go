@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -15,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
@@ -25,10 +28,10 @@ type key struct{ private *ecdsa.PrivateKey }
 
 var _ dsse.Signer = &key{}
 
-// keyOf reads the key in a file. Without a name there is none.
+// keyOf reads the key in a file.
 func keyOf(path, password string) (*key, error) {
 	if path == "" {
-		return nil, nil
+		return nil, errors.New("COSIGN_KEY is not set: name the file of a key of cosign, and set COSIGN_PASSWORD")
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -130,4 +133,89 @@ func (k *key) attestation(statement []byte) ([]byte, error) {
 		return nil, err
 	}
 	return k.wrap("dsseEnvelope", envelope)
+}
+
+// sign signs a release that is complete. It writes the public key; what cosign signs of each image and chart in a registry, and its
+// signature, which are put beside it when it is pushed; the provenance in a signed envelope; and the sums, and their signature, which is
+// that of all files, for cosign and for openssl. Signatures that are there are replaced.
+func sign(dir string, key *key) error {
+	if _, err := os.Stat(filepath.Join(dir, sumsFile)); err != nil {
+		return fmt.Errorf("%s is no release: run `make release`", dir)
+	}
+	r := &release{dir: dir}
+	public, err := key.public()
+	if err != nil {
+		return err
+	}
+	if err := r.file(publicKeyFile, public); err != nil {
+		return err
+	}
+	if err := r.signStored(key); err != nil {
+		return err
+	}
+	statement, err := os.ReadFile(filepath.Join(dir, provenanceFile))
+	if err != nil {
+		return err
+	}
+	attestation, err := key.attestation(bytes.TrimSuffix(statement, []byte("\n")))
+	if err != nil {
+		return err
+	}
+	if err := r.file(attestationFile, attestation); err != nil {
+		return err
+	}
+	if err := r.writeSums(); err != nil {
+		return err
+	}
+	sums, err := os.ReadFile(filepath.Join(dir, sumsFile))
+	if err != nil {
+		return err
+	}
+	signature, err := key.sign(sums)
+	if err != nil {
+		return err
+	}
+	if err := r.file(sumsFile+signatureSuffix, signature); err != nil {
+		return err
+	}
+	signed, err := key.bundle(sums)
+	if err != nil {
+		return err
+	}
+	return r.file(sumsFile+bundleSuffix, signed)
+}
+
+// signStored signs the images and charts.
+func (r *release) signStored(key *key) error {
+	archives, err := filepath.Glob(filepath.Join(r.dir, "*"+archiveSuffix))
+	if err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	for _, archive := range archives {
+		artifact, err := openStored(archive, scratch)
+		if err != nil {
+			return err
+		}
+		payload, err := signedPayload(artifact)
+		if err != nil {
+			return err
+		}
+		signature, err := key.sign(payload)
+		if err != nil {
+			return err
+		}
+		name := strings.TrimSuffix(artifact.file, archiveSuffix) + payloadSuffix
+		if err := r.file(name, payload); err != nil {
+			return err
+		}
+		if err := r.file(name+signatureSuffix, signature); err != nil {
+			return err
+		}
+	}
+	return nil
 }
