@@ -146,7 +146,7 @@ func TestPreflight(t *testing.T) {
 	has("an empty cluster", admin, false,
 		"CHECK RESULT FOUND Kubernetes OK v1.36.", "CRD BareMetalHost (metal3.io/v1alpha1) OK has the fields that are needed",
 		"CRDs of karpenter.metal3.io OK", "NodeProviders WARN", "webhook WARN there is no ValidatingWebhookConfiguration karpenter-metal3",
-		"admission policies WARN 8 are missing: ValidatingAdmissionPolicy karpenter-metal3-hosts, ",
+		"admission policies WARN 10 are missing: ValidatingAdmissionPolicy karpenter-metal3-hosts, ",
 		"Ironic objects SKIP ironic-standalone-operator is not installed")
 
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
@@ -169,7 +169,7 @@ func TestPreflight(t *testing.T) {
 	}
 	create(configurations...)
 	has("a cluster that has everything", admin, false, "hosts in metal3-system OK 1, of which 1 can be claimed",
-		"admission policies OK 4, each with its binding", "webhook OK")
+		"admission policies OK 5, each with its binding", "webhook OK")
 
 	const user = "karpenter-metal3-manager"
 	has("the rights of the manager", "--kubeconfig="+environment.Kubeconfig(t, user), false, "hosts in metal3-system OK",
