@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -48,12 +49,15 @@ func usages() []v1alpha1.HostUsage {
 	busy := record("server-08", use("globex", "batch-1", "globex", "h100-8x", 80000, 20*day, 2*day),
 		use("acme", "default-late", "acme", "h100-8x", 82496, 40*time.Minute, 0))
 	busy.Spec.RemovedUntil = ptr.To(usage.Time(now.Add(-21 * day)))
+	tested := record("server-16", use("lab", "bench", "", "cpu", 300, 3*day, 12*time.Hour))
+	tested.Spec.Folded = []v1alpha1.FoldedUses{{Namespace: "lab", NodeType: "cpu", Count: 9, Start: usage.Time(now.Add(-5*day - time.Hour)),
+		End: usage.Time(now.Add(-5 * day)), Microseconds: (6 * time.Minute).Microseconds(), Cost: ptr.To(resource.MustParse("30"))}}
 	return []v1alpha1.HostUsage{
 		record("server-07", use("acme", "default-aaaaa", "acme", "h100-8x", 82496, 50*day, 30*day),
 			use("globex", "batch-2", "globex", "h100-8x", 80000, 19*day, 36*time.Hour),
 			use("acme", "default-x7f2k", "acme", "h100-8x", 82496, 40*time.Minute, 0)),
 		busy,
-		record("server-16", use("lab", "bench", "", "cpu", 300, 3*day, 12*time.Hour)),
+		tested,
 	}
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
+	fleetusage "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
@@ -111,7 +112,8 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 	}
 	addresses := ipam.Allocator{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	recorder, now := mgr.GetEventRecorder(name), clock.RealClock{}
-	record := usage.Record{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: now, Retention: o.usageRetention}
+	record := usage.Record{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: fleetusage.NewClock(now), Retention: o.usageRetention,
+		Written: metrics.NewUsageWritten()}
 	machines := machine.New(machine.Dependencies{
 		Client:    mgr.GetClient(),
 		Live:      mgr.GetAPIReader(),

@@ -4,6 +4,9 @@
 package v1alpha1
 
 import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -15,7 +18,12 @@ type HostUsageSpec struct {
 	// +optional
 	// +listType=atomic
 	Uses []HostUse `json:"uses,omitempty"`
-	// RemovedUntil is the end of the last use that was removed from the list; unset as long as it has all.
+	// Folded are sums of earlier uses: of those shorter than a minute, by day, and of as many others as the size of the record asks for,
+	// by day, month or year, in UTC. No use is in two of them, or in uses too.
+	// +optional
+	// +listType=atomic
+	Folded []FoldedUses `json:"folded,omitempty"`
+	// RemovedUntil is the end of the last use that was removed because of its age; unset as long as the record has all.
 	// +optional
 	RemovedUntil *metav1.MicroTime `json:"removedUntil,omitempty"`
 }
@@ -42,12 +50,46 @@ type HostUse struct {
 	// Start of the use.
 	Start metav1.MicroTime `json:"start"`
 	// Claimed is the time that the claim has on the server, if that is not the start: the clock had been set back, and no use begins
-	// before the end of the one before.
+	// before the end of the one before. The end is then moved by as much as the start, and the length is right.
 	// +optional
 	Claimed *metav1.MicroTime `json:"claimed,omitempty"`
 	// End of the use; unset as long as it lasts.
 	// +optional
 	End *metav1.MicroTime `json:"end,omitempty"`
+}
+
+// FoldedUses are the sum of some uses of the server by the Machines of one namespace, all charged to one TenantCluster or to none, and all
+// as one NodeType.
+type FoldedUses struct {
+	// Namespace of the Machines.
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// TenantCluster that the Machines were charged to; empty for none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TenantCluster string `json:"tenantCluster,omitempty"`
+	// NodeType that the server was claimed as.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeType string `json:"nodeType,omitempty"`
+	// Count of the uses.
+	// +kubebuilder:validation:Minimum=1
+	Count int64 `json:"count"`
+	// Start of the first one.
+	Start metav1.MicroTime `json:"start"`
+	// End of the last one. Both are of the same day, month or year.
+	End metav1.MicroTime `json:"end"`
+	// Microseconds are the sum of their lengths.
+	// +kubebuilder:validation:Minimum=0
+	Microseconds int64 `json:"microseconds"`
+	// Cost is the sum of their hours, each times the cost of the NodeType when that was chosen; unset if that is recorded of none of them.
+	// +optional
+	Cost *resource.Quantity `json:"cost,omitempty"`
+}
+
+// Duration is the sum of the lengths of the uses.
+func (f *FoldedUses) Duration() time.Duration {
+	return time.Duration(f.Microseconds) * time.Microsecond
 }
 
 // HostUsage is the record of who had a server when. It has the namespace and the name of the BareMetalHost, and outlives it. The

@@ -16,13 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
-
-// MaxBytes is how long the uses of a server may be as JSON. The oldest are removed before that. An API server takes objects of 1.5 MiB.
-// With names of usual length this is more than 3000 uses: 35 a day for 90 days.
-const MaxBytes = 1 << 20
 
 // Claim is the value of v1alpha1.ClaimAnnotationKey.
 type Claim struct {
@@ -73,7 +70,8 @@ func ClaimOn(host *bmov1alpha1.BareMetalHost) *v1alpha1.HostUse {
 	return use
 }
 
-// Observation is what is known of a server at one time.
+// Observation is what is known of a server at one time, read after the record: a claim that is seen then is the last that the record has,
+// or is not in it yet.
 type Observation struct {
 	At time.Time
 	// Claim is what ClaimOn returns; nil if no Machine has the server.
@@ -82,7 +80,8 @@ type Observation struct {
 	Ending bool
 }
 
-// Next is the record after an observation. Uses that ended more than keep before it are removed. It does not change the record before.
+// Next is the record after an observation. Uses that ended more than keep before it are removed, and no others: what would be too long
+// is folded. It does not change the record before.
 func Next(before v1alpha1.HostUsageSpec, seen Observation, keep time.Duration) v1alpha1.HostUsageSpec {
 	after := *before.DeepCopy()
 	switch index := indexOf(after.Uses, seen.Claim); {
@@ -97,17 +96,59 @@ func Next(before v1alpha1.HostUsageSpec, seen Observation, keep time.Duration) v
 		}
 	}
 	remove(&after, seen.At.Add(-keep), seen.Claim)
+	fold(&after)
 	return after
 }
 
-// Has returns whether a record has a claim.
+// Has returns whether a record has a claim that is no more. One of the time of folded uses of its namespace and type is taken for one of
+// them: else a claim that is remembered, and was released meanwhile, would be recorded twice.
 func Has(record v1alpha1.HostUsageSpec, claim *v1alpha1.HostUse) bool {
-	return indexOf(record.Uses, claim) >= 0
+	return indexOf(record.Uses, claim) >= 0 || slices.ContainsFunc(record.Folded, func(folded v1alpha1.FoldedUses) bool {
+		return folded.Namespace == claim.Machine.Namespace && folded.NodeType == claim.NodeType &&
+			!claim.Start.Before(&folded.Start) && claim.Start.Before(&folded.End)
+	})
+}
+
+// IsEmpty returns whether a record has no use.
+func IsEmpty(record v1alpha1.HostUsageSpec) bool {
+	return len(record.Uses)+len(record.Folded) == 0
+}
+
+// FirstEnd is the end that is removed first because of its age. It returns false if nothing has ended.
+func FirstEnd(record v1alpha1.HostUsageSpec) (time.Time, bool) {
+	var ends []time.Time
+	if len(record.Uses) > 0 && record.Uses[0].End != nil {
+		ends = append(ends, record.Uses[0].End.Time)
+	}
+	if len(record.Folded) > 0 {
+		ends = append(ends, record.Folded[0].End.Time)
+	}
+	if len(ends) == 0 {
+		return time.Time{}, false
+	}
+	return slices.MinFunc(ends, time.Time.Compare), true
 }
 
 // Same returns whether two claims are one. A claim may be nil.
 func Same(a, b *v1alpha1.HostUse) bool {
 	return a != nil && b != nil && a.Machine.UID == b.Machine.UID && a.Start.Equal(&b.Start)
+}
+
+// LostAt is when a claim that has gone without a release was lost at the latest: the server has had another one since then.
+func LostAt(record v1alpha1.HostUsageSpec, lost, claim *v1alpha1.HostUse, now time.Time) time.Time {
+	others := []*v1alpha1.HostUse{}
+	if last := len(record.Uses) - 1; last >= 0 {
+		others = append(others, &record.Uses[last])
+	}
+	if claim != nil {
+		others = append(others, claim)
+	}
+	for _, other := range others {
+		if since := claimedAt(other); lost.Start.Before(&since) && since.Time.Before(now) {
+			now = since.Time
+		}
+	}
+	return now
 }
 
 // indexOf returns where the record has the claim; -1 if it has not.
@@ -116,15 +157,17 @@ func indexOf(uses []v1alpha1.HostUse, claim *v1alpha1.HostUse) int {
 		return -1
 	}
 	for i := len(uses) - 1; i >= 0; i-- {
-		claimed := uses[i].Start
-		if uses[i].Claimed != nil {
-			claimed = *uses[i].Claimed
-		}
+		claimed := claimedAt(&uses[i])
 		if uses[i].Machine.UID == claim.Machine.UID && (claim.Start.IsZero() || claimed.Equal(&claim.Start)) {
 			return i
 		}
 	}
 	return -1
+}
+
+// claimedAt is when the claim of a use was written, by the clock of that time.
+func claimedAt(use *v1alpha1.HostUse) metav1.MicroTime {
+	return ptr.Deref(use.Claimed, use.Start)
 }
 
 // begin adds a use. The one before has ended then: its Machine lost the server without a release.
@@ -142,51 +185,65 @@ func begin(record *v1alpha1.HostUsageSpec, use v1alpha1.HostUse, now time.Time) 
 	record.Uses = append(record.Uses, use)
 }
 
-// end gives a use its end, unless it has one: that stays.
+// end gives a use its end, unless it has one: that stays. The use is as long as the clock says that the claim was, also if the clock has
+// been set back since the use before, and this one had to begin later than its claim.
 func end(uses []v1alpha1.HostUse, index int, now time.Time) {
-	if index < 0 || uses[index].End != nil {
-		return
+	if index >= 0 && uses[index].End == nil {
+		uses[index].End = ptr.To(endAt(&uses[index], now))
 	}
-	ended := Time(now)
-	if ended.Before(&uses[index].Start) {
-		ended = uses[index].Start
-	}
-	uses[index].End = &ended
 }
 
-// remove takes uses away that ended before a time, and the oldest of more than MaxBytes. That of the claim stays: without it, the claim
-// would be recorded again.
+func endAt(use *v1alpha1.HostUse, now time.Time) metav1.MicroTime {
+	return Time(use.Start.Add(max(0, Time(now).Sub(claimedAt(use).Time))))
+}
+
+// remove takes uses away that ended before a time. That of the claim stays: without it, the claim would be recorded again.
 func remove(record *v1alpha1.HostUsageSpec, before time.Time, claim *v1alpha1.HostUse) {
-	sizes, total := make([]int, len(record.Uses)), 0
-	for i := range record.Uses {
-		text, _ := json.Marshal(record.Uses[i])
-		sizes[i] = len(text) + 1
-		total += sizes[i]
-	}
-	gone, stays := 0, indexOf(record.Uses, claim)
-	for ; gone < len(record.Uses) && record.Uses[gone].End != nil && gone != stays; gone++ {
-		if total <= MaxBytes && !record.Uses[gone].End.Time.Before(before) {
-			break
+	old := func(end *metav1.MicroTime) bool {
+		if end == nil || !end.Time.Before(before) {
+			return false
 		}
-		total -= sizes[gone]
-		record.RemovedUntil = record.Uses[gone].End
+		if record.RemovedUntil == nil || record.RemovedUntil.Before(end) {
+			record.RemovedUntil = end.DeepCopy()
+		}
+		return true
+	}
+	stays := indexOf(record.Uses, claim)
+	gone := 0
+	for gone < len(record.Uses) && gone != stays && old(record.Uses[gone].End) {
+		gone++
 	}
 	if record.Uses = slices.Delete(record.Uses, 0, gone); len(record.Uses) == 0 {
 		record.Uses = nil
 	}
+	record.Folded = slices.DeleteFunc(record.Folded, func(folded v1alpha1.FoldedUses) bool { return old(&folded.End) })
+	if len(record.Folded) == 0 {
+		record.Folded = nil
+	}
 }
 
-// Seconds is how long a use lasted within [from, to). One without an end lasts until now.
-func Seconds(use *v1alpha1.HostUse, from, to, now time.Time) float64 {
-	until := now
-	if use.End != nil {
-		until = use.End.Time
+// Lasted is how long a use lasted within [from, to). One without an end lasts until now.
+func Lasted(use *v1alpha1.HostUse, from, to, now time.Time) time.Duration {
+	return overlap(use.Start.Time, ptr.Deref(use.End, endAt(use, now)).Time, from, to)
+}
+
+// FoldedWithin is which part of folded uses was within [from, to), from 0 to 1. If it is neither, it is an estimate: when in its day, month
+// or year each of them was is not known.
+func FoldedWithin(folded *v1alpha1.FoldedUses, from, to time.Time) float64 {
+	if folded.Start.Before(&metav1.MicroTime{Time: from}) || to.Before(folded.End.Time) {
+		all := folded.End.Sub(folded.Start.Time)
+		return overlap(folded.Start.Time, folded.End.Time, from, to).Seconds() / max(all.Seconds(), 1e-6)
 	}
-	if until.After(to) {
-		until = to
+	return 1
+}
+
+// overlap is how long two times overlap.
+func overlap(start, end, from, to time.Time) time.Duration {
+	if end.After(to) {
+		end = to
 	}
-	if use.Start.After(from) {
-		from = use.Start.Time
+	if start.Before(from) {
+		start = from
 	}
-	return max(0, until.Sub(from).Seconds())
+	return max(0, end.Sub(start))
 }

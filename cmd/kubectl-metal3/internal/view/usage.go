@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -71,7 +72,7 @@ type Use struct {
 	HostUID types.UID `json:"hostUID,omitempty"`
 	// Tenant is the namespace and name of the TenantCluster that the Machine was charged to; empty for none.
 	Tenant string `json:"tenant,omitempty"`
-	// Machine is the namespace and name of the Machine.
+	// Machine is the namespace and name of the Machine; of several uses only the namespace.
 	Machine  string `json:"machine"`
 	NodeType string `json:"nodeType,omitempty"`
 	// Cost of the NodeType when it was chosen.
@@ -79,6 +80,9 @@ type Use struct {
 	Start metav1.Time `json:"start"`
 	// End is nil as long as the use lasts.
 	End *metav1.Time `json:"end,omitempty"`
+	// Folded is how many uses this is the sum of, and Hours how long they were together; 0 for a single use.
+	Folded int64   `json:"folded,omitempty"`
+	Hours  float64 `json:"hours,omitempty"`
 }
 
 func useOf(record *v1alpha1.HostUsage, use *v1alpha1.HostUse) Use {
@@ -110,11 +114,22 @@ func (f *Fleet) History(host string) ([]Use, error) {
 }
 
 func usesOf(record *v1alpha1.HostUsage) []Use {
-	uses := make([]Use, len(record.Spec.Uses))
-	for i := range record.Spec.Uses {
-		uses[i] = useOf(record, &record.Spec.Uses[i])
+	uses := make([]Use, 0, len(record.Spec.Uses)+len(record.Spec.Folded))
+	for i := range record.Spec.Folded {
+		uses = append(uses, foldedOf(record, &record.Spec.Folded[i]))
 	}
+	for i := range record.Spec.Uses {
+		uses = append(uses, useOf(record, &record.Spec.Uses[i]))
+	}
+	slices.SortStableFunc(uses, func(a, b Use) int { return a.Start.Compare(b.Start.Time) })
 	return uses
+}
+
+func foldedOf(record *v1alpha1.HostUsage, folded *v1alpha1.FoldedUses) Use {
+	use := useOf(record, &v1alpha1.HostUse{Machine: v1alpha1.MachineReference{Namespace: folded.Namespace}, NodeType: folded.NodeType,
+		TenantCluster: folded.TenantCluster, Start: folded.Start, End: &folded.End})
+	use.Machine, use.Folded, use.Hours = folded.Namespace, folded.Count, folded.Duration().Hours()
+	return use
 }
 
 // UsageBy is what a report counts by.
@@ -151,7 +166,27 @@ func (f *Fleet) Report(from, to time.Time, groupBy, namespace string) Usage {
 	report := Usage{Rows: []UsageRow{}, Total: UsageRow{From: metav1.NewTime(from), To: metav1.NewTime(to)}}
 	rows, servers := map[string]*UsageRow{}, map[string]sets.Set[string]{}
 	var begins, removed time.Time
-	withoutCost, total := 0, sets.New[string]()
+	var withoutCost, estimated, moved int64
+	total := sets.New[string]()
+	count := func(entry Use, uses int64, lasted time.Duration, cost *float64) {
+		key, row := entry.Tenant, UsageRow{From: report.Total.From, To: report.Total.To, Tenant: entry.Tenant}
+		if groupBy == "type" {
+			key, row.Tenant, row.NodeType = entry.NodeType, "", entry.NodeType
+		}
+		if rows[key] == nil {
+			rows[key], servers[key] = &row, sets.New[string]()
+		}
+		if cost == nil {
+			withoutCost += uses
+		}
+		for _, sum := range []*UsageRow{rows[key], &report.Total} {
+			sum.Uses += int(uses)
+			sum.Hours += lasted.Hours()
+			sum.Cost += ptr.Deref(cost, 0)
+		}
+		servers[key].Insert(entry.Server)
+		total.Insert(entry.Server)
+	}
 	for i := range f.snapshot.Management.HostUsages {
 		record := &f.snapshot.Management.HostUsages[i]
 		if until := record.Spec.RemovedUntil; until != nil && until.After(from) {
@@ -162,31 +197,38 @@ func (f *Fleet) Report(from, to time.Time, groupBy, namespace string) Usage {
 			if begins.IsZero() || use.Start.Time.Before(begins) {
 				begins = use.Start.Time
 			}
-			seconds := usage.Seconds(use, from, to, f.Now())
-			if seconds == 0 || namespace != "" && use.Machine.Namespace != namespace {
+			lasted := usage.Lasted(use, from, to, f.Now())
+			if lasted == 0 || namespace != "" && use.Machine.Namespace != namespace {
 				continue
 			}
-			entry := useOf(record, use)
-			key, row := entry.Tenant, UsageRow{From: report.Total.From, To: report.Total.To, Tenant: entry.Tenant}
-			if groupBy == "type" {
-				key, row.Tenant, row.NodeType = entry.NodeType, "", entry.NodeType
+			if use.Claimed != nil {
+				moved++
 			}
-			if rows[key] == nil {
-				rows[key], servers[key] = &row, sets.New[string]()
-			}
-			cost := 0.0
+			var cost *float64
 			if use.Cost != nil {
-				cost = float64(*use.Cost) * seconds / 3600
-			} else {
-				withoutCost++
+				cost = ptr.To(float64(*use.Cost) * lasted.Seconds() / 3600)
 			}
-			for _, sum := range []*UsageRow{rows[key], &report.Total} {
-				sum.Uses++
-				sum.Hours += seconds / 3600
-				sum.Cost += cost
+			count(useOf(record, use), 1, lasted, cost)
+		}
+		for n := range record.Spec.Folded {
+			folded := &record.Spec.Folded[n]
+			if begins.IsZero() || folded.Start.Time.Before(begins) {
+				begins = folded.Start.Time
 			}
-			servers[key].Insert(entry.Server)
-			total.Insert(entry.Server)
+			part := usage.FoldedWithin(folded, from, to)
+			if part == 0 || namespace != "" && folded.Namespace != namespace {
+				continue
+			}
+			var cost *float64
+			if folded.Cost != nil {
+				cost = ptr.To(folded.Cost.AsApproximateFloat64() * part)
+			}
+			lasted := folded.Duration()
+			if part < 1 {
+				lasted = time.Duration(part * float64(lasted))
+				estimated += folded.Count
+			}
+			count(foldedOf(record, folded), folded.Count, lasted, cost)
 		}
 	}
 	for key, row := range rows {
@@ -207,6 +249,14 @@ func (f *Fleet) Report(from, to time.Time, groupBy, namespace string) Usage {
 		report.Notes = append(report.Notes, "no use of a server is recorded")
 	case begins.After(from):
 		report.Notes = append(report.Notes, fmt.Sprintf("the first use that is recorded began at %s", stamp(begins)))
+	}
+	if estimated > 0 {
+		report.Notes = append(report.Notes, fmt.Sprintf("of some days, months or years only the sums of the uses are recorded, and the period "+
+			"begins or ends within one: its part of them (%d uses) is an estimate", estimated))
+	}
+	if moved > 0 {
+		report.Notes = append(report.Notes, fmt.Sprintf("the clock of the manager was set back: some uses (%d) are recorded at the end of the "+
+			"one before, with the length that they had", moved))
 	}
 	if withoutCost > 0 {
 		report.Notes = append(report.Notes, fmt.Sprintf("the cost is not recorded of uses (%d), and is counted as 0", withoutCost))
@@ -233,6 +283,10 @@ func (f *Fleet) pastUses(host string) []Step {
 			continue
 		}
 		note := "Machine " + use.Machine
+		if use.Folded > 0 {
+			note = fmt.Sprintf("%d times, %s in all, by Machines of namespace %s", use.Folded,
+				time.Duration(use.Hours*float64(time.Hour)).Round(time.Second), use.Machine)
+		}
 		if use.Tenant != "" {
 			note += " of TenantCluster " + use.Tenant
 		}

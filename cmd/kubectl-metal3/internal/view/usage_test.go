@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -57,6 +58,14 @@ func TestReport(t *testing.T) {
 	withoutCost.Cost = nil
 	alone := useBy("lab", 1, 3)
 	alone.TenantCluster = ""
+	folded := recordOf("a", useBy("red", 5, 6))
+	folded.Spec.Folded = []v1alpha1.FoldedUses{{Namespace: "red", TenantCluster: "red", NodeType: "type-red", Count: 7,
+		Start: usage.Time(year.Add(time.Hour)), End: usage.Time(year.Add(5 * time.Hour)), Microseconds: (2 * time.Hour).Microseconds(),
+		Cost: ptr.To(resource.MustParse("20"))}}
+	unpriced := *folded.DeepCopy()
+	unpriced.Spec.Folded[0].Cost = nil
+	moved := recordOf("a", useBy("red", 5, 6))
+	moved.Spec.Uses[0].Claimed = ptr.To(usage.Time(year))
 	singleHost := func(uses ...v1alpha1.HostUse) []v1alpha1.HostUsage {
 		return []v1alpha1.HostUsage{recordOf("a", uses...)}
 	}
@@ -89,6 +98,15 @@ func TestReport(t *testing.T) {
 		"Nothing": {"there is no record", nil, 0, 10, "tenant", "", "", "no use of a server is recorded"},
 		"NoCost": {"nothing is known of its cost", singleHost(withoutCost), 5, 9, "tenant", "", "red/red 1/1 1h 0",
 			"the cost is not recorded"},
+		"Folded": {"the sum counts with the others", []v1alpha1.HostUsage{folded}, 1, 9, "tenant", "", "red/red 8/1 3h 30", ""},
+		"FoldedPart": {"how much of it is in the period is not known", []v1alpha1.HostUsage{folded}, 2, 5, "tenant", "",
+			"red/red 7/1 1.5h 15", "its part of them (7 uses) is an estimate"},
+		"FoldedElsewhere": {"the period has nothing of it", []v1alpha1.HostUsage{folded}, 5, 9, "tenant", "", "red/red 1/1 1h 10", ""},
+		"FoldedOthers":    {"they are of another namespace", []v1alpha1.HostUsage{folded}, 1, 9, "type", "blue", "", ""},
+		"FoldedNoCost": {"nothing is known of its cost", []v1alpha1.HostUsage{unpriced}, 1, 5, "type", "", "type-red 7/1 2h 0",
+			"the cost is not recorded of uses (7)"},
+		"SetBack": {"the clock was set", []v1alpha1.HostUsage{moved}, 5, 9, "tenant", "", "red/red 1/1 1h 10",
+			"the clock of the manager was set back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeAt := func(hour int) time.Time { return year.Add(time.Duration(hour) * time.Hour) }

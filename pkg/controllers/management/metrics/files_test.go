@@ -40,7 +40,7 @@ func own(t *testing.T) map[string]described {
 		collectors []prometheus.Collector
 	}{
 		{"gauge", []prometheus.Collector{hostCounts{}, machineCounts{}, tenantCounts{}, NewPolicies(nil, nil).missing}},
-		{"counter", []prometheus.Collector{w.claims, w.givenUp, w.drifts}},
+		{"counter", []prometheus.Collector{w.claims, w.givenUp, w.drifts, NewUsageWritten()}},
 		{"histogram", []prometheus.Collector{w.steps, w.provisioning, NewClaimDuration()}},
 	} {
 		for _, collector := range group.collectors {

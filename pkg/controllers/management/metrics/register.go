@@ -125,6 +125,15 @@ func NewClaimDuration() prometheus.Histogram {
 	})
 }
 
+// NewUsageWritten returns the counter of what the records of use have cost.
+func NewUsageWritten() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: Namespace,
+		Name:      "host_usage_written_bytes_total",
+		Help:      "Bytes of HostUsages that were written, each time the whole record.",
+	})
+}
+
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 }

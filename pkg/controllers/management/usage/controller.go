@@ -5,6 +5,8 @@ package usage
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -44,12 +47,13 @@ type Controller struct {
 // Name of the controller.
 func (c *Controller) Name() string { return "host.usage" }
 
-// Trim is a transform for caches: of the uses it keeps the first and the last one. They decide whether there is something to write, and
-// what is written follows from a live read. Ten thousand servers can have millions of uses.
+// Trim is a transform for caches: of the uses it keeps the first and the last one, and of the folded ones those that ended first. They
+// decide whether there is something to write, and what is written follows from a live read.
 func Trim(record *v1alpha1.HostUsage) {
 	if uses := record.Spec.Uses; len(uses) > 2 {
 		record.Spec.Uses = []v1alpha1.HostUse{uses[0], uses[len(uses)-1]}
 	}
+	record.Spec.Folded = slices.Clone(record.Spec.Folded[:min(1, len(record.Spec.Folded))])
 }
 
 // Reconcile looks at one server.
@@ -81,16 +85,17 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	after := usage.Next(record.Spec, usage.Observation{At: now, Claim: claim}, c.Retention)
-	if delayed != nil || !equality.Semantic.DeepEqual(record.Spec, after) || recorded && !found && len(after.Uses) == 0 {
+	if delayed != nil || !equality.Semantic.DeepEqual(record.Spec, after) || recorded && !found && usage.IsEmpty(after) {
 		if err := c.observe(ctx, request.NamespacedName, delayed); err != nil {
 			return kube.RetryConflict(err)
 		}
 		c.delayed.Delete(request.NamespacedName)
 	}
-	if len(after.Uses) == 0 || after.Uses[0].End == nil {
+	first, ended := usage.FirstEnd(after)
+	if !ended {
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: max(removalInterval, after.Uses[0].End.Add(c.Retention).Sub(now))}, nil
+	return ctrl.Result{RequeueAfter: max(removalInterval, first.Add(c.Retention).Sub(now))}, nil
 }
 
 // wait returns for how long the claim is not recorded yet; zero for one that is recorded, or that does not say since when it is.
@@ -103,6 +108,11 @@ func (c *Controller) wait(record *v1alpha1.HostUsage, claim *v1alpha1.HostUse, n
 
 // Register adds the controller to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	if c.Written != nil {
+		if err := ctrlmetrics.Registry.Register(c.Written); err != nil {
+			return fmt.Errorf("registering the metric of the record of use, %w", err)
+		}
+	}
 	byName := func(_ context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: host.Namespace, Name: host.Name}}}
 	}

@@ -5,6 +5,7 @@ package usage
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -238,6 +239,83 @@ func TestDelayedStart(t *testing.T) {
 				t.Errorf("%s: got uses %v with %d writes, want %v with %d", tc.reason, uses, writes, tc.uses, tc.writes)
 			}
 		})
+	}
+}
+
+// TestFoldedUsesAreThereOnce: of short uses the record has only how many there were. One that a manager ends or remembers late is not
+// counted again.
+func TestFoldedUsesAreThereOnce(t *testing.T) {
+	const delay, uses = 5 * time.Minute, 6
+	for name, late := range map[string]func(f *fixture, stale *bmov1alpha1.BareMetalHost){
+		"Behind": func(f *fixture, stale *bmov1alpha1.BareMetalHost) {
+			if err := f.End(f.t.Context(), stale); err != nil {
+				f.t.Fatal(err)
+			}
+		},
+		"BehindInUse": func(f *fixture, stale *bmov1alpha1.BareMetalHost) {
+			f.claim("last", false)
+			if err := f.End(f.t.Context(), stale); err != nil {
+				f.t.Fatal(err)
+			}
+			f.pass(10 * time.Second)
+			f.drop(true)
+		},
+		"Remembered": func(f *fixture, stale *bmov1alpha1.BareMetalHost) { f.reconcile() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, env.Fake(t))
+			f.Controller.Delay = delay
+			f.claim("first", false)
+			f.reconcile() // it remembers the claim
+			stale := f.host()
+			for n := range uses {
+				if n > 0 {
+					f.claim(fmt.Sprint("m-", n), false)
+				}
+				f.pass(10 * time.Second)
+				f.drop(true)
+				f.pass(time.Second)
+			}
+			late(f, stale)
+			var count int64
+			var lasted time.Duration
+			record := f.record().Spec
+			for _, use := range record.Uses {
+				count, lasted = count+1, lasted+use.End.Sub(use.Start.Time)
+			}
+			for _, folded := range record.Folded {
+				count, lasted = count+folded.Count, lasted+folded.Duration()
+			}
+			if name == "BehindInUse" {
+				count, lasted = count-1, lasted-10*time.Second // the last one
+			}
+			if count != uses || lasted != uses*10*time.Second || len(record.Folded) != 1 {
+				t.Errorf("%d uses of %s in all, want %d of 1m: %+v", count, lasted, uses, record)
+			}
+		})
+	}
+}
+
+// TestLostClaimEndsBeforeTheNext: a claim is removed by hand, and the server was claimed again and given back before that is seen. Its use
+// ends at the next claim at the latest.
+func TestLostClaimEndsBeforeTheNext(t *testing.T) {
+	f := newFixture(t, env.Fake(t))
+	f.Controller.Delay = 5 * time.Minute
+	f.claim("lost", false)
+	f.reconcile()
+	f.pass(2 * time.Minute)
+	f.drop(false)
+	f.claim("next", false)
+	f.pass(time.Hour)
+	f.drop(true)
+	f.pass(time.Hour)
+	f.reconcile()
+	lasted := map[string]time.Duration{}
+	for _, use := range f.record().Spec.Uses {
+		lasted[use.Machine.Name] += use.End.Sub(use.Start.Time)
+	}
+	if len(lasted) != 2 || lasted["lost"] != 2*time.Minute || lasted["next"] != time.Hour {
+		t.Errorf("the uses lasted %v", lasted)
 	}
 }
 

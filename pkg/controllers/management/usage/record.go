@@ -19,6 +19,7 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -48,6 +49,8 @@ type Record struct {
 	Clock clock.PassiveClock
 	// Retention is how long uses are kept after their end. With zero there is no record.
 	Retention time.Duration
+	// Written counts the bytes of records that were written; it may be nil.
+	Written prometheus.Counter
 }
 
 // Claim returns the annotations for a host that the Machine is about to claim.
@@ -60,17 +63,23 @@ func (r Record) Claim(ctx context.Context, machine *v1alpha1.Machine) (map[strin
 	return map[string]string{v1alpha1.ClaimAnnotationKey: claim.String()}, err
 }
 
-// End ends the use of a host whose claim is about to be removed. The host was read past the cache.
+// End ends the use of a host whose claim is about to be removed.
 func (r Record) End(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
 	if r.Retention == 0 {
 		return nil
 	}
-	key := client.ObjectKeyFromObject(host)
+	key, live := client.ObjectKeyFromObject(host), &bmov1alpha1.BareMetalHost{}
 	record, err := r.read(ctx, key)
+	if err == nil {
+		_, err = kube.Find(ctx, r.Live, key, live)
+	}
 	if err != nil {
 		return err
 	}
-	claim, err := r.claimOn(ctx, host)
+	if !usage.Same(usage.ClaimOn(host), usage.ClaimOn(live)) {
+		return nil // another manager has removed it, and recorded that: the write of this one finds another version of the host
+	}
+	claim, err := r.claimOn(ctx, live)
 	if err != nil || claim == nil {
 		return err
 	}
@@ -95,10 +104,11 @@ func (r Record) observe(ctx context.Context, key types.NamespacedName, seen *v1a
 	}
 	before, now := record.Spec, r.Clock.Now()
 	if seen != nil && !usage.Has(before, seen) && !usage.Same(seen, claim) {
-		before = usage.Next(before, usage.Observation{At: now, Claim: seen, Ending: true}, r.Retention)
+		lost := usage.Observation{At: usage.LostAt(before, seen, claim, now), Claim: seen, Ending: true}
+		before = usage.Next(before, lost, r.Retention)
 	}
 	after := usage.Next(before, usage.Observation{At: now, Claim: claim}, r.Retention)
-	if len(after.Uses) == 0 && !found && record.UID != "" {
+	if usage.IsEmpty(after) && !found && record.UID != "" {
 		return r.delete(ctx, record)
 	}
 	return r.write(ctx, key, record, after)
@@ -128,6 +138,9 @@ func (r Record) write(ctx context.Context, key types.NamespacedName, record *v1a
 		return fmt.Errorf("recording the use of server %s: %v", key, err)
 	case err != nil:
 		return fmt.Errorf("recording the use of server %s, %w", key, err)
+	}
+	if r.Written != nil {
+		r.Written.Add(float64(usage.Bytes(after)))
 	}
 	return nil
 }

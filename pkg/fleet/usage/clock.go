@@ -1,0 +1,28 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Clock shows the time at which the process began, and what has passed since. A system clock that is set meanwhile changes the length of no
+// use. It implements clock.PassiveClock.
+type Clock struct {
+	system clock.PassiveClock
+	begin  time.Time
+}
+
+// NewClock returns a Clock that begins now. Since of the given one must measure what has passed, as that of clock.RealClock does.
+func NewClock(system clock.PassiveClock) Clock {
+	return Clock{system: system, begin: system.Now()}
+}
+
+// Now implements clock.PassiveClock.
+func (c Clock) Now() time.Time { return c.begin.Add(c.system.Since(c.begin)) }
+
+// Since implements clock.PassiveClock.
+func (c Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }

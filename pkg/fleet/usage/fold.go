@@ -1,0 +1,199 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+const (
+	// MaxBytes is how long a record may be as JSON before more of its uses are folded. Each claim can write the whole record twice, so this
+	// also bounds what a claim can make the API server store. Of usual names, it is some 200 uses that are told one by one.
+	MaxBytes = 64 << 10
+	// ShortUse is the length below which uses are folded at once. No server is installed in that time.
+	ShortUse = time.Minute
+)
+
+// periods begin at the times that these functions return. Uses are folded within a period, the shorter ones first, so that the sums of a
+// report are exact if it begins and ends with one. A use that is in two periods is folded in a longer one.
+var periods = []func(time.Time) time.Time{
+	func(t time.Time) time.Time { return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC) },
+	func(t time.Time) time.Time { return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC) },
+	func(t time.Time) time.Time { return time.Date(t.Year(), time.January, 1, 0, 0, 0, 0, time.UTC) },
+}
+
+// entry is a use, or what uses were folded to.
+type entry struct {
+	v1alpha1.FoldedUses
+	// use is nil for one that is folded.
+	use   *v1alpha1.HostUse
+	bytes int
+}
+
+// group are the entries that one entry can stand for.
+type group struct {
+	namespace, tenantCluster, nodeType string
+	priced                             bool
+	period                             time.Time
+}
+
+// in returns the group of an entry for a period. It returns false if the entry is in two periods.
+func (e *entry) in(begin func(time.Time) time.Time) (group, bool) {
+	period, last := begin(e.Start.UTC()), e.End.UTC()
+	if last.After(e.Start.Time) {
+		last = last.Add(-time.Microsecond) // the end is not part of a use
+	}
+	return group{e.Namespace, e.TenantCluster, e.NodeType, e.Cost != nil, period}, begin(last).Equal(period)
+}
+
+// fold adds uses up: the short ones, and others until the record has MaxBytes. The namespace that takes most of the record comes first,
+// and in it the oldest uses. So no tenant has the uses of another folded by having many of its own, and the number of entries that cannot
+// be folded follows from the tenants, types and years, whatever the tenants do. The last use stays, because its claim may stand.
+func fold(record *v1alpha1.HostUsageSpec) {
+	if len(record.Uses) == 0 {
+		return
+	}
+	last := record.Uses[len(record.Uses)-1]
+	entries := make([]entry, 0, len(record.Uses)+len(record.Folded))
+	for _, folded := range record.Folded {
+		entries = append(entries, entry{FoldedUses: folded, bytes: sizeOf(folded)})
+	}
+	for i := range record.Uses[:len(record.Uses)-1] {
+		entries = append(entries, entryOf(&record.Uses[i])) // it has ended, or a person has edited the record
+	}
+	before := len(entries)
+	for _, short := range slices.Clone(entries) {
+		if key, within := short.in(periods[0]); within && short.use != nil && short.Duration() < ShortUse {
+			entries = merge(entries, periods[0], key, func(e *entry) bool { return e.use == nil || e.Duration() < ShortUse })
+		}
+	}
+	for sum(entries)+sizeOf(last) > MaxBytes {
+		begin, key, found := next(entries)
+		if !found {
+			break
+		}
+		entries = merge(entries, begin, key, func(*entry) bool { return true })
+	}
+	if len(entries) == before {
+		return
+	}
+	record.Uses, record.Folded = nil, nil
+	for i := range entries {
+		if entries[i].use != nil {
+			record.Uses = append(record.Uses, *entries[i].use)
+		} else {
+			record.Folded = append(record.Folded, entries[i].FoldedUses)
+		}
+	}
+	record.Uses = append(record.Uses, last)
+	slices.SortStableFunc(record.Folded, func(a, b v1alpha1.FoldedUses) int { return a.End.Compare(b.End.Time) })
+}
+
+// next returns the group that is folded next.
+func next(entries []entry) (begin func(time.Time) time.Time, key group, found bool) {
+	sizes := map[string]int{}
+	for i := range entries {
+		sizes[entries[i].Namespace] += entries[i].bytes
+	}
+	for _, namespace := range slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sizes[b], sizes[a]), cmp.Compare(a, b))
+	}) {
+		for _, begin := range periods {
+			counts := map[group]int{}
+			for i := range entries {
+				candidate, within := entries[i].in(begin)
+				if !within || candidate.namespace != namespace {
+					continue
+				}
+				if counts[candidate]++; counts[candidate] == 2 && (!found || candidate.period.Before(key.period)) {
+					key, found = candidate, true
+				}
+			}
+			if found {
+				return begin, key, true
+			}
+		}
+	}
+	return nil, group{}, false
+}
+
+// merge folds the entries of a group into one, if there are several.
+func merge(entries []entry, begin func(time.Time) time.Time, key group, which func(*entry) bool) []entry {
+	var merged *entry
+	count := 0
+	rest := make([]entry, 0, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		if own, within := e.in(begin); !within || own != key || !which(e) {
+			rest = append(rest, *e)
+			continue
+		}
+		if count++; merged == nil {
+			merged = e
+			continue
+		}
+		merged = &entry{FoldedUses: add(merged.FoldedUses, e.FoldedUses)}
+	}
+	if count < 2 {
+		return entries
+	}
+	merged.bytes = sizeOf(merged.FoldedUses)
+	return append(rest, *merged)
+}
+
+// add returns the sum of two entries of a group.
+func add(a, b v1alpha1.FoldedUses) v1alpha1.FoldedUses {
+	a.Count, a.Microseconds = a.Count+b.Count, a.Microseconds+b.Microseconds
+	if b.Start.Before(&a.Start) {
+		a.Start = b.Start
+	}
+	if a.End.Before(&b.End) {
+		a.End = b.End
+	}
+	if a.Cost != nil {
+		cost := a.Cost.DeepCopy()
+		cost.Add(*b.Cost)
+		a.Cost = &cost
+	}
+	return a
+}
+
+// entryOf is the entry of a use that has ended.
+func entryOf(use *v1alpha1.HostUse) entry {
+	e := entry{use: use, bytes: sizeOf(*use), FoldedUses: v1alpha1.FoldedUses{
+		Namespace: use.Machine.Namespace, TenantCluster: use.TenantCluster, NodeType: use.NodeType,
+		Count: 1, Start: use.Start, End: ptr.Deref(use.End, use.Start),
+	}}
+	e.Microseconds = e.End.Sub(e.Start.Time).Microseconds()
+	if use.Cost != nil {
+		e.Cost = ptr.To(resource.MustParse(strconv.FormatFloat(float64(*use.Cost)*e.Duration().Hours(), 'f', 6, 64)))
+	}
+	return e
+}
+
+func sum(entries []entry) (bytes int) {
+	for i := range entries {
+		bytes += entries[i].bytes
+	}
+	return bytes
+}
+
+// Bytes is how long a record is as JSON.
+func Bytes(record v1alpha1.HostUsageSpec) int { return sizeOf(record) }
+
+// sizeOf is how long an entry is in the record, with its comma.
+func sizeOf(entry any) int {
+	text, _ := json.Marshal(entry) // of these fields it cannot fail
+	return len(text) + 1
+}
