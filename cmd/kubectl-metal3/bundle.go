@@ -279,7 +279,7 @@ var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration
 	management-kube-context management-kubeconfig max-requests-in-flight metrics-bind-address metrics-secure min-values-policy namespace
 	network-endpoint network-endpoint-credentials pods-per-node pprof-bind-address preference-policy provisioning-deadline resources-grace
 	service shutdown-delay startup-timeout tenant-allow-unsafe-kubeconfig tenant-cluster tenant-kube-api-burst tenant-kube-api-qps
-	tenant-kube-context tenant-kubeconfig topology-labels trusted-users usage-retention v vmodule webhook-bind-address`)...)
+	tenant-kube-context tenant-kubeconfig topology-labels trusted-users unused-claims-per-hour usage-retention v vmodule webhook-bind-address`)...)
 
 // trimPodSpec leaves of containers what is known to be no secret: of the environment the names, and of arguments the flags, with the values
 // of those that our programs have.

@@ -67,6 +67,9 @@ func run(ctx context.Context, o *options) error {
 	if o.usageRetention < 0 {
 		err = errors.Join(err, fmt.Errorf("--usage-retention is %v: it must not be negative", o.usageRetention))
 	}
+	if o.unusedClaimsPerHour < 0 {
+		err = errors.Join(err, fmt.Errorf("--unused-claims-per-hour is %d: it must not be negative; 0 is no bound", o.unusedClaimsPerHour))
+	}
 	if err := errors.Join(o.process.Validate(), err, operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
 		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value())); err != nil {
 		return err
@@ -123,6 +126,8 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 		Deadline:  o.provisioningDeadline,
 		Record:    record,
 		Hooks:     o.hooks,
+
+		UnusedClaimsPerHour: o.unusedClaimsPerHour,
 	})
 	controllers := []interface {
 		Register(context.Context, manager.Manager) error

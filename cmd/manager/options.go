@@ -27,6 +27,7 @@ type options struct {
 	provisioningDeadline    time.Duration
 	hooks                   []string
 	usageRetention          time.Duration
+	unusedClaimsPerHour     int
 }
 
 func newOptions() *options {
@@ -36,6 +37,7 @@ func newOptions() *options {
 		leaderElectionNamespace: "default",
 		provisioningDeadline:    machine.DefaultProvisioningDeadline,
 		usageRetention:          usage.DefaultRetention,
+		unusedClaimsPerHour:     machine.DefaultUnusedClaimsPerHour,
 		ephemeralStorage:        resource.QuantityValue{Quantity: *resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI)},
 		topologyLabels:          topology.Defaults(),
 	}
@@ -63,6 +65,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	machines.DurationVar(&o.usageRetention, "usage-retention", o.usageRetention,
 		"How long HostUsages keep who had a server, after the end of the use (docs/usage.md). With 0 nothing is recorded, and what was "+
 			"recorded is deleted.")
+
+	machines.IntVar(&o.unusedClaimsPerHour, "unused-claims-per-hour", o.unusedClaimsPerHour,
+		"How many servers a namespace gets in an hour after it has claimed two times the servers that it may have, and at least 100, and has "+
+			"given them back before they were installed. With 0 there is no bound.")
 
 	network := sections.FlagSet("network")
 	network.StringVar(&o.networkEndpoint, "network-endpoint", o.networkEndpoint,

@@ -186,6 +186,9 @@ const (
 	// ReasonTooManyPending: its namespace has more Machines without a server than the servers that it may still have and a few more.
 	// The Machine is not in line. It is looked at again after a minute.
 	ReasonTooManyPending = "TooManyPending"
+	// ReasonTooManyClaims: its namespace has claimed and given back many servers before they were installed. The message says when it gets
+	// the next one.
+	ReasonTooManyClaims = "TooManyClaims"
 )
 
 // Condition types that the provider sets on objects of the tenant.

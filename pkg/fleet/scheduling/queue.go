@@ -32,6 +32,8 @@ const (
 	UsageShrank Kind = "UsageShrank"
 	// AddressFreed: an address can be taken again. Of is the network.
 	AddressFreed Kind = "AddressFreed"
+	// ClaimsAllowed: a namespace that has claimed too many servers without using them may claim again. Of is the namespace.
+	ClaimsAllowed Kind = "ClaimsAllowed"
 	// ObjectChanged: an object that Machines refer to has come, gone or changed.
 	ObjectChanged Kind = "ObjectChanged"
 )

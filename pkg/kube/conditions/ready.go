@@ -19,6 +19,7 @@ var waits = map[string]bool{
 	v1alpha1.ReasonNoMatchingType:          true,
 	v1alpha1.ReasonQuotaExceeded:           true,
 	v1alpha1.ReasonTooManyPending:          true,
+	v1alpha1.ReasonTooManyClaims:           true,
 	v1alpha1.ReasonNoAddress:               true,
 	v1alpha1.ReasonClaiming:                true,
 	v1alpha1.ReasonClaimed:                 true,

@@ -29,15 +29,20 @@ type assignment struct {
 // decide assigns a server, a share of the quota and an address together, and assumes them, or returns why the Machine
 // is unschedulable. It reads caches and writes nothing. scheduler.deciding must be held.
 func (r *Reconciler) decide(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
+	key, now := client.ObjectKeyFromObject(c.machine), r.clock.Now()
 	for {
-		assigned, no, err := r.assign(ctx, c)
+		var assigned *assignment
+		no, err := r.claimRate.check(key, c.machine.UID, now, r.allowance(ctx, key.Namespace))
+		if err == nil && no == nil {
+			assigned, no, err = r.assign(ctx, c)
+		}
 		if err != nil || no != nil {
-			r.scheduler.forgetLocked(client.ObjectKeyFromObject(c.machine), r.inventory)
+			r.scheduler.forgetLocked(key, r.inventory)
 			return nil, no, err
 		}
 		// A host that was chosen before may be assumed for another Machine by now. The claim decides.
 		if r.inventory.Assume(assigned.choice, c.machine.UID) || assigned.choice.Host == c.request.ChosenHost {
-			key := client.ObjectKeyFromObject(c.machine)
+			r.claimRate.claimed(key, c.machine.UID, now)
 			r.scheduler.assumed[key] = assumption{
 				uid: c.machine.UID, host: hostKey(assigned.choice.Host), nodeType: assigned.choice.NodeType,
 				owner: ownerOf(c.machine).machineReference(), pool: assigned.plan.Pool,

@@ -71,6 +71,8 @@ type Dependencies struct {
 	Deadline time.Duration
 	// Record of who had which server when.
 	Record usage.Record
+	// UnusedClaimsPerHour is how many servers a namespace may go on to claim and give back before they are installed. Zero is no bound.
+	UnusedClaimsPerHour int
 	// Hooks are the names of the hooks of other controllers that hold a server. Others in the annotations of Machines hold nothing.
 	Hooks []string
 }
@@ -86,6 +88,7 @@ type Reconciler struct {
 	claimLatency prometheus.Histogram
 	scheduler    *scheduler
 	waiting      *waiting
+	claimRate    claimRate
 	expectations kube.Expectations
 	handlers     map[state]handling
 	deadline     time.Duration
@@ -142,6 +145,7 @@ func New(d Dependencies) *Reconciler {
 		claimLatency: metrics.NewClaimDuration(),
 		scheduler:    newScheduler(),
 		waiting:      newWaiting(),
+		claimRate:    claimRate{perHour: d.UnusedClaimsPerHour, namespaces: map[string]*unusedClaims{}},
 		deadline:     d.Deadline,
 	}
 	r.handlers = map[state]handling{
@@ -228,6 +232,7 @@ func (r *Reconciler) vanished(machine types.NamespacedName) {
 	r.expectations.Forget(machine)
 	r.searched.Delete(machine)
 	r.waiting.vanished(machine)
+	r.claimRate.vanished(machine)
 	r.scheduler.park(scheduling.Machine[candidate]{Key: machine}, 0)
 	r.scheduler.forget(machine, r.inventory)
 	r.scheduler.move(usageShrank(machine.Namespace))
@@ -326,6 +331,9 @@ func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 	if before.Status.ProviderID == "" && after.Status.ProviderID != "" {
 		r.claimLatency.Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
+	}
+	if condition(after, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue {
+		r.claimRate.installed(client.ObjectKeyFromObject(after), after.UID, r.clock.Now())
 	}
 	r.recordDrift(before, after)
 	ready := condition(after, v1alpha1.ConditionReady)

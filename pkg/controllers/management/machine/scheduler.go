@@ -245,11 +245,19 @@ func (r *Reconciler) runScheduler(ctx context.Context) error {
 		case <-r.scheduler.kick:
 		case <-choices.C:
 			r.beat(ctx)
+			r.moveAllowed()
 			if r.scheduler.choiceChanged.Swap(false) {
 				r.scheduler.queue.Move(choiceChanged)
 			}
 		}
 		r.schedulePending(ctx)
+	}
+}
+
+// moveAllowed moves the Machines of the namespaces that may claim again.
+func (r *Reconciler) moveAllowed() {
+	for _, namespace := range r.claimRate.allowed(r.clock.Now()) {
+		r.scheduler.queue.Move(claimsAllowed(namespace))
 	}
 }
 

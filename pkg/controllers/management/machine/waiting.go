@@ -80,16 +80,21 @@ func (w *waiting) vanished(machine types.NamespacedName) {
 	}
 }
 
-// checkRoom returns why a Machine without a server may not wait for one, nil if it may.
-func (r *Reconciler) checkRoom(ctx context.Context, machine *v1alpha1.Machine) (*unschedulable, error) {
-	may, err := r.waiting.enter(client.ObjectKeyFromObject(machine), func() (int64, error) {
-		tenants, err := r.objects.tenants(ctx, machine.Namespace)
+// allowance returns how many servers a namespace may have.
+func (r *Reconciler) allowance(ctx context.Context, namespace string) func() (int64, error) {
+	return func() (int64, error) {
+		tenants, err := r.objects.tenants(ctx, namespace)
 		if err != nil {
 			return 0, err
 		}
 		nodeTypes, _, err := r.objects.Types(ctx)
 		return quota.Allowance(tenants, nodeTypes, r.inventory.Total), err
-	})
+	}
+}
+
+// checkRoom returns why a Machine without a server may not wait for one, nil if it may.
+func (r *Reconciler) checkRoom(ctx context.Context, machine *v1alpha1.Machine) (*unschedulable, error) {
+	may, err := r.waiting.enter(client.ObjectKeyFromObject(machine), r.allowance(ctx, machine.Namespace))
 	if may || err != nil {
 		return nil, err
 	}
