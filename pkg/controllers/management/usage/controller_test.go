@@ -296,6 +296,39 @@ func TestFoldedUsesAreThereOnce(t *testing.T) {
 	}
 }
 
+// TestManyClaimsShortenNoRecord: a server was used for weeks, and then a tenant claims it and gives it back without end. What is to be
+// billed is in the record, which stays short.
+func TestManyClaimsShortenNoRecord(t *testing.T) {
+	for name, tc := range map[string]struct {
+		api    *env.Environment
+		claims int
+	}{"InMemory": {env.Fake(t), 2000}, "APIServer": {&environment, 50}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, tc.api)
+			f.claim("billed", false)
+			f.pass(20 * 24 * time.Hour)
+			f.drop(true)
+			for n := range tc.claims {
+				f.claim(fmt.Sprintf("%s-%d", strings.Repeat("m", 57), n), false)
+				f.pass(time.Second)
+				f.drop(true)
+			}
+			record := f.record().Spec
+			var count int64
+			for _, folded := range record.Folded {
+				count += folded.Count
+			}
+			billed := record.Uses[0]
+			if billed.Machine.Name != "billed" || billed.End.Sub(billed.Start.Time) != 20*24*time.Hour || record.RemovedUntil != nil {
+				t.Errorf("the first use is %+v, removed until %v", billed, record.RemovedUntil)
+			}
+			if size := usage.Bytes(record); int(count)+len(record.Uses) != tc.claims+1 || size > 2048 {
+				t.Errorf("%d uses folded and %d more in %d bytes, want %d uses", count, len(record.Uses), size, tc.claims+1)
+			}
+		})
+	}
+}
+
 // TestLostClaimEndsBeforeTheNext: a claim is removed by hand, and the server was claimed again and given back before that is seen. Its use
 // ends at the next claim at the latest.
 func TestLostClaimEndsBeforeTheNext(t *testing.T) {
