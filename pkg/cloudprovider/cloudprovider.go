@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -47,6 +48,7 @@ type CloudProvider struct {
 	clock      clock.Clock
 	options    Options
 	refusals   refusals
+	holdbacks  holdbacks
 }
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
@@ -57,7 +59,7 @@ func New(tenant, live client.Reader, management *Management, recorder events.Rec
 	options Options) *CloudProvider {
 	return &CloudProvider{
 		tenant: tenant, live: live, management: management, recorder: recorder, clock: clock, options: options,
-		refusals: newRefusals(clock),
+		refusals: newRefusals(clock), holdbacks: holdbacks{notPlaced: map[types.UID]notPlaced{}, sizes: map[poolType]map[string]bool{}},
 	}
 }
 

@@ -224,7 +224,7 @@ func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.M
 	condition metav1.Condition) *karpv1.NodeClaim {
 	nodePool := nodeClaim.Labels[karpv1.NodePoolLabelKey]
 	c.refusals.noServer.Delete(nodePool)
-	c.refusals.byType.Delete(poolType{nodePool, machine.Status.NodeTypeRef.Name})
+	c.refusals.byType.Delete(poolType{nodePool: nodePool, nodeType: machine.Status.NodeTypeRef.Name})
 	c.recorder.Publish(events.Event{
 		InvolvedObject: nodeClaim,
 		Type:           corev1.EventTypeNormal,

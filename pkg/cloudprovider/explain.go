@@ -47,6 +47,10 @@ func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string
 			return "", false
 		}
 		found, refused := c.refused(s, instanceType.Name)
+		if !refused {
+			key := poolType{s.nodePool.Name, instanceType.Name, sizeOf(pod)}
+			found, refused = c.refusals.find(key, c.generation(s, instanceType.Name))
+		}
 		return fmt.Sprintf("NodePool %s gets no server of NodeType %s before %s: %s: %s", s.nodePool.Name, instanceType.Name,
 			found.until.UTC().Format(time.RFC3339), found.reason, found.message), !refused
 	})

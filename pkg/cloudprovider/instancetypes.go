@@ -43,6 +43,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.N
 		if _, found := c.refused(s, instanceType.Name); found {
 			offered[i] = instancetypes.Unavailable(instanceType)
 		}
+		offered[i] = instancetypes.WithLabels(offered[i], c.heldBack(s, instanceType.Name))
 	}
 	return instancetypes.ForNodePool(nodePool, append(offered, c.goneTypes(s)...)), nil
 }

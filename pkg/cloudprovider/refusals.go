@@ -51,7 +51,8 @@ func newRefusals(clk clock.Clock) refusals {
 	return refusals{clock: clk, byType: cache.NewExpiringWithClock(clk), noServer: cache.NewExpiringWithClock(clk)}
 }
 
-type poolType struct{ nodePool, nodeType string }
+// poolType is what was refused to whom. pods is empty, or the size of the pods that alone get none.
+type poolType struct{ nodePool, nodeType, pods string }
 
 // refusal is the last one of a type to a NodePool.
 type refusal struct {
@@ -91,7 +92,7 @@ func (c *CloudProvider) generation(s scope, nodeType string) generation {
 // after leaves out what changes nothing about a refusal for the reason.
 func (g generation) after(reason string) generation {
 	switch reason {
-	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
+	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed, reasonPodNotPlaced:
 		g.freed, g.released = 0, 0
 	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonTooManyPending:
 	default:
@@ -105,11 +106,13 @@ func (g generation) after(reason string) generation {
 // more seldom.
 func (r refusals) record(key poolType, current generation, began time.Time,
 	condition metav1.Condition) (refusal, bool) {
-	now, delay := r.clock.Now(), firstBackoff
+	now, delay, longest := r.clock.Now(), firstBackoff, maxBackoff
 	switch condition.Reason {
 	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded,
 		v1alpha1.ReasonTooManyPending, reasonMachineDeleted, reasonNameTaken: // the next NodeClaim has another name
 		delay = firstRetry
+	case reasonPodNotPlaced:
+		delay, longest = firstHoldback, maxHoldback
 	}
 	if stored, found := r.byType.Get(key); found {
 		previous, _ := stored.(refusal)
@@ -118,12 +121,12 @@ func (r refusals) record(key poolType, current generation, began time.Time,
 			return previous, false
 		}
 		if same {
-			delay = min(max(2*previous.until.Sub(previous.since), delay), maxBackoff)
+			delay = min(max(2*previous.until.Sub(previous.since), delay), longest)
 		}
 	}
 	recorded := refusal{generation: current.after(condition.Reason), since: now, until: now.Add(delay),
 		reason: condition.Reason, message: condition.Message}
-	r.byType.Set(key, recorded, delay+maxBackoff)
+	r.byType.Set(key, recorded, delay+longest)
 	return recorded, true
 }
 
@@ -167,6 +170,8 @@ func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpv1.NodeCla
 	return l, nil
 }
 
+const untilChanged = "unless the NodePool, its MetalNodeClass, the NodeType or the TenantCluster changes"
+
 // backOff keeps core from asking for the same again, and publishes an event if that is for long.
 func (c *CloudProvider) backOff(l launch, result claimResult, condition metav1.Condition) {
 	if result == noServer {
@@ -175,7 +180,7 @@ func (c *CloudProvider) backOff(l launch, result claimResult, condition metav1.C
 	var until time.Time
 	var begun []string
 	for _, nodeType := range slices.Sorted(maps.Keys(l.types)) {
-		recorded, begins := c.refusals.record(poolType{l.nodePool.Name, nodeType}, l.types[nodeType], l.began, condition)
+		recorded, begins := c.refusals.record(poolType{nodePool: l.nodePool.Name, nodeType: nodeType}, l.types[nodeType], l.began, condition)
 		if begins && recorded.until.Sub(recorded.since) >= firstBackoff {
 			until, begun = recorded.until, append(begun, nodeType)
 		}
@@ -184,8 +189,8 @@ func (c *CloudProvider) backOff(l launch, result claimResult, condition metav1.C
 		return
 	}
 	c.recorder.Publish(tenant.Warning(l.nodePool, reasonServerRefused, fmt.Sprintf("no NodeClaim is made for NodeType "+
-		"%s before %s, unless the NodePool, its MetalNodeClass, the NodeType or the TenantCluster changes: %s: %s",
-		strings.Join(begun, ", "), until.UTC().Format(time.RFC3339), condition.Reason, condition.Message)))
+		"%s before %s, %s: %s: %s",
+		strings.Join(begun, ", "), until.UTC().Format(time.RFC3339), untilChanged, condition.Reason, condition.Message)))
 }
 
 // refused returns the refusal because of which a type is not offered to the NodePool of a scope.
@@ -193,7 +198,7 @@ func (c *CloudProvider) refused(s scope, nodeType string) (refusal, bool) {
 	if s.nodePool == nil || c.refusals.byType.Len() == 0 {
 		return refusal{}, false
 	}
-	return c.refusals.find(poolType{s.nodePool.Name, nodeType}, c.generation(s, nodeType))
+	return c.refusals.find(poolType{nodePool: s.nodePool.Name, nodeType: nodeType}, c.generation(s, nodeType))
 }
 
 // Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if

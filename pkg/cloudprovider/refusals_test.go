@@ -42,7 +42,7 @@ func TestBackoffGrows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-			r, key, condition := newRefusals(clk), poolType{"pool", "type"}, metav1.Condition{Reason: tc.given}
+			r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: tc.given}
 			for _, want := range tc.want {
 				now := clk.Now()
 				b, begins := r.record(key, generation{}, now, condition)
@@ -95,7 +95,7 @@ func TestBackoffEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-			r, key, condition := newRefusals(clk), poolType{"pool", "type"}, metav1.Condition{Reason: tc.given}
+			r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: tc.given}
 			first, _ := r.record(key, refusedOn, clk.Now(), condition)
 			if _, found := r.find(key, tc.then); found != tc.want {
 				t.Errorf("%s: still refused %v, want %v", tc.reason, found, tc.want)
@@ -109,7 +109,7 @@ func TestBackoffEnds(t *testing.T) {
 	}
 	t.Run("a burst", func(t *testing.T) {
 		clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-		r, key, condition := newRefusals(clk), poolType{"pool", "type"}, metav1.Condition{Reason: v1alpha1.ReasonNoCapacity}
+		r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: v1alpha1.ReasonNoCapacity}
 		began := clk.Now().Add(-time.Second)
 		first, _ := r.record(key, refusedOn, began, condition)
 		clk.Step(5 * time.Second)

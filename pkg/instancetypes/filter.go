@@ -217,6 +217,19 @@ func Unavailable(instanceType *cloudprovider.InstanceType) *cloudprovider.Instan
 	return withOfferings(instanceType, offerings)
 }
 
+// WithLabels returns the type with requirements for more labels, so that pods can require that they do not exist.
+func WithLabels(instanceType *cloudprovider.InstanceType, keys []string) *cloudprovider.InstanceType {
+	if len(keys) == 0 {
+		return instanceType
+	}
+	labelled := withOfferings(instanceType, instanceType.Offerings)
+	labelled.Requirements = scheduling.NewRequirements(instanceType.Requirements.Values()...)
+	for _, key := range keys {
+		labelled.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, "true"))
+	}
+	return labelled
+}
+
 func limitType(instanceType *cloudprovider.InstanceType, left int64) *cloudprovider.InstanceType {
 	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
 	changed := false

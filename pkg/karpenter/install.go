@@ -36,6 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/accelerators"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/holdback"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/nodeprofiles"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/resourceclaims"
@@ -104,6 +105,7 @@ func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
 		writes.Unknown(),
 		nodeprofiles.NodePools(d.Clusters),
 		resourceclaims.Claims(tenantClient),
+		holdback.Pods(d.Servers, c.Cluster.PodNodeClaimMapping),
 		accelerators.Templates(),
 		accelerators.Pods(),
 	}

@@ -51,21 +51,11 @@ func NewPlacer(dependencies Dependencies) *Placer { return &Placer{Dependencies:
 // PendingPods adds requirements to the pods of gangs when core lists the pending pods.
 func (p *Placer) PendingPods() interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
-		if !selectsPending(opts) {
+		if !interceptor.SelectsPending(opts) {
 			return nil // Part of a gang must not be placed by itself.
 		}
 		return p.place(ctx, pods.Items)
 	})
-}
-
-// selectsPending returns whether a list is of all pods without a node, as core lists those to be scheduled.
-func selectsPending(opts []client.ListOption) bool {
-	options := (&client.ListOptions{}).ApplyOptions(opts)
-	if options.FieldSelector == nil || options.Namespace != "" || options.LabelSelector != nil {
-		return false
-	}
-	node, exact := options.FieldSelector.RequiresExactMatch(byNode)
-	return exact && node == ""
 }
 
 func (p *Placer) place(ctx context.Context, pending []corev1.Pod) error {

@@ -161,6 +161,16 @@ func (c *interceptedClient) skips(object client.Object, patch client.Patch,
 	})
 }
 
+// SelectsPending returns whether a list of pods is of all that have no node, as core lists those to be scheduled.
+func SelectsPending(opts []client.ListOption) bool {
+	options := (&client.ListOptions{}).ApplyOptions(opts)
+	if options.FieldSelector == nil || options.Namespace != "" || options.LabelSelector != nil {
+		return false
+	}
+	node, exact := options.FieldSelector.RequiresExactMatch("spec.nodeName")
+	return exact && node == ""
+}
+
 // WithNodeRequirements returns a copy of the affinity that requires the given labels of nodes in addition to what it
 // requires already. The argument may be nil. It is not changed, because it may belong to the cache.
 func WithNodeRequirements(affinity *corev1.Affinity, requirements ...corev1.NodeSelectorRequirement) *corev1.Affinity {

@@ -1,0 +1,310 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudprovider
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+)
+
+const (
+	// reasonPodNotPlaced: a node was launched for a pod, and the pod is still pending although the node is ready and empty.
+	reasonPodNotPlaced = "PodNotPlaced"
+	// placementTimeout is how long a pod may be pending beside its ready, empty node. kube-scheduler tries a pod again after 10 seconds
+	// at most, and core waits 15 seconds before it gives an empty node back.
+	placementTimeout = 15 * time.Second
+	// firstHoldback is how long pods of that size get no other server of the type. It is doubled each time, up to maxHoldback: each trial
+	// installs and cleans a server.
+	firstHoldback = 30 * time.Minute
+	maxHoldback   = 8 * time.Hour
+)
+
+// holdbackDomain is that of the labels by which core keeps pods off types: a type has the label, and the pod requires that it does not
+// exist. No node has one, so that pods still fit the nodes that there are. They exist in memory only.
+const holdbackDomain = "held-back." + v1alpha1.Group + "/"
+
+// holdbacks are the pods whose nodes do not take them, whatever the reason: core would launch one server after the other for them.
+type holdbacks struct {
+	mu sync.Mutex
+	// notPlaced are the pods that are pending while the node that was launched for them is ready and empty.
+	notPlaced map[types.UID]notPlaced
+	// sizes of the pods for which there is a refusal.
+	sizes map[poolType]map[string]bool
+}
+
+// notPlaced is the node that a pod is not on.
+type notPlaced struct {
+	key        poolType
+	generation generation // when it was seen: a node of an earlier class says nothing about the next one
+	nodeClaim  string
+	since      time.Time
+}
+
+// HoldBack returns the labels that must not exist on a new node of a pod, by the UID of the pod. pending are all pods without a
+// node, and nodeClaimOf returns the NodeClaim that core had planned a pod for.
+//
+// A pod is held back from the type of the node that was launched for it if that node is ready and holds no pods. It still gets any
+// node that there is, and any other type. If core itself finds no room for the pod on that node for longer than kube-scheduler takes
+// to place pods, all pods of that size are held back, as after a refusal.
+func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod,
+	nodeClaimOf func(types.NamespacedName) string) (map[types.UID][]string, error) {
+	c.holdbacks.mu.Lock()
+	defer c.holdbacks.mu.Unlock()
+	failed := map[types.UID]*corev1.Pod{}
+	for i := range pending {
+		if podutils.IsProvisionable(&pending[i]) {
+			failed[pending[i].UID] = &pending[i]
+		}
+	}
+	for uid := range c.holdbacks.notPlaced {
+		if failed[uid] == nil {
+			delete(c.holdbacks.notPlaced, uid)
+		}
+	}
+	if len(failed) == 0 {
+		return nil, nil
+	}
+	nodes, err := c.emptyNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for uid, pod := range failed {
+		planned := nodeClaimOf(client.ObjectKeyFromObject(pod))
+		seen, found := c.holdbacks.notPlaced[uid]
+		if found && nodes.hold(seen.nodeClaim) {
+			delete(c.holdbacks.notPlaced, uid)
+			found = false
+		}
+		if found {
+			// Core plans the pod for its node again if it fits.
+			if planned != seen.nodeClaim && c.clock.Since(seen.since) >= placementTimeout {
+				c.recordHoldback(ctx, seen, pod, nodes.empty[seen.nodeClaim])
+			}
+			continue
+		}
+		if node, found := nodes.launchedFor(pod, planned); found {
+			if seen, found := c.newNotPlaced(ctx, node); found {
+				c.holdbacks.notPlaced[uid] = seen
+			}
+		}
+	}
+	return c.holdbackLabels(failed), nil
+}
+
+// newNotPlaced returns false if the NodePool, its class or the TenantCluster cannot be read: then core launches nothing either.
+func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPlaced, bool) {
+	key := poolType{nodePool: node.nodeClaim.Labels[karpv1.NodePoolLabelKey], nodeType: node.nodeClaim.Labels[corev1.LabelInstanceTypeStable]}
+	class, cluster := &v1alpha1.MetalNodeClass{}, &v1alpha1.TenantCluster{}
+	nodePool, poolErr := c.nodePoolOf(ctx, node.nodeClaim)
+	classErr := c.tenant.Get(ctx, types.NamespacedName{Name: node.nodeClaim.Spec.NodeClassRef.Name}, class)
+	clusterErr := c.management.Client.Get(ctx, types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.TenantCluster}, cluster)
+	if errors.Join(poolErr, classErr, clusterErr) != nil || nodePool == nil || key.nodeType == "" {
+		return notPlaced{}, false
+	}
+	depends := c.generation(scope{nodePool: nodePool, class: class, tenant: cluster}, key.nodeType)
+	return notPlaced{key, depends.after(reasonPodNotPlaced), node.nodeClaim.Name, c.clock.Now()}, true
+}
+
+// recordHoldback holds all pods back that are like the pod. The node is the zero value if it was given back meanwhile.
+func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod *corev1.Pod, node emptyNode) {
+	key := seen.key
+	key.pods = sizeOf(pod)
+	message := fmt.Sprintf("the node of NodeClaim %s is ready and empty, and pods like %s, which asks for %s, are not scheduled onto it",
+		seen.nodeClaim, client.ObjectKeyFromObject(pod), describeResources(resources.RequestsForPods(pod)))
+	if node.node != nil {
+		message += fmt.Sprintf("; Node %s has %s", node.node.Name, describeResources(node.node.Status.Allocatable))
+		for i, taint := range node.node.Spec.Taints {
+			message += map[bool]string{true: ", taints ", false: " "}[i == 0] + taint.ToString()
+		}
+	} else {
+		delete(c.holdbacks.notPlaced, pod.UID) // what it says is recorded, and it says nothing about the next trial
+	}
+	recorded, begins := c.refusals.record(key, seen.generation, c.clock.Now(), metav1.Condition{Reason: reasonPodNotPlaced, Message: message})
+	if c.holdbacks.sizes[seen.key] == nil {
+		c.holdbacks.sizes[seen.key] = map[string]bool{}
+	}
+	c.holdbacks.sizes[seen.key][key.pods] = true
+	nodePool := &karpv1.NodePool{}
+	if found, err := kube.Find(ctx, c.tenant, types.NamespacedName{Name: key.nodePool}, nodePool); begins && found && err == nil {
+		c.recorder.Publish(tenant.Warning(nodePool, reasonPodNotPlaced, fmt.Sprintf("no NodeClaim of NodeType %s is made for pods of one size "+
+			"before %s, %s: %s", key.nodeType, recorded.until.UTC().Format(time.RFC3339), untilChanged, message)))
+	}
+}
+
+// holdbackLabels returns the labels for the pods that are held back from some type.
+func (c *CloudProvider) holdbackLabels(pods map[types.UID]*corev1.Pod) map[types.UID][]string {
+	recorded := map[string]bool{}
+	for key, sizes := range c.holdbacks.sizes {
+		for size := range sizes {
+			sized := key
+			sized.pods = size
+			if _, found := c.refusals.byType.Get(sized); found {
+				recorded[size] = true
+			} else {
+				delete(sizes, size)
+			}
+		}
+	}
+	labels := map[types.UID][]string{}
+	for uid, pod := range pods {
+		if _, found := c.holdbacks.notPlaced[uid]; found {
+			labels[uid] = append(labels[uid], holdbackLabel(string(uid)))
+		}
+		if len(recorded) > 0 && recorded[sizeOf(pod)] {
+			labels[uid] = append(labels[uid], holdbackLabel(sizeOf(pod)))
+		}
+	}
+	return labels
+}
+
+// heldBack returns the labels of a type for a NodePool: pods that are held back from it require that they do not exist.
+func (c *CloudProvider) heldBack(s scope, nodeType string) (labels []string) {
+	if s.nodePool == nil {
+		return nil
+	}
+	c.holdbacks.mu.Lock()
+	defer c.holdbacks.mu.Unlock()
+	key := poolType{nodePool: s.nodePool.Name, nodeType: nodeType}
+	current := c.generation(s, nodeType)
+	for uid, seen := range c.holdbacks.notPlaced {
+		if seen.key == key && seen.generation == current.after(reasonPodNotPlaced) {
+			labels = append(labels, holdbackLabel(string(uid)))
+		}
+	}
+	for size := range c.holdbacks.sizes[key] {
+		key.pods = size
+		if _, found := c.refusals.find(key, current); found {
+			labels = append(labels, holdbackLabel(size))
+		}
+	}
+	return labels
+}
+
+func holdbackLabel(id string) string {
+	return holdbackDomain + fmt.Sprintf("%x", sha256.Sum256([]byte(id)))[:32]
+}
+
+// sizeOf identifies pods that fit the same nodes, as far as the pods themselves say.
+func sizeOf(pod *corev1.Pod) string {
+	spec := &pod.Spec
+	text, _ := json.Marshal([]any{resources.RequestsForPods(pod), spec.NodeSelector, spec.Affinity, spec.Tolerations}) // never fails
+	return string(text)
+}
+
+func describeResources(list corev1.ResourceList) string {
+	var parts []string
+	for name, quantity := range list {
+		if !quantity.IsZero() {
+			parts = append(parts, fmt.Sprintf("%s %s", name, quantity.String()))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// emptyNode is a node that takes pods and has none but those of DaemonSets.
+type emptyNode struct {
+	nodeClaim *karpv1.NodeClaim
+	node      *corev1.Node
+}
+
+// emptyNodes are those of the tenant by their NodeClaim.
+type emptyNodes struct {
+	empty map[string]emptyNode
+	// others are the NodeClaims that are neither being deleted nor have an empty node.
+	others map[string]bool
+}
+
+func (c *CloudProvider) emptyNodes(ctx context.Context) (emptyNodes, error) {
+	result := emptyNodes{map[string]emptyNode{}, map[string]bool{}}
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := c.tenant.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
+		return result, fmt.Errorf("listing NodeClaims, %w", err)
+	}
+	for i := range nodeClaims.Items {
+		nodeClaim := &nodeClaims.Items[i]
+		if !nodeClaim.DeletionTimestamp.IsZero() {
+			continue
+		}
+		result.others[nodeClaim.Name] = true
+		if conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized).Status != metav1.ConditionTrue {
+			continue
+		}
+		pods := &corev1.PodList{}
+		if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": nodeClaim.Status.NodeName},
+			client.UnsafeDisableDeepCopy); err != nil {
+			return result, fmt.Errorf("listing the pods of node %s, %w", nodeClaim.Status.NodeName, err)
+		}
+		if slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
+			return !podutils.IsTerminal(&pod) && !podutils.IsOwnedByDaemonSet(&pod) && !podutils.IsOwnedByNode(&pod)
+		}) {
+			continue
+		}
+		node := &corev1.Node{}
+		found, err := kube.Find(ctx, c.tenant, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node)
+		if err != nil {
+			return result, err
+		}
+		if found && node.DeletionTimestamp.IsZero() && !node.Spec.Unschedulable &&
+			nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue {
+			delete(result.others, nodeClaim.Name)
+			result.empty[nodeClaim.Name] = emptyNode{nodeClaim, node}
+		}
+	}
+	return result, nil
+}
+
+// hold returns whether the node of a NodeClaim that was empty holds pods by now, or takes none, as one that is not ready.
+func (n emptyNodes) hold(nodeClaim string) bool { return n.others[nodeClaim] }
+
+// launchedFor returns the empty node that was launched for a pod. planned is the NodeClaim that core had planned it for. Core forgets
+// that when it restarts, or finds no place for the pod. Then it is a node whose NodeClaim was made after the pod, for pods of at least
+// that size, and which takes the pod by all that the NodeClaim says. Of pods that depend on others, on volumes or on devices, this
+// cannot be said.
+func (n emptyNodes) launchedFor(pod *corev1.Pod, planned string) (emptyNode, bool) {
+	if planned != "" || dependsOnOthers(pod) {
+		node, found := n.empty[planned]
+		return node, found
+	}
+	requests := resources.RequestsForPods(pod)
+	wanted := scheduling.NewStrictPodRequirements(pod)
+	for _, node := range n.empty {
+		nodeClaim := node.nodeClaim
+		if pod.CreationTimestamp.Before(&nodeClaim.CreationTimestamp) && resources.Fits(requests, nodeClaim.Spec.Resources.Requests) &&
+			scheduling.Taints(nodeClaim.Spec.Taints).ToleratesPod(pod) == nil &&
+			scheduling.NewLabelRequirements(nodeClaim.Labels).Compatible(wanted) == nil {
+			return node, true
+		}
+	}
+	return emptyNode{}, false
+}
+
+func dependsOnOthers(pod *corev1.Pod) bool {
+	affinity := pod.Spec.Affinity
+	return affinity != nil && (affinity.PodAffinity != nil || affinity.PodAntiAffinity != nil) ||
+		len(pod.Spec.TopologySpreadConstraints) > 0 || len(pod.Spec.ResourceClaims) > 0 ||
+		slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
+}
