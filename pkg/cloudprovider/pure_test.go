@@ -230,7 +230,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		v1alpha1.ReasonJoined, v1alpha1.ReasonStandAlone, v1alpha1.ReasonPoweredOff, v1alpha1.ReasonHostError, v1alpha1.ReasonHostLost,
 		v1alpha1.ReasonHostDeleting, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonDeprovisioning, v1alpha1.ReasonNodeUnhealthy,
 		v1alpha1.ReasonUpToDate, v1alpha1.ReasonNodeTypeChanged, v1alpha1.ReasonOSImageChanged, v1alpha1.ReasonUserDataChanged,
-		v1alpha1.ReasonNetworkChanged, v1alpha1.ReasonNodeClassChanged)
+		v1alpha1.ReasonNetworkChanged, v1alpha1.ReasonNodeClassChanged, v1alpha1.ReasonTooManyGivenUp)
 	// The inventory says these of NodeTypes.
 	notOfMachines := sets.New(v1alpha1.ReasonInvalidDevices, v1alpha1.ReasonInvalidSelector, v1alpha1.ReasonProviderNotFound,
 		v1alpha1.ReasonTenantNamespace)

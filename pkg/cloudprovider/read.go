@@ -13,6 +13,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
@@ -78,9 +79,9 @@ func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 		}
 		nodeClaims = append(nodeClaims, c.nodeClaimOf(machine))
 	}
-	if all := len(nodeClaims) + len(lost); len(lost) > tenant.MaxGone(all) {
+	if all := len(nodeClaims) + len(lost); len(lost) > breaker.Limit(all) {
 		log.FromContext(ctx).Info("too many machines have lost their server: no nodeclaim is deleted because of that", "lost", len(lost),
-			"machines", all, "limit", tenant.MaxGone(all))
+			"machines", all, "limit", breaker.Limit(all))
 		nodeClaims = append(nodeClaims, lost...)
 	}
 	return nodeClaims, nil

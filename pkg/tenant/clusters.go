@@ -120,10 +120,6 @@ func HasRegistered(nodeClaim *karpv1.NodeClaim) bool {
 	return conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeRegistered).Status == metav1.ConditionTrue
 }
 
-// MaxGone is the number of Machines that may lose their NodeClaim or their server at the same time. More look like a cluster that was
-// restored in part.
-func MaxGone(machines int) int { return max(3, machines/5) }
-
 // Warning is an event for the tenant's users, cut to what an event can hold.
 func Warning(object client.Object, reason, message string) events.Event {
 	return events.Event{

@@ -106,6 +106,8 @@ const (
 	ReasonStandAlone = "StandAlone"
 	// ReasonHostError: Metal3 reports an error for the server.
 	ReasonHostError = "HostError"
+	// ReasonTooManyGivenUp: the deadline of the Machine has passed, and it is given up later, because those of many have.
+	ReasonTooManyGivenUp = "TooManyGivenUp"
 	// ReasonDeadlineExceeded: the Machine has made no progress within its deadline.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonHostLost: the claimed server does not exist any more, or has another consumer.

@@ -17,6 +17,7 @@ var warnings = sets.New(
 	ReasonTooManyPending, ReasonTooManyClaims, ReasonTenantDeleting, ReasonAnotherCluster, ReasonClusterTaken, ReasonKubeconfigRefused,
 	ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 	ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName, ReasonNodesSmaller,
+	ReasonTooManyGivenUp,
 )
 
 // IsWarning returns whether the reason of a condition may need an action of a person.

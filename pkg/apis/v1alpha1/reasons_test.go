@@ -76,6 +76,7 @@ func TestIsWarning(t *testing.T) {
 		ReasonTooManyPending, ReasonTooManyClaims, ReasonTenantDeleting, ReasonAnotherCluster, ReasonClusterTaken, ReasonKubeconfigRefused,
 		ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 		ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName, ReasonNodesSmaller,
+		ReasonTooManyGivenUp,
 	} {
 		if _, twice := decided[reason]; twice {
 			t.Errorf("%s is in both lists", reason)

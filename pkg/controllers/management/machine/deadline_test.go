@@ -139,6 +139,67 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
+// TestSharedFault: all deadlines pass at once, because of what all servers need. Few Machines are given up for it at once, and time alone
+// gives up the rest. One bad server is given up in time, whatever happens to another tenant.
+func TestSharedFault(t *testing.T) {
+	w := newSlowFixture(t, 41, nil)
+	manager := w.start(w.client)
+	running := func() *process { return manager }
+	var keys []types.NamespacedName
+	for n := range 40 {
+		keys = append(keys, w.invited(fmt.Sprintf("m-%02d", n)))
+	}
+	w.others = append(w.others, w.api.Namespace(t))
+	other := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.others[0], Name: "tenant"}}
+	other.Spec.APIServerEndpoint = "other.example.com:6443"
+	w.create(other)
+	alone := w.machine("alone", func(m *v1alpha1.Machine) { m.Namespace = other.Namespace })
+	for _, key := range keys {
+		w.writing(key, running)
+	}
+	w.until("alone has a server", running, func() bool { return w.get(alone).Status.Progress != nil })
+	count := func() (count int) {
+		for _, key := range keys {
+			if w.givenUp(key) {
+				count++
+			}
+		}
+		return count
+	}
+	w.pass(61 * time.Minute)
+	for range 9 {
+		manager.round()
+		w.pass(time.Minute)
+	}
+	if got := count(); got == 0 || got > 8 {
+		t.Errorf("%d of 40 Machines are given up within ten minutes, want 8", got)
+	}
+	if !w.givenUp(alone) {
+		t.Error("the server of another tenant is not given up, because of those of the first")
+	}
+	held := 0
+	for _, key := range keys {
+		ready := condition(w.get(key), v1alpha1.ConditionReady)
+		if ready.Reason == v1alpha1.ReasonTooManyGivenUp {
+			held++
+			if !strings.Contains(ready.Message, "8 of 40 Machines that were under way were given up within 10m0s") {
+				t.Fatalf("the message is %q", ready.Message)
+			}
+		}
+	}
+	if held != 32 {
+		t.Errorf("%d Machines say that they are given up later, want 32", held)
+	}
+	for range 10 {
+		w.pass(10 * time.Minute)
+		manager.round()
+		manager.round()
+	}
+	if got := count(); got != 40 {
+		t.Errorf("%d of 40 Machines are given up in two hours, want all", got)
+	}
+}
+
 // TestDeadline: a Machine without progress is given up, with its stage, the time and the remedy in the message; its
 // server is quarantined, and the Machine stays until it is deleted.
 func TestDeadline(t *testing.T) {

@@ -97,6 +97,7 @@ type Reconciler struct {
 	// quarantining is held while quarantined servers are counted and one is added.
 	quarantining sync.Mutex
 	heartbeat    heartbeat
+	giveUps      giveUps
 }
 
 // run is one look at one Machine. Handlers leave in it what they have written, for the next step.

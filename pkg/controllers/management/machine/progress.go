@@ -252,7 +252,14 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 	}
 	due := r.due(f.progress, policy.deadline).Sub(moment.Time)
 	if due <= 0 {
-		return r.giveUpOn(ctx, now, f, v1alpha1.ReasonDeadlineExceeded, policy)
+		held, err := r.mayGiveUp(ctx, machine)
+		if err != nil {
+			return result{}, err
+		}
+		if held == "" {
+			return r.giveUpOn(ctx, now, f, v1alpha1.ReasonDeadlineExceeded, policy)
+		}
+		f.reason, f.message, due = v1alpha1.ReasonTooManyGivenUp, held, countPeriod
 	}
 	f.message = withProgress(condition(machine, v1alpha1.ConditionReady).Message, f.message, f.progress, policy.estimate, moment)
 	outcome.after = min(cmp.Or(outcome.after, due), due, staleMinutes*time.Minute)

@@ -89,7 +89,7 @@ func countMachines(machines []v1alpha1.Machine, now time.Time) counts {
 		}
 		c.phases[labels(string(phase))]++
 		if ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
-			phase == v1alpha1.MachineFailed {
+			(phase == v1alpha1.MachineFailed || ready.Reason == v1alpha1.ReasonTooManyGivenUp) {
 			c.failed[labels(ready.Reason)]++
 		}
 		if drifted := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted != nil &&

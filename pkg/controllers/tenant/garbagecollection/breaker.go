@@ -11,21 +11,18 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	breaking "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
 const (
-	// atOnce is the time within which collected Machines count as collected together: NodeClaims that go one by one are as gone as
-	// those that go in one moment.
-	atOnce = 10 * time.Minute
 	// confirmedFor is how long the confirmation of an operator holds at most.
 	confirmedFor = time.Hour
 	// heldPeriod is how often a Machine that is not collected is reconciled: a confirmation is not watched.
@@ -42,13 +39,13 @@ type breaker struct {
 	mu sync.Mutex
 	// open is whether the condition may say that nothing is collected.
 	open bool
-	// collected are the Machines that were collected, and when.
-	collected map[types.UID]time.Time
+	// collected are the Machines that were collected.
+	collected breaking.Recent
 }
 
 func newBreaker(clk clock.PassiveClock, clusters tenant.Clusters) *breaker {
 	// A provider before this one may have written the condition.
-	return &breaker{clock: clk, clusters: clusters, open: true, collected: map[types.UID]time.Time{}}
+	return &breaker{clock: clk, clusters: clusters, open: true, collected: breaking.Recent{}}
 }
 
 // isOpen returns whether allows has to be called although there is nothing to collect, so that the condition is taken back.
@@ -85,7 +82,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		LastTransitionTime: metav1.NewTime(b.clock.Now()).Rfc3339Copy()}
 	held, confirmed := now.Status == metav1.ConditionFalse, now.Reason == v1alpha1.ReasonConfirmed
 	switch {
-	case gone <= tenant.MaxGone(all):
+	case gone <= breaking.Limit(all):
 		if b.open = false; !held && !confirmed {
 			return true, nil
 		}
@@ -103,7 +100,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		b.open, next.Status, next.Reason = true, metav1.ConditionFalse, v1alpha1.ReasonTooManyMachines
 		next.Message = fmt.Sprintf("the NodeClaims of %d of %d Machines are gone or went within %v, more than %d: no Machine without a "+
 			"NodeClaim is deleted. Check whether the tenant's cluster is complete, and restore its NodeClaims if it is not. If they were "+
-			"deleted on purpose: %s", gone, all, atOnce, tenant.MaxGone(all),
+			"deleted on purpose: %s", gone, all, breaking.Window, breaking.Limit(all),
 			cluster.ConfirmCommand(v1alpha1.ConfirmCollectMachinesAnnotationKey, stamp(next.LastTransitionTime)))
 	}
 	// A condition with another status gets the time that the message names.
@@ -146,12 +143,8 @@ func (b *breaker) count(ctx context.Context) (gone, all int, err error) {
 		}
 		all++
 	}
-	for uid, collected := range b.collected {
-		if b.clock.Since(collected) >= atOnce {
-			delete(b.collected, uid)
-		}
-	}
-	return gone + len(b.collected), all + len(b.collected), nil
+	collected := b.collected.Count(b.clock.Now())
+	return gone + collected, all + collected, nil
 }
 
 // isCounted returns whether a Machine's server has its image, or had a node.
