@@ -172,8 +172,14 @@ func TestBreakerOneByOne(t *testing.T) {
 	}
 }
 
-// TestBreakerConfirmed: a confirmation is for once.
+// TestBreakerConfirmed: a confirmation is for once, also after the clock was set.
 func TestBreakerConfirmed(t *testing.T) {
+	for name, later := range map[string]time.Duration{"Later": 2 * time.Hour, "ClockSetBack": -2 * time.Hour} {
+		t.Run(name, func(t *testing.T) { testConfirmed(t, later) })
+	}
+}
+
+func testConfirmed(t *testing.T, later time.Duration) {
 	f := newFleet(t, 5, true)
 	f.vanish(upTo(4)...)
 	if deleted := f.deleted(); deleted != 0 {
@@ -183,7 +189,7 @@ func TestBreakerConfirmed(t *testing.T) {
 	if deleted := f.deleted(); deleted != 4 {
 		t.Errorf("after the confirmation %d Machines are deleted: %+v", deleted, f.condition())
 	}
-	f.clock.SetTime(f.clock.Now().Add(2 * time.Hour))
+	f.clock.SetTime(f.clock.Now().Add(later))
 	for i := range 4 {
 		f.add(fmt.Sprintf("later%d-%s", i, f.key.Namespace), true)
 	}

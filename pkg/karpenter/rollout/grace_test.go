@@ -64,3 +64,45 @@ func TestGraceEndsOnce(t *testing.T) {
 		t.Errorf("%s is %s, and %v is remembered", v1alpha1.RolloutAnnotationKey, nodePool.Annotations[v1alpha1.RolloutAnnotationKey], l.gone)
 	}
 }
+
+// TestReplacementIsKnownByAnyClock: whether a NodeClaim is younger than one that was deleted first is for the API server to say. The
+// provider's clock is not compared with it.
+func TestReplacementIsKnownByAnyClock(t *testing.T) {
+	cluster := tenanttest.TenantCluster(t, &environment)
+	dynamic, old, _ := drifted(t, cluster.Namespace, cluster.Name)
+	for name, ahead := range map[string]time.Duration{"Right": 0, "Ahead": 5 * time.Hour, "Behind": -5 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			nodePool := &karpv1.NodePool{}
+			if err := environment.Client.Get(t.Context(), types.NamespacedName{Name: dynamic.Name}, nodePool); err != nil {
+				t.Fatal(err)
+			}
+			l := newReplacements(Dependencies{Client: environment.Client,
+				Clusters: tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+				Clock:    clocktesting.NewFakeClock(time.Now().Add(ahead))}, nil, nil)
+			gone := &karpv1.NodeClaim{}
+			gone.Name, gone.UID = "gone", types.UID("gone-"+name)
+			if err := l.add(t.Context(), nodePool, nil, gone); err != nil {
+				t.Fatal(err)
+			}
+			up := func(created time.Time) karpv1.NodeClaim {
+				nodeClaim := karpv1.NodeClaim{}
+				nodeClaim.UID, nodeClaim.CreationTimestamp = types.UID(created.String()), metav1.NewTime(created)
+				nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeInitialized)
+				return nodeClaim
+			}
+			for kind, tc := range map[string]struct {
+				created time.Time
+				want    int
+			}{
+				"Older":   {old.CreationTimestamp.Time, 1},
+				"Younger": {old.CreationTimestamp.Add(time.Minute), 0},
+			} {
+				left := stillMissing(entriesOf(nodePool), []karpv1.NodeClaim{up(tc.created)}, func(*karpv1.NodeClaim) bool { return false },
+					func(types.UID) bool { return true })
+				if len(left) != tc.want {
+					t.Errorf("%s than what was deleted first: %d are missing, want %d", kind, len(left), tc.want)
+				}
+			}
+		})
+	}
+}

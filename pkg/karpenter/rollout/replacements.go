@@ -32,7 +32,8 @@ const returnGrace = 10 * time.Minute
 type entry struct {
 	NodeClaim string    `json:"nodeClaim"`
 	UID       types.UID `json:"uid"`
-	// Since is when it was deleted. Its replacement is younger.
+	// Since is when the youngest NodeClaim was made that its NodePool had when it was deleted, by the clock of the API server. Its
+	// replacement is younger.
 	Since metav1.Time `json:"since"`
 }
 
@@ -60,25 +61,34 @@ func (r *replacements) open(ctx context.Context, name string) (*karpv1.NodePool,
 	if len(entries) == 0 {
 		return nodePool, nil, nil
 	}
-	nodeClaims := &karpv1.NodeClaimList{}
-	if err := r.Clusters.Tenant.Live.List(ctx, nodeClaims, client.MatchingLabels{karpv1.NodePoolLabelKey: name}); err != nil {
-		return nil, nil, fmt.Errorf("listing the NodeClaims of NodePool %s, %w", name, err)
+	nodeClaims, err := r.nodeClaimsOf(ctx, name)
+	if err != nil {
+		return nil, nil, err
 	}
-	awaited, err := r.awaited(ctx, nodePool, nodeClaims.Items)
+	awaited, err := r.awaited(ctx, nodePool, nodeClaims)
 	if err != nil {
 		return nil, nil, err
 	}
 	now := r.Clock.Now()
 	for _, gone := range entries {
 		_, seen := r.gone[gone.UID]
-		if exists := slices.ContainsFunc(nodeClaims.Items, func(n karpv1.NodeClaim) bool { return n.UID == gone.UID }); !exists && !seen {
+		if exists := slices.ContainsFunc(nodeClaims, func(n karpv1.NodeClaim) bool { return n.UID == gone.UID }); !exists && !seen {
 			r.gone[gone.UID] = now
 		}
 	}
-	left := stillMissing(entries, nodeClaims.Items, r.queued, func(uid types.UID) bool {
+	left := stillMissing(entries, nodeClaims, r.queued, func(uid types.UID) bool {
 		return awaited && now.Sub(r.gone[uid]) < returnGrace
 	})
 	return nodePool, left, nil
+}
+
+// nodeClaimsOf returns the NodeClaims of a NodePool, read live.
+func (r *replacements) nodeClaimsOf(ctx context.Context, nodePool string) ([]karpv1.NodeClaim, error) {
+	nodeClaims := &karpv1.NodeClaimList{}
+	if err := r.Clusters.Tenant.Live.List(ctx, nodeClaims, client.MatchingLabels{karpv1.NodePoolLabelKey: nodePool}); err != nil {
+		return nil, fmt.Errorf("listing the NodeClaims of NodePool %s, %w", nodePool, err)
+	}
+	return nodeClaims.Items, nil
 }
 
 // awaited returns whether a replacement is still to be expected: there are pending pods, or fewer nodes than replicas.
@@ -101,8 +111,17 @@ func (r *replacements) queued(nodeClaim *karpv1.NodeClaim) bool {
 // add writes the entries that are left and a new one to the NodePool, if that has not changed since it was read. It is
 // written before the NodeClaim is deleted: an entry too many delays the rollout, one too few breaks the budget.
 func (r *replacements) add(ctx context.Context, nodePool *karpv1.NodePool, left []entry, nodeClaim *karpv1.NodeClaim) error {
-	text, err := json.Marshal(append(slices.Clone(left),
-		entry{NodeClaim: nodeClaim.Name, UID: nodeClaim.UID, Since: metav1.NewTime(r.Clock.Now())}))
+	nodeClaims, err := r.nodeClaimsOf(ctx, nodePool.Name)
+	if err != nil {
+		return err
+	}
+	since := nodeClaim.CreationTimestamp
+	for i := range nodeClaims {
+		if made := nodeClaims[i].CreationTimestamp; since.Before(&made) {
+			since = made
+		}
+	}
+	text, err := json.Marshal(append(slices.Clone(left), entry{NodeClaim: nodeClaim.Name, UID: nodeClaim.UID, Since: since}))
 	if err != nil {
 		return fmt.Errorf("encoding that NodeClaim %s is deleted first, %w", nodeClaim.Name, err)
 	}
@@ -165,7 +184,7 @@ func stillMissing(entries []entry, nodeClaims []karpv1.NodeClaim, queued func(*k
 			}
 			continue
 		}
-		index := slices.IndexFunc(fresh, func(n *karpv1.NodeClaim) bool { return !n.CreationTimestamp.Time.Before(e.Since.Time) })
+		index := slices.IndexFunc(fresh, func(n *karpv1.NodeClaim) bool { return n.CreationTimestamp.After(e.Since.Time) })
 		switch {
 		case index >= 0 && !initialized(fresh[index]):
 			left = append(left, e)

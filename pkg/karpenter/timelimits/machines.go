@@ -142,7 +142,8 @@ func Registering(clk clock.PassiveClock, machines Machines) interceptor.Intercep
 // has core's own 10 minutes to get ready. So has a server that makes no progress, because it is held in error or paused:
 // the old node is tainted meanwhile, and must not stay so for ever.
 //
-// The queue works on one command at a time and starts with this read, so nothing else reads the time concurrently.
+// The queue has many workers. It puts a command into its workqueue by one key, the NodeClaim of the first candidate, and its workers start
+// with this read. No two of them have the same key at a time, so nothing else reads the time of this command concurrently.
 func Replacing(c client.Reader, queue *disruption.Queue, clk clock.PassiveClock, machines Machines) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
 		queue.RLock()

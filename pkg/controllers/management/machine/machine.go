@@ -330,7 +330,7 @@ func (r *Reconciler) flush(ctx context.Context, now *run) error {
 // recordTransition publishes the events and metrics of a written change.
 func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 	if before.Status.ProviderID == "" && after.Status.ProviderID != "" {
-		r.claimLatency.Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())
+		r.claimLatency.Observe(max(0, r.clock.Since(after.CreationTimestamp.Time).Seconds()))
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
 	}
 	if condition(after, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue {

@@ -225,7 +225,7 @@ func (w *watcher) released(object any) {
 	if !ok || machine.DeletionTimestamp.IsZero() || machine.Status.ProviderID == "" {
 		return
 	}
-	w.steps.WithLabelValues(nodeTypeOf(machine), StepRelease).Observe(w.clock.Since(machine.DeletionTimestamp.Time).Seconds())
+	w.steps.WithLabelValues(nodeTypeOf(machine), StepRelease).Observe(max(0, w.clock.Since(machine.DeletionTimestamp.Time).Seconds()))
 }
 
 // forget ends the series of a type that is gone.

@@ -88,7 +88,7 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 		}
 		next.Status, next.Reason = metav1.ConditionTrue, v1alpha1.ReasonCollecting
 		next.Message = "Machines whose NodeClaim is gone are deleted"
-	case confirmed && b.clock.Since(now.LastTransitionTime.Time) < confirmedFor:
+	case confirmed && b.clock.Since(now.LastTransitionTime.Time).Abs() < confirmedFor:
 		return true, nil
 	case held && cluster.Confirms(v1alpha1.ConfirmCollectMachinesAnnotationKey, stamp(now.LastTransitionTime)):
 		next.Status, next.Reason = metav1.ConditionTrue, v1alpha1.ReasonConfirmed
