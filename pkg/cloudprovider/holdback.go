@@ -142,7 +142,8 @@ func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod 
 	} else {
 		delete(c.holdbacks.notPlaced, pod.UID) // what it says is recorded, and it says nothing about the next trial
 	}
-	recorded, begins := c.refusals.record(key, seen.generation, c.clock.Now(), metav1.Condition{Reason: reasonPodNotPlaced, Message: message})
+	recorded, begins := c.refusals.record(key, attempt{generation: seen.generation}, c.clock.Now(),
+		metav1.Condition{Reason: reasonPodNotPlaced, Message: message})
 	if c.holdbacks.sizes[seen.key] == nil {
 		c.holdbacks.sizes[seen.key] = map[string]bool{}
 	}

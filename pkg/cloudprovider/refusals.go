@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -34,6 +35,9 @@ const (
 	firstRetry = time.Second
 	// firstBackoff is the same after any other refusal. A cache that was behind is up to date by then.
 	firstBackoff = 10 * time.Second
+	// maxPlaceBackoff is the longest time if no server was free in the one place that was asked for: the type is not offered in other
+	// places meanwhile.
+	maxPlaceBackoff = 20 * time.Second
 	// maxBackoff is the longest time, which is reached by doubling, and how much longer a refusal is remembered for that.
 	maxBackoff = 10 * time.Minute
 )
@@ -54,9 +58,16 @@ func newRefusals(clk clock.Clock) refusals {
 // poolType is what was refused to whom. pods is empty, or the size of the pods that alone get none.
 type poolType struct{ nodePool, nodeType, pods string }
 
+// attempt is what a NodeClaim asked for of a type.
+type attempt struct {
+	generation generation
+	// place is which of the type's servers, empty for any.
+	place string
+}
+
 // refusal is the last one of a type to a NodePool.
 type refusal struct {
-	generation generation
+	attempt
 	// since and until are when it was refused, and how long it is not offered.
 	since, until    time.Time
 	reason, message string
@@ -101,11 +112,10 @@ func (g generation) after(reason string) generation {
 	return g
 }
 
-// record a refusal to a NodeClaim whose launch began at that time and generation. It returns false if core made the
+// record a refusal to a NodeClaim whose launch began at that time. It returns false if core made the
 // NodeClaim before it knew of an earlier refusal. What is refused again, although nothing has changed, is tried ever
 // more seldom.
-func (r refusals) record(key poolType, current generation, began time.Time,
-	condition metav1.Condition) (refusal, bool) {
+func (r refusals) record(key poolType, refused attempt, began time.Time, condition metav1.Condition) (refusal, bool) {
 	now, delay, longest := r.clock.Now(), firstBackoff, maxBackoff
 	switch condition.Reason {
 	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded,
@@ -114,18 +124,22 @@ func (r refusals) record(key poolType, current generation, began time.Time,
 	case reasonPodNotPlaced:
 		delay, longest = firstHoldback, maxHoldback
 	}
+	ofPlace := condition.Reason == v1alpha1.ReasonNoCapacity // any other reason is the same in all places
+	if ofPlace && refused.place != "" {
+		longest = maxPlaceBackoff
+	}
 	if stored, found := r.byType.Get(key); found {
 		previous, _ := stored.(refusal)
-		same := previous.generation == current.after(previous.reason)
+		same := previous.generation == refused.generation.after(previous.reason)
 		if began.Before(previous.since) || same && now.Before(previous.until) {
 			return previous, false
 		}
-		if same {
+		if same && (!ofPlace || previous.place == refused.place) {
 			delay = min(max(2*previous.until.Sub(previous.since), delay), longest)
 		}
 	}
-	recorded := refusal{generation: current.after(condition.Reason), since: now, until: now.Add(delay),
-		reason: condition.Reason, message: condition.Message}
+	refused.generation = refused.generation.after(condition.Reason)
+	recorded := refusal{attempt: refused, since: now, until: now.Add(delay), reason: condition.Reason, message: condition.Message}
 	r.byType.Set(key, recorded, delay+longest)
 	return recorded, true
 }
@@ -146,8 +160,8 @@ type launch struct {
 	// nodePool is nil if it is gone: then the NodeClaim is not made again.
 	nodePool *karpv1.NodePool
 	began    time.Time
-	// types that looked free, with what a refusal of each depends on. The others are not offered anyway.
-	types map[string]generation
+	// types that looked free, with what is asked of each. The others are not offered anyway.
+	types map[string]attempt
 }
 
 // newLaunch returns a launch for a NodeClaim of that class. types are those that the tenant may get.
@@ -157,17 +171,33 @@ func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpv1.NodeCla
 	if err != nil {
 		return launch{}, createError(reasonNodePoolUnavailable, err)
 	}
-	l := launch{nodeClaim: nodeClaim, nodePool: nodePool, began: c.clock.Now(), types: map[string]generation{}}
+	l := launch{nodeClaim: nodeClaim, nodePool: nodePool, began: c.clock.Now(), types: map[string]attempt{}}
 	if nodePool == nil {
 		return l, nil
 	}
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
 	for _, instanceType := range types {
 		if instancetypes.HasFree(instanceType, wanted) {
-			l.types[instanceType.Name] = c.generation(scope{nodePool: nodePool, class: class, tenant: tenant}, instanceType.Name)
+			depends := c.generation(scope{nodePool: nodePool, class: class, tenant: tenant}, instanceType.Name)
+			l.types[instanceType.Name] = attempt{depends, placeOf(instanceType.Requirements, wanted)}
 		}
 	}
 	return l, nil
+}
+
+// placeOf returns which of the servers of a type are wanted, by the labels in which they differ. It is empty if all are.
+func placeOf(offered, wanted scheduling.Requirements) string {
+	var parts []string
+	for key, all := range offered {
+		if all.Operator() != corev1.NodeSelectorOpIn || all.Len() < 2 || !wanted.Has(key) {
+			continue
+		}
+		if some := all.Intersection(wanted.Get(key)); some.Len() < all.Len() {
+			parts = append(parts, key+"="+strings.Join(slices.Sorted(slices.Values(some.Values())), ","))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ";")
 }
 
 const untilChanged = "unless the NodePool, its MetalNodeClass, the NodeType or the TenantCluster changes"

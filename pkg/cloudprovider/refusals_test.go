@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -45,7 +47,7 @@ func TestBackoffGrows(t *testing.T) {
 			r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: tc.given}
 			for _, want := range tc.want {
 				now := clk.Now()
-				b, begins := r.record(key, generation{}, now, condition)
+				b, begins := r.record(key, attempt{}, now, condition)
 				if got := b.until.Sub(now); !begins || got != want {
 					t.Fatalf("%s: a backoff of %v begins: %v, want %v", tc.reason, got, begins, want)
 				}
@@ -60,7 +62,7 @@ func TestBackoffGrows(t *testing.T) {
 				clk.Step(9 * time.Second)
 			}
 			clk.Step(time.Hour)
-			if b, _ := r.record(key, generation{}, clk.Now(), condition); b.until.Sub(clk.Now()) != tc.want[0] {
+			if b, _ := r.record(key, attempt{}, clk.Now(), condition); b.until.Sub(clk.Now()) != tc.want[0] {
 				t.Errorf("after a long time without a refusal it starts with %v", b.until.Sub(clk.Now()))
 			}
 		})
@@ -96,12 +98,12 @@ func TestBackoffEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 			r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: tc.given}
-			first, _ := r.record(key, refusedOn, clk.Now(), condition)
+			first, _ := r.record(key, attempt{generation: refusedOn}, clk.Now(), condition)
 			if _, found := r.find(key, tc.then); found != tc.want {
 				t.Errorf("%s: still refused %v, want %v", tc.reason, found, tc.want)
 			}
 			clk.SetTime(first.until)
-			again, begins := r.record(key, tc.then, clk.Now(), condition)
+			again, begins := r.record(key, attempt{generation: tc.then}, clk.Now(), condition)
 			if grows := again.until.Sub(again.since) > first.until.Sub(first.since); !begins || grows != tc.want {
 				t.Errorf("%s: refused again, it is longer: %v, want %v", tc.reason, grows, tc.want)
 			}
@@ -111,9 +113,9 @@ func TestBackoffEnds(t *testing.T) {
 		clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 		r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: v1alpha1.ReasonNoCapacity}
 		began := clk.Now().Add(-time.Second)
-		first, _ := r.record(key, refusedOn, began, condition)
+		first, _ := r.record(key, attempt{generation: refusedOn}, began, condition)
 		clk.Step(5 * time.Second)
-		if b, begins := r.record(key, refusedOn, began, condition); begins || b.until != first.until {
+		if b, begins := r.record(key, attempt{generation: refusedOn}, began, condition); begins || b.until != first.until {
 			t.Errorf("NodeClaims that were launched together count as tried again: %v", b.until)
 		}
 	})
@@ -183,5 +185,64 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 	}
 	if told, err := f.refusedFor(f.ctx, pod); err != nil || told != "" {
 		t.Errorf("a pod that waits is told %q, %v", told, err)
+	}
+}
+
+// What is refused in one rack says little about the others.
+func TestBackoffOfPlaces(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		given  string
+		places []string
+		want   []time.Duration
+	}{
+		"Anywhere": {"the whole type is exhausted", v1alpha1.ReasonNoCapacity, []string{"", "", "", "", "", "", ""},
+			[]time.Duration{1, 2, 4, 8, 16, 32, 64}},
+		"OneRack": {"its servers flap, and the type is withheld in all racks meanwhile", v1alpha1.ReasonNoCapacity,
+			[]string{"r1", "r1", "r1", "r1", "r1", "r1", "r1"}, []time.Duration{1, 2, 4, 8, 16, 20, 20}},
+		"OtherRacks": {"each is refused once", v1alpha1.ReasonNoCapacity, []string{"r1", "r2", "r3", "r1"}, []time.Duration{1, 1, 1, 1}},
+		"RackThenAnywhere": {"the first says nothing about the second", v1alpha1.ReasonNoCapacity, []string{"r1", "r1", "", ""},
+			[]time.Duration{1, 2, 1, 2}},
+		"Invalid": {"a wrong image is wrong in all racks", v1alpha1.ReasonInvalidSpec, []string{"r1", "r2", "r3"},
+			[]time.Duration{10, 20, 40}},
+		"Quota": {"so is a quota", v1alpha1.ReasonQuotaExceeded, []string{"r1", "r2", "r3"}, []time.Duration{1, 2, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
+			r, key := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}
+			for i, place := range tc.places {
+				recorded, begins := r.record(key, attempt{place: place}, clk.Now(), metav1.Condition{Reason: tc.given})
+				if got := recorded.until.Sub(clk.Now()); !begins || got != tc.want[i]*time.Second {
+					t.Errorf("%s: refusal %d begins %v, for %v, want %v", tc.reason, i, begins, got, tc.want[i]*time.Second)
+				}
+				clk.SetTime(recorded.until)
+			}
+		})
+	}
+}
+
+// TestPlaceOf: a NodeClaim that leaves the server open asks for no place.
+func TestPlaceOf(t *testing.T) {
+	in := func(key string, values ...string) *scheduling.Requirement {
+		return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
+	}
+	offered := scheduling.NewRequirements(in("rack", "r1", "r2", "r3"), in("zone", "z1"), in("arch", "amd64"))
+	for name, tc := range map[string]struct {
+		reason string
+		wanted scheduling.Requirements
+		want   string
+	}{
+		"Open":      {"nothing is asked for", scheduling.NewRequirements(), ""},
+		"OtherKey":  {"a label that servers do not differ in", scheduling.NewRequirements(in("zone", "z1"), in("team", "blue")), ""},
+		"All":       {"all that there are", scheduling.NewRequirements(in("rack", "r1", "r2", "r3", "r4")), ""},
+		"One":       {"a rack", scheduling.NewRequirements(in("rack", "r2")), "rack=r2"},
+		"Two":       {"two of three", scheduling.NewRequirements(in("rack", "r3", "r1")), "rack=r1,r3"},
+		"AllButOne": {"as above", scheduling.NewRequirements(scheduling.NewRequirement("rack", corev1.NodeSelectorOpNotIn, "r2")), "rack=r1,r3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := placeOf(offered, tc.wanted); got != tc.want {
+				t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)
+			}
+		})
 	}
 }
