@@ -78,6 +78,6 @@ func (o *options) provisioningControllers(
 		unschedulable.NewNodePoolController(core.CloudProvider, metal3.Meets, recorder),
 		unschedulable.NewPodController(clusters, recorder, func(pod types.NamespacedName) bool {
 			return core.Cluster.PodNodeClaimMapping(pod) != ""
-		}, metal3.Checks(core.Shortage)...),
+		}, metal3.Checks(core.Shortage, core.Cluster.GetDaemonSetPod)...),
 	), nil
 }

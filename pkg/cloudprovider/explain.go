@@ -4,16 +4,22 @@
 package cloudprovider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/daemonset"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -24,12 +30,16 @@ import (
 )
 
 // Checks look for why a pod gets no server although one that fits is free: the quota, what was refused lately, nodes of the tenant that
-// had less than their type, and a gang for which no topology domain has room. shortage says the last.
-func (c *CloudProvider) Checks(shortage func(*corev1.Pod) string) []explain.Check {
+// had less than their type, DaemonSets that take the room, and a gang for which no topology domain has room. shortage says the last.
+// daemonPod returns the pod of a DaemonSet that core plans with, nil for one that has none yet.
+func (c *CloudProvider) Checks(shortage func(*corev1.Pod) string, daemonPod func(*appsv1.DaemonSet) *corev1.Pod) []explain.Check {
 	return []explain.Check{
 		explain.Because(explain.ReasonQuotaReached, c.QuotaReached),
 		explain.Because(explain.ReasonServerRefused, c.refusedFor),
 		explain.Because(explain.ReasonNoNodeTypeFits, c.tooSmallFor),
+		explain.Because(explain.ReasonNoNodeTypeFits, func(ctx context.Context, pod *corev1.Pod) (string, error) {
+			return c.daemonSetsBeside(ctx, pod, daemonPod)
+		}),
 		explain.Because(explain.ReasonInsufficientDomainCapacity, func(_ context.Context, pod *corev1.Pod) (string, error) {
 			return shortage(pod), nil
 		}),
@@ -75,6 +85,60 @@ func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (strin
 		return fmt.Sprintf("too small: a node of NodeType %s with MetalNodeClass %s had %s", instanceType.Name, s.class.Name,
 			strings.Join(parts, ", ")), false
 	})
+}
+
+// daemonSetsBeside is a message if a pod fits no type beside the DaemonSets that run on its nodes, and empty otherwise. Core plans with
+// their pods on each new node.
+func (c *CloudProvider) daemonSetsBeside(ctx context.Context, pod *corev1.Pod,
+	daemonPod func(*appsv1.DaemonSet) *corev1.Pod) (string, error) {
+	daemonSets := &appsv1.DaemonSetList{}
+	if err := c.tenant.List(ctx, daemonSets); err != nil {
+		return "", fmt.Errorf("listing DaemonSets, %w", err)
+	}
+	daemons := map[string]*corev1.Pod{}
+	for i := range daemonSets.Items {
+		daemonSet := &daemonSets.Items[i]
+		daemon := cmp.Or(daemonPod(daemonSet), daemonset.PodForDaemonSet(daemonSet))
+		daemon.Spec.Affinity = daemonSet.Spec.Template.Spec.Affinity // a pod that runs is bound to its node by its affinity
+		daemons[client.ObjectKeyFromObject(daemonSet).String()] = daemon
+	}
+	requests := resources.RequestsForPods(pod)
+	return c.forEachFree(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string, works bool) {
+		if !holds(instanceType, requests) {
+			return "", false
+		}
+		total, takes := requests, map[string]corev1.ResourceList{}
+		for name, daemon := range daemons {
+			fits, _ := instancetypes.PoolFits(s.nodePool, daemon, karpv1.WellKnownLabels)
+			if slices.ContainsFunc(fits, func(wanted scheduling.Requirements) bool {
+				return instanceType.Requirements.Intersects(wanted) == nil
+			}) {
+				takes[name] = resources.RequestsForPods(daemon)
+				total = resources.Merge(total, takes[name])
+			}
+		}
+		return describeShort(instanceType, requests, total, takes), resources.Fits(total, instanceType.Allocatable())
+	})
+}
+
+// describeShort says which resources of a type do not suffice for a pod and the DaemonSets, and how much of them each takes.
+func describeShort(instanceType *cloudprovider.InstanceType, requests, total corev1.ResourceList,
+	takes map[string]corev1.ResourceList) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(total)) {
+		has, asks, sum := instanceType.Allocatable()[name], requests[name], total[name]
+		if sum.Cmp(has) <= 0 {
+			continue
+		}
+		part := fmt.Sprintf("%s: a node has %s, the pod asks for %s", name, has.String(), asks.String())
+		for _, daemonSet := range slices.Sorted(maps.Keys(takes)) {
+			if takes := takes[daemonSet][name]; !takes.IsZero() {
+				part += fmt.Sprintf(", DaemonSet %s takes %s", daemonSet, takes.String())
+			}
+		}
+		parts = append(parts, part)
+	}
+	return fmt.Sprintf("NodeType %s is too small for the pod beside the DaemonSets: %s", instanceType.Name, strings.Join(parts, "; "))
 }
 
 // forEachFree joins what why says of each type that has a free server for a pod, for each NodePool that could get it. It is empty if one
