@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -145,7 +146,8 @@ func TestProposedTypesNeedTypes(t *testing.T) {
 // reconcile makes the NodeTypes of all NodeProviders, as the manager does.
 func reconcile(t *testing.T, e *env.Environment) {
 	t.Helper()
-	controller := nodeprovider.NewController(e.Client, e.Client, events.NewFakeRecorder(100), clock.RealClock{})
+	controller := nodeprovider.NewController(e.Client, e.Client, inventory.NewInventory(inventory.Options{}),
+		events.NewFakeRecorder(100), clock.RealClock{})
 	providers := &v1alpha1.NodeProviderList{}
 	if err := e.Client.List(t.Context(), providers); err != nil {
 		t.Fatal(err)

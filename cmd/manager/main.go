@@ -132,7 +132,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 	controllers := []interface {
 		Register(context.Context, manager.Manager) error
 	}{
-		nodetypeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),
+		nodetypeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), hosts, recorder, now),
 		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now, o.ephemeralStorage.Quantity),
 		estimate.NewController(mgr.GetClient(), now),
 		machines,

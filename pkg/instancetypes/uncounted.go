@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
@@ -38,6 +39,8 @@ type Remainder struct {
 //   - if it has a server, until the counts of the type include its claim. That is compared by number, and not by time;
 //   - if it has none, from where the manager will probably choose: the cheapest type that fits and has a free server, in its first
 //     domain that fits. All Machines must be waiting for the decision of the manager, or have a server.
+//
+// What is free in the domains of other tenants is not left either.
 func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine) *Remainder {
 	current := c.read()
 	var key strings.Builder
@@ -48,10 +51,17 @@ func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.M
 			fmt.Fprintf(&key, "%s %s %d %d,", machine.Name, machine.UID, machine.Generation, machine.Status.ClaimNumber)
 		}
 	}
+	owned := ownedBy(machines, lo.Map(current.items, func(item item, _ int) *v1alpha1.NodeType { return item.nodeType })...)
+	fmt.Fprint(&key, slices.Sorted(maps.Keys(owned)))
 	if known := c.remainder.Load(); known != nil && known.from == current && known.key == key.String() {
 		return known
 	}
 	r := &Remainder{Catalog: c, NodeTypes: map[string]string{}, from: current, key: key.String(), changed: map[string]*v1alpha1.NodeType{}}
+	for i := range current.items {
+		if changed, _ := withhold(current.items[i].nodeType, owned); changed != nil {
+			r.changed[changed.Name] = changed
+		}
+	}
 	for _, machine := range pending {
 		if machine.Status.ProviderID == "" {
 			r.takeAny(tenant, machine)

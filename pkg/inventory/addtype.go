@@ -60,6 +60,7 @@ func profileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider, ten
 		Server:      capacity.ServerOf(nodeType),
 		Instance:    capacity.InstanceLabels(nodeType),
 		AnyTenant:   provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant,
+		Exclusive:   provider.Spec.Metal3.ExclusiveTopology(),
 		Cost:        nodeType.EffectiveCost(),
 		MaxCapacity: nodeType.Spec.MaxCapacity,
 		Properties:  properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType)).Map(),

@@ -25,11 +25,13 @@ type Choice struct {
 	Cost     int64
 	// Labels that the node has from its type and its host. The caller owns them.
 	Labels map[string]string
+	// Tenant is the namespace of the Machine that it is for.
+	Tenant string
 }
 
 // Choose gives the request a host of the cheapest type that fits; among types of the same cost the first by name, among
-// hosts one that was not cleaned after the same tenant, then the first by zone, architecture, topology
-// and name. A Machine for which a host has been assumed gets the same host
+// hosts one that was not cleaned after the same tenant, then one where its domains prefer it, then the first by zone, architecture,
+// topology and name. A Machine for which a host has been assumed gets the same host
 // again, as long as that can be claimed and fits; if not, the assumption ends. If there is none, the error is a
 // *NoHostError.
 func (i *Inventory) Choose(request Request) (Choice, error) {
@@ -60,13 +62,10 @@ func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bo
 	if _, member := h.buckets[t.profile.Name]; !member || t.remaining(i.used[t.profile.Name]) == 0 {
 		return false
 	}
-	if _, free := h.freeFor(h.countedAs(t.profile.Name, h.counts())); !free {
-		return false // for which tenant it is free the claim finds out
+	if _, free := h.freeFor(h.countedAs(t.profile.Name, h.counts())); !free || !isOpen(h.domains, choice.Tenant) {
+		return false // for which tenant it is free if it was not cleaned the claim finds out
 	}
-	i.change(h, changed, func() {
-		h.assumedBy, h.assumedAs = machine, t.profile.Name
-		i.assumed[machine] = h
-	})
+	i.change(h, changed, func() { i.reserve(h, choice, machine) })
 	i.claims++
 	h.claim = claim{machine: machine, number: i.claims}
 	i.count(h, t.profile.Name, i.claims, changed)
@@ -117,11 +116,11 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 	chosen := i.hosts[types.NamespacedName{Namespace: request.ChosenHost.Namespace, Name: request.ChosenHost.Name}]
 	if t := i.types[request.ChosenAs]; t != nil && chosen != nil && chosen.uid == request.ChosenHost.UID &&
 		i.stillFits(chosen, t, request, requirements) {
-		return choiceOf(chosen, t, requirements), nil
+		return choiceOf(chosen, t, request, requirements), nil
 	}
 	if h, found := i.assumed[request.Machine]; found {
 		if t := i.types[h.assumedAs]; t != nil && t.eligibility(h, request).Claimable && i.stillFits(h, t, request, requirements) {
-			return choiceOf(h, t, requirements), nil
+			return choiceOf(h, t, request, requirements), nil
 		}
 		i.change(h, changed, func() { i.release(h) })
 	}
@@ -142,7 +141,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 		candidate := t.fits(matched, requirements)
 		if candidate.Outcome == "" {
 			if found := i.find(t, request, requirements, &candidate); found != nil {
-				return choiceOf(found, t, requirements), nil
+				return choiceOf(found, t, request, requirements), nil
 			}
 		}
 		i.considered = append(i.considered, candidate)
@@ -161,6 +160,7 @@ func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirement
 		(request.NodeType == "" || request.NodeType == t.profile.Name) &&
 		(request.ServerName == "" || request.ServerName == h.key.Name) &&
 		used < t.remaining(0) &&
+		isOpen(h.domains, request.Tenant) &&
 		t.fits(request.matched(), requirements).Outcome == "" &&
 		matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
 }
@@ -189,15 +189,24 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	}
 	full := t.remaining(i.used[t.profile.Name]) == 0
 	meets := func(b *bucket) bool {
-		return matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
+		return matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil && isOpen(b.domains, request.Tenant)
 	}
 	// What only this tenant can have comes first: the others are for all.
 	for _, tenant := range [...]string{request.Tenant, ""} {
-		if index := slices.IndexFunc(t.free[tenant], meets); !full && index >= 0 {
-			return t.free[tenant][index].free[tenant][0]
+		var best *bucket
+		for _, b := range t.free[tenant] {
+			if full || best != nil && b.preference() >= best.preference() || !meets(b) {
+				continue
+			}
+			if best = b; len(i.exclusive[t.profile.Namespace]) == 0 {
+				break
+			}
+		}
+		if best != nil {
+			return best.free[tenant][0]
 		}
 	}
-	*candidate = t.explain(requirements, *candidate)
+	*candidate = t.explain(request.Tenant, requirements, *candidate)
 	if full && candidate.Outcome == NoneFree {
 		candidate.Outcome, candidate.MaxCapacity = AtMaxCapacity, *t.profile.MaxCapacity
 	}
@@ -205,8 +214,9 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 }
 
 // explain counts the hosts that meet the requirements, after none of them could be claimed.
-func (t *nodeType) explain(requirements requirements, candidate Candidate) Candidate {
+func (t *nodeType) explain(tenant string, requirements requirements, candidate Candidate) Candidate {
 	candidate.Outcome, candidate.Counts, candidate.TooSmall = NoneFree, t.counts, t.tooSmall(requirements.ofHost)
+	candidate.Closed = t.closed(tenant, requirements)
 	if len(requirements.ofHost) == 0 {
 		return candidate
 	}
@@ -224,6 +234,18 @@ func (t *nodeType) explain(requirements requirements, candidate Candidate) Candi
 		candidate.Outcome, candidate.Requirement = RequirementNotMet, unmet
 	}
 	return candidate
+}
+
+// closed are the domains where hosts that meet the requirements are free, and that are for other tenants, sorted.
+func (t *nodeType) closed(tenant string, requirements requirements) (domains []string) {
+	for _, b := range t.free[""] {
+		if closed := closedTo(b.domains, tenant); closed != "" && !slices.Contains(domains, closed) &&
+			matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil {
+			domains = append(domains, closed)
+		}
+	}
+	slices.Sort(domains)
+	return domains
 }
 
 // findPinned considers only the pinned host. If that cannot be claimed, it records the reason in the candidate.
@@ -256,14 +278,18 @@ func (i *Inventory) findPinned(t *nodeType, request Request, requirements requir
 			Message: "has not been inspected by Metal3, and its type leaves out cpu or memory"}
 	case t.remaining(i.used[t.profile.Name]) == 0:
 		candidate.Outcome, candidate.MaxCapacity, candidate.Counts = AtMaxCapacity, *t.profile.MaxCapacity, h.counts()
+	case !isOpen(h.domains, request.Tenant):
+		candidate.Outcome, candidate.Eligibility = NoneFree, Eligibility{Reason: ReasonDomainHeld,
+			Message: inClosedDomain(closedTo(h.domains, request.Tenant))}
 	default:
 		return h
 	}
 	return nil
 }
 
-func choiceOf(h *host, t *nodeType, requirements requirements) Choice {
+func choiceOf(h *host, t *nodeType, request Request, requirements requirements) Choice {
 	return Choice{
+		Tenant:   request.Tenant,
 		Host:     h.reference(),
 		NodeType: t.profile.Name,
 		Cost:     t.profile.Cost,

@@ -61,6 +61,9 @@ const (
 	ReasonNotInspected Reason = "NotInspected"
 	// ReasonAssumed: the host has been given to another Machine, whose claim does not show yet.
 	ReasonAssumed Reason = "Assumed"
+	// ReasonDomainHeld: the host is in a domain whose servers are for one tenant, which has some, and another asks. EligibilityOf, which
+	// knows no other hosts, never returns it.
+	ReasonDomainHeld Reason = "DomainHeld"
 	// ReasonUnknown: there is no such host.
 	ReasonUnknown Reason = "Unknown"
 )

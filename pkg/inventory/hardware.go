@@ -239,6 +239,14 @@ type host struct {
 	// assumedBy is the Machine that the host has been given to while the claim does not show on it yet.
 	assumedBy types.UID
 	assumedAs string
+	// assumedFor is the namespace of that Machine.
+	assumedFor string
+	// heldBy is the tenant that the host counts as in its domains while it is not assumed, and uncleaned is true if it does only because it
+	// was not cleaned. Then anyTenant, of all types that it matches, says that it does not.
+	heldBy               string
+	uncleaned, anyTenant bool
+	// domains that the host is in, by label.
+	domains []*domain
 	// claim is the last one that was decided.
 	claim claim
 	// buckets that the host is in, by the name of the type. One for each type that it matches.
@@ -268,6 +276,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 		buckets:     map[string]*bucket{},
 		lacks:       map[string]string{},
 	}
+	h.heldBy, h.uncleaned = holderOf(from)
 	if quarantine, ours := QuarantineOf(from); ours && quarantine.Suspect {
 		h.suspectOf, h.suspectAs = quarantine.Machine.Namespace, quarantine.NodeType
 	}

@@ -40,6 +40,9 @@ type Inventory struct {
 	assumed map[types.UID]*host
 	// suspects are the hosts that are quarantined on the word of a tenant alone, by its namespace.
 	suspects map[string]map[*host]struct{}
+	// exclusive counts, by namespace of the hosts and label, the types that give each domain of the label to one tenant.
+	exclusive map[string]map[string]int
+	domains   map[place]*domain
 	// considered is memory for choose: most requests get a host, and need no explanation that outlives the call.
 	considered []Candidate
 
@@ -62,6 +65,8 @@ func NewInventory(options Options) *Inventory {
 		used:        map[string]int32{},
 		assumed:     map[types.UID]*host{},
 		suspects:    map[string]map[*host]struct{}{},
+		exclusive:   map[string]map[string]int{},
+		domains:     map[place]*domain{},
 		hostsSynced: newGate(),
 		typesSynced: newGate(),
 	}
@@ -84,6 +89,7 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 		if known && current.uid == next.uid && current.alike(next) {
 			i.change(current, changed, func() {
 				current.labels, current.eligibility, current.claimedAs = next.labels, next.eligibility, next.claimedAs
+				current.heldBy, current.uncleaned = next.heldBy, next.uncleaned
 				if next.eligibility.Claimed {
 					i.release(current)
 				}
@@ -96,7 +102,7 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 				next.claim = current.claim
 			}
 			if current.uid == next.uid && !next.eligibility.Claimed {
-				next.assumedBy, next.assumedAs = current.assumedBy, current.assumedAs
+				next.assumedBy, next.assumedAs, next.assumedFor = current.assumedBy, current.assumedAs, current.assumedFor
 			}
 		}
 		i.put(next, changed)
@@ -116,10 +122,12 @@ func (i *Inventory) DeleteHost(key types.NamespacedName) {
 // must not be changed afterwards.
 func (i *Inventory) SetType(profile Profile) {
 	i.update(func(changed changed) {
-		if current, known := i.types[profile.Name]; known {
-			if current.profile.equal(profile) {
-				return
-			}
+		current, known := i.types[profile.Name]
+		if known && current.profile.equal(profile) {
+			return
+		}
+		i.exclude(profile, 1, changed) // before the other is dropped: mostly, they exclude the same
+		if known {
 			i.drop(current, changed)
 		}
 		changed.add(profile.Name)
@@ -242,6 +250,7 @@ func (i *Inventory) put(h *host, changed changed) {
 func (i *Inventory) fill(h *host, matches []string, changed changed) {
 	slices.Sort(matches)
 	h.matches = matches
+	i.join(h, changed)
 	for _, name := range matches {
 		i.types[name].add(h, i.topology)
 		changed.add(name)
@@ -250,6 +259,7 @@ func (i *Inventory) fill(h *host, matches []string, changed changed) {
 
 // empty takes a host out of its buckets, and returns the types of these.
 func (i *Inventory) empty(h *host, changed changed) (matches []string) {
+	i.leave(h, changed)
 	matches = slices.Collect(maps.Keys(h.buckets))
 	for _, name := range matches {
 		i.types[name].remove(h)
@@ -274,7 +284,9 @@ func (i *Inventory) take(h *host, changed changed) {
 // change changes a host in place, where it stays in its buckets.
 func (i *Inventory) change(h *host, changed changed, mutate func()) {
 	counts, used, message := h.counts(), h.usedAs(), h.eligibility.Message
+	before := h.standing()
 	mutate()
+	h.stands(before, h.standing(), changed)
 	if now := h.usedAs(); now != used {
 		i.use(used, -1, changed)
 		i.use(now, 1, changed)
@@ -298,12 +310,18 @@ func (i *Inventory) change(h *host, changed changed, mutate func()) {
 	}
 }
 
+// reserve has a host be assumed for a Machine, inside a change.
+func (i *Inventory) reserve(h *host, choice Choice, machine types.UID) {
+	h.assumedBy, h.assumedAs, h.assumedFor = machine, choice.NodeType, choice.Tenant
+	i.assumed[machine] = h
+}
+
 // release ends a host's assumption, inside a change.
 func (i *Inventory) release(h *host) {
 	if h.assumedBy != "" {
 		delete(i.assumed, h.assumedBy)
 	}
-	h.assumedBy, h.assumedAs = "", ""
+	h.assumedBy, h.assumedAs, h.assumedFor = "", "", ""
 }
 
 // drop removes a type. Hosts that were claimed as it are still counted, for the case that it comes back.
@@ -317,6 +335,7 @@ func (i *Inventory) drop(t *nodeType, changed changed) {
 	}
 	i.byCost = remove(i.byCost, t, byCost)
 	delete(i.types, t.profile.Name)
+	i.exclude(t.profile, -1, changed)
 }
 
 // use counts one host more or less as claimed as a type.

@@ -119,8 +119,9 @@ func (n nodeLabels) Lookup(key string) (string, bool) {
 	return value, found
 }
 
-// bucketKey is the same for hosts whose nodes have the same labels. In one place, those that match no other type come first.
-func bucketKey(keys []string, set labels.Set, matches []string) string {
+// bucketKey is the same for hosts whose nodes have the same labels, and that are in the same domains. In one place, those that match no
+// other type come first.
+func bucketKey(keys []string, set labels.Set, matches []string, domains []*domain) string {
 	var key strings.Builder
 	for _, label := range append([]string{corev1.LabelTopologyZone, corev1.LabelArchStable}, keys...) {
 		key.WriteString(set[label])
@@ -128,6 +129,9 @@ func bucketKey(keys []string, set labels.Set, matches []string) string {
 	}
 	if len(matches) > 1 {
 		key.WriteString(strings.Join(matches, sharing))
+	}
+	for _, d := range domains {
+		key.WriteString("/" + d.value)
 	}
 	return key.String()
 }
@@ -141,12 +145,13 @@ const sharing = ","
 
 // domains returns the buckets of a type in the form of its status, and how many there are. The architecture is not a
 // domain.
-func (t *nodeType) domains(remaining int32, keys []string) ([]v1alpha1.DomainCapacity, int) {
-	type domain struct {
+func (t *nodeType) domains(remaining int32, mapping topology.Mapping) ([]v1alpha1.DomainCapacity, int) {
+	type row struct {
 		bucket *bucket
+		held   []string
 		counts Counts
 	}
-	found := map[string]domain{}
+	keys, found := mapping.Keys(), map[string]row{}
 	for _, b := range t.buckets {
 		place := nodeLabels{b.labels, t.labels}
 		var key strings.Builder
@@ -154,8 +159,9 @@ func (t *nodeType) domains(remaining int32, keys []string) ([]v1alpha1.DomainCap
 			key.WriteString(place.Get(label))
 			key.WriteByte('/')
 		}
-		key.WriteString(strings.Join(b.matches, sharing))
-		found[key.String()] = domain{b, found[key.String()].counts.plus(b.counts)}
+		held := heldKeys(b.domains, mapping)
+		key.WriteString(strings.Join(b.matches, sharing) + "/" + strings.Join(held, sharing))
+		found[key.String()] = row{b, held, found[key.String()].counts.plus(b.counts)}
 	}
 	if len(found) > MaxDomains {
 		return nil, len(found)
@@ -165,6 +171,7 @@ func (t *nodeType) domains(remaining int32, keys []string) ([]v1alpha1.DomainCap
 		place := nodeLabels{found[key].bucket.labels, t.labels}
 		capacity := v1alpha1.DomainCapacity{
 			Zone:     place.Get(corev1.LabelTopologyZone),
+			Held:     found[key].held,
 			Capacity: found[key].counts.capacity(remaining),
 		}
 		others := slices.DeleteFunc(slices.Clone(found[key].bucket.matches), func(name string) bool { return name == t.profile.Name })

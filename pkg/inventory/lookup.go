@@ -15,6 +15,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 // Server is what is known of one host.
@@ -178,7 +179,7 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 	if !known {
 		return Summary{}, false
 	}
-	summary := t.summary(i.used[name], i.topology.Keys())
+	summary := t.summary(i.used[name], i.topology)
 	summary.Claims = i.claims
 	return summary, true
 }
@@ -194,7 +195,7 @@ func (i *Inventory) Total(name string) int32 {
 }
 
 // summary reads zones and buckets, never hosts.
-func (t *nodeType) summary(used int32, keys []string) Summary {
+func (t *nodeType) summary(used int32, mapping topology.Mapping) Summary {
 	remaining := t.remaining(used)
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, Foreign: t.counts.Foreign,
 		TooSmall: t.tooSmall(nil), Used: used, Least: t.least(), LastClaim: t.lastClaim}
@@ -204,7 +205,7 @@ func (t *nodeType) summary(used int32, keys []string) Summary {
 	if len(t.disks) > 0 {
 		summary.SmallestDisk = slices.Min(slices.Collect(maps.Keys(t.disks)))
 	}
-	summary.Domains, summary.DomainCount = t.domains(remaining, keys)
+	summary.Domains, summary.DomainCount = t.domains(remaining, mapping)
 	if t.requirements == nil {
 		t.requirements = t.summarizeRequirements()
 	}

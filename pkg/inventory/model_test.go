@@ -37,6 +37,107 @@ type model struct {
 type assumption struct {
 	host     types.NamespacedName
 	nodeType string
+	tenant   string
+}
+
+// exclusive are the labels of hosts whose domains are for one tenant each, sorted.
+func (m *model) exclusive(namespace string) (keys []string) {
+	for _, profile := range m.types {
+		if profile.Namespace == namespace {
+			keys = append(keys, profile.Exclusive...)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// holder is whose server a host is, for its domains.
+func (m *model) holder(host *bmov1alpha1.BareMetalHost) string {
+	known := func(namespace string) string {
+		if namespace == "" {
+			return unknownHolder
+		}
+		return namespace
+	}
+	for _, assumption := range m.assumed {
+		if assumption.host == (types.NamespacedName{Namespace: host.Namespace, Name: host.Name}) {
+			return known(assumption.tenant)
+		}
+	}
+	if host.Spec.ConsumerRef != nil {
+		return known(host.Spec.ConsumerRef.Namespace)
+	}
+	if quarantine, ours := QuarantineOf(host); ours {
+		return quarantine.Machine.Namespace
+	}
+	anyTenant := len(m.matching(host)) > 0
+	for _, name := range m.matching(host) {
+		anyTenant = anyTenant && m.types[name].AnyTenant
+	}
+	if last, used := host.Annotations[v1alpha1.LastTenantAnnotationKey]; used && !anyTenant {
+		return known(last)
+	}
+	return ""
+}
+
+// holders are the tenants with servers in the domain of a host by a label, each once.
+func (m *model) holders(host *bmov1alpha1.BareMetalHost, key string) map[string]bool {
+	holders := map[string]bool{}
+	for _, other := range m.hosts {
+		if holder := m.holder(other); holder != "" && host.Labels[key] != "" && other.Namespace == host.Namespace &&
+			other.Labels[key] == host.Labels[key] {
+			holders[holder] = true
+		}
+	}
+	return holders
+}
+
+// open returns whether a tenant may have a server in all domains of a host.
+func (m *model) open(host *bmov1alpha1.BareMetalHost, tenant string) bool {
+	for _, key := range m.exclusive(host.Namespace) {
+		holders := m.holders(host, key)
+		if delete(holders, tenant); len(holders) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// preference orders hosts by their domains: those of the tenant, those in none, and those with most free servers.
+func (m *model) preference(host *bmov1alpha1.BareMetalHost) string {
+	least, none := 1000, true
+	for _, key := range m.exclusive(host.Namespace) {
+		if host.Labels[key] == "" {
+			continue
+		}
+		if none = false; len(m.holders(host, key)) > 0 {
+			return "0"
+		}
+		free := 0
+		for name, other := range m.hosts {
+			if _, assumed := m.assumedAs(name); !assumed && EligibilityOf(other).Claimable && other.Namespace == host.Namespace &&
+				other.Labels[key] == host.Labels[key] {
+				free++
+			}
+		}
+		least = min(least, free)
+	}
+	if none {
+		return "1"
+	}
+	return fmt.Sprintf("2 %04d", 1000-least)
+}
+
+// held are the labels of nodes by which a host is in domains of tenants.
+func (m *model) held(host *bmov1alpha1.BareMetalHost) (held []string) {
+	nodeLabels := map[string][]string{"rack": {leafLabel, "rack"}, "serial": {"serial"}}
+	for _, key := range m.exclusive(host.Namespace) {
+		if len(m.holders(host, key)) > 0 {
+			held = append(held, nodeLabels[key]...)
+		}
+	}
+	slices.Sort(held)
+	return held
 }
 
 func (m *model) assumedAs(key types.NamespacedName) (string, bool) {
@@ -169,13 +270,15 @@ func (m *model) summary(name string) Summary {
 		if leaf := set[leafLabel]; leaf != "" { // not that of a rack which is a property
 			domain.Labels[leafLabel] = leaf
 		}
+		domain.Held = m.held(host)
 		matches := m.matching(host)
 		for _, other := range matches {
 			if other != name {
 				domain.SharedWith = append(domain.SharedWith, other)
 			}
 		}
-		place := domain.Zone + "/" + set[leafLabel] + "/" + set["rack"] + "/" + strings.Join(matches, ",")
+		place := domain.Zone + "/" + set[leafLabel] + "/" + set["rack"] + "/" + strings.Join(matches, ",") + "/" +
+			strings.Join(domain.Held, ",")
 		examples[place], domains[place] = domain, domains[place].plus(counts)
 		all, zones[set[corev1.LabelTopologyZone]] = all.plus(counts), zones[set[corev1.LabelTopologyZone]].plus(counts)
 	}
@@ -207,7 +310,10 @@ func (m *model) choose(request Request) (types.NamespacedName, string) {
 	if before, found := m.assumed[request.Machine]; found {
 		delete(m.assumed, request.Machine)
 		profile, known := m.types[before.nodeType]
-		if known && m.suits(profile, m.hosts[before.host], request) {
+		m.assumed[request.Machine] = before // in its domains it counts until it is given up
+		open := m.open(m.hosts[before.host], request.Tenant)
+		delete(m.assumed, request.Machine)
+		if known && open && m.suits(profile, m.hosts[before.host], request) {
 			m.assumed[request.Machine] = before
 			return before.host, before.nodeType
 		}
@@ -226,7 +332,13 @@ func (m *model) choose(request Request) (types.NamespacedName, string) {
 				own = "0 "
 			}
 			labels := hostLabels(profile.Zone, architecture(host), m.topology, host.Labels)
-			return own + bucketKey(m.topology.Keys(), labels, m.matching(host)) + host.Namespace + "/" + host.Name
+			var domains []*domain
+			for _, key := range m.exclusive(host.Namespace) {
+				if value := host.Labels[key]; value != "" {
+					domains = append(domains, &domain{place: place{value: value}})
+				}
+			}
+			return own + m.preference(host) + bucketKey(m.topology.Keys(), labels, m.matching(host), domains) + host.Namespace + "/" + host.Name
 		}
 		for _, host := range m.hosts {
 			if m.suits(profile, host, request) && (best == nil || rank(host) < rank(best)) {
@@ -235,7 +347,7 @@ func (m *model) choose(request Request) (types.NamespacedName, string) {
 		}
 		if best != nil {
 			key := types.NamespacedName{Namespace: best.Namespace, Name: best.Name}
-			m.assumed[request.Machine] = assumption{key, profile.Name}
+			m.assumed[request.Machine] = assumption{key, profile.Name, request.Tenant}
 			return key, profile.Name
 		}
 	}
@@ -261,7 +373,8 @@ func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request 
 			return false
 		}
 	}
-	return m.matches(profile, host) && Lacks(host, profile.Resources) == "" && m.free(profile, host, request.Tenant) &&
+	return m.matches(profile, host) && m.open(host, request.Tenant) && Lacks(host, profile.Resources) == "" &&
+		m.free(profile, host, request.Tenant) &&
 		m.remaining(profile) > 0
 }
 
@@ -306,7 +419,7 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 	}
 	switch f.IntN(8) {
 	case 0, 1:
-		claimed(host, f.pick("t0", "t1", "t2"))
+		claimed(host, f.pick("t0", "t1", "t2")).Spec.ConsumerRef.Namespace = f.pick("blue", "red", "")
 	case 2:
 		failed(host)
 	case 3:
@@ -338,6 +451,7 @@ func (f fleet) profile() Profile {
 	}
 	profile.Zone = f.pick("", "", "z")
 	profile.AnyTenant = f.IntN(4) == 0
+	profile.Exclusive = [][]string{nil, nil, {"rack"}, {"serial"}, {"rack", "serial"}}[f.IntN(5)]
 	profile.Properties = map[string]string{"team": f.pick("x", "y"), "rack": f.pick("", "r7")}
 	if limit := int32(f.IntN(5)); limit < 3 {
 		profile.MaxCapacity = &limit
@@ -456,6 +570,23 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 					t.Fatalf("%s: suspects of %s are %v, %d of t0 and %d in all; want %v, %d and %d", position, namespace, gotNames, gotTheirs, gotAll,
 						names, theirs, all)
 				}
+			}
+			wantShared := map[string][]string{}
+			for _, host := range m.hosts {
+				for _, key := range m.exclusive(host.Namespace) {
+					if holders := slices.Sorted(maps.Keys(m.holders(host, key))); len(holders) > 1 {
+						wantShared[host.Namespace+key+host.Labels[key]] = holders
+					}
+				}
+			}
+			gotShared := map[string][]string{}
+			for _, namespace := range []string{"metal3", "elsewhere"} {
+				for _, shared := range inventory.SharedDomains(namespace, []string{"rack", "serial"}) {
+					gotShared[namespace+shared.Key+shared.Value] = shared.Tenants
+				}
+			}
+			if diff := cmp.Diff(wantShared, gotShared); diff != "" {
+				t.Fatalf("%s: shared domains (-want +got):\n%s", position, diff)
 			}
 			for name := range m.types {
 				want := m.summary(name)

@@ -34,6 +34,8 @@ type bucket struct {
 	anyTenant bool
 	// leftOut are those of cpu and memory that the type does not say: hosts that were not inspected are not to be had.
 	leftOut []corev1.ResourceName
+	// domains that all the hosts are in, whose servers are for one tenant at a time.
+	domains []*domain
 	// small are the hosts that are too small for the type, in order.
 	small []*host
 }
@@ -83,11 +85,11 @@ func newNodeType(profile Profile) *nodeType {
 func (t *nodeType) add(h *host, mapping topology.Mapping) {
 	set := hostLabels(t.profile.Zone, h.arch, mapping, h.labels)
 	maps.Copy(set, v1alpha1.TypeLabels(h.matches))
-	key := bucketKey(mapping.Keys(), set, h.matches)
+	key := bucketKey(mapping.Keys(), set, h.matches, h.domains)
 	b, found := t.buckets[key]
 	if !found {
 		b = &bucket{key: key, labels: set, matches: h.matches, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant,
-			leftOut: t.profile.LeftOut}
+			leftOut: t.profile.LeftOut, domains: h.domains}
 		t.buckets[key] = b
 		t.requirements = nil
 	}
@@ -219,6 +221,8 @@ type Profile struct {
 	Instance map[string]string
 	// AnyTenant is true if any tenant may have the servers that were not cleaned.
 	AnyTenant bool
+	// Exclusive are the keys of the labels of hosts whose domains are for one tenant each, sorted.
+	Exclusive []string
 	// Cost of one server, relative and without a unit.
 	Cost int64
 	// MaxCapacity is the greatest number of servers claimed as this type at a time; nil is no limit.

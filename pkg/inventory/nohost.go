@@ -10,6 +10,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // Outcome is why a type gives a request no host.
@@ -49,6 +50,8 @@ type Candidate struct {
 	Counts Counts
 	// TooSmall are the first, by name, of those hosts that have less than the type says.
 	TooSmall []SmallServer
+	// Closed are the domains where such hosts are free, and that are for other tenants.
+	Closed []string
 	// MaxCapacity that has been reached, if the outcome is AtMaxCapacity.
 	MaxCapacity int32
 	// Server that the request is pinned to, as namespace/name; empty if it is not pinned.
@@ -71,10 +74,15 @@ func (c Candidate) String() string {
 		if c.Server != "" {
 			return "server " + c.Server + " " + c.Eligibility.Message
 		}
+		counts := c.Counts.String()
 		if len(c.TooSmall) > 0 {
-			return c.Counts.String() + ": " + Named(c.TooSmall, int(c.Counts.TooSmall))
+			counts += ": " + Named(c.TooSmall, int(c.Counts.TooSmall))
 		}
-		return c.Counts.String()
+		if len(c.Closed) > 0 {
+			counts += fmt.Sprintf(", and what is free is in %s: each is for another tenant until its last server there is released and clean",
+				conditions.List(c.Closed, MaxNamed))
+		}
+		return counts
 	case AtMaxCapacity:
 		return fmt.Sprintf("%s, maxCapacity %d is reached", c.Counts, c.MaxCapacity)
 	case TooSmall, Accelerated, NotAllowed:

@@ -14,7 +14,7 @@ import (
 // passing are the reasons that end without a person.
 var passing = map[Reason]bool{
 	ReasonDeleting: true, ReasonRebooting: true, ReasonInspecting: true, ReasonNotReady: true, ReasonNotOperational: true,
-	ReasonNotInspected: true, ReasonAssumed: true,
+	ReasonNotInspected: true, ReasonAssumed: true, ReasonDomainHeld: true,
 }
 
 // Passes returns whether the reason ends by itself, and no person has to act.

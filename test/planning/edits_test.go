@@ -283,7 +283,7 @@ var measured = env.Index{Object: &v1alpha1.Machine{}, Field: nodetype.MeasuredFi
 func (s *site) startManager() {
 	recorder := &events.FakeRecorder{}
 	s.inventory = inventory.NewInventory(inventory.Options{Topology: &s.topology})
-	s.providers = nodeprovider.NewController(s.api, s.api, recorder, clock.RealClock{})
+	s.providers = nodeprovider.NewController(s.api, s.api, s.inventory, recorder, clock.RealClock{})
 	s.nodeTypes = nodetype.NewController(s.api, s.inventory, recorder, clock.RealClock{}, resource.MustParse("20Gi"))
 	s.machines = machine.New(machine.Dependencies{
 		Client: s.api, Live: s.api,

@@ -24,6 +24,10 @@ const (
 	ConditionHardwareFits = "HardwareFits"
 )
 
+// ConditionFabricsSeparate is on a NodeProvider only after servers of several tenants were in one domain of a label whose fabric must not
+// be shared: false while they are, and true again afterwards.
+const ConditionFabricsSeparate = "FabricsSeparate"
+
 // Condition types of Machine.
 const (
 	// ConditionClaimed is true when the server is this Machine's alone.
@@ -79,6 +83,11 @@ const (
 	ReasonHostsTooSmall = "HostsTooSmall"
 	// ReasonBigEnough: every server that matches the selector is as big as resources says, or has not been inspected.
 	ReasonBigEnough = "BigEnough"
+
+	// ReasonFabricShared: servers of several tenants are in a domain that is for one.
+	ReasonFabricShared = "FabricShared"
+	// ReasonFabricsSeparate: no domain that is for one tenant has servers of several any more.
+	ReasonFabricsSeparate = "FabricsSeparate"
 
 	// ReasonNoCapacity: no server that fits is available now.
 	ReasonNoCapacity = "NoCapacity"

@@ -3,7 +3,12 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // NodeProviderSpec describes a fleet of servers and the hardware profiles in it.
 type NodeProviderSpec struct {
@@ -46,12 +51,54 @@ type Metal3Fleet struct {
 	// +optional
 	// +kubebuilder:default=SameTenant
 	UncleanedServers UncleanedServersPolicy `json:"uncleanedServers,omitempty"`
+	// Topology says what servers have in common whose BareMetalHosts have the same value of a label: they are a domain of that label.
+	// The label nvlink-domain has sharedFabric: Forbidden and all others have Allowed, unless this list says otherwise.
+	// +optional
+	// +listType=map
+	// +listMapKey=key
+	// +kubebuilder:validation:MaxItems=16
+	Topology []TopologyKey `json:"topology,omitempty"`
 	// NodeTypes are the hardware profiles. Each becomes a NodeType of that name, owned by this NodeProvider.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	NodeTypes []NodeTypeTemplate `json:"nodeTypes,omitempty"`
+}
+
+// TopologyKey is a label of BareMetalHosts, and what the servers of one of its domains have in common.
+type TopologyKey struct {
+	// Key of the label of the BareMetalHosts: nvlink-domain.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Key string `json:"key"`
+	// SharedFabric says whether servers of several tenants may be in one domain. Forbidden: a domain that has a server of one namespace
+	// is for Machines of that namespace only, until its last server there is released and clean. A quarantined server counts as that of
+	// the namespace that had it. Of several NodeProviders with servers in one namespace, Forbidden wins.
+	SharedFabric SharedFabricPolicy `json:"sharedFabric"`
+}
+
+// SharedFabricPolicy is whether servers of several tenants may be in one domain.
+// +kubebuilder:validation:Enum=Forbidden;Allowed
+type SharedFabricPolicy string
+
+// Whether servers of several tenants may be in one domain.
+const (
+	// SharedFabricForbidden: all servers of a domain are for one namespace at a time.
+	SharedFabricForbidden SharedFabricPolicy = "Forbidden"
+	// SharedFabricAllowed: each server is for whoever gets it.
+	SharedFabricAllowed SharedFabricPolicy = "Allowed"
+)
+
+// ExclusiveTopology are the keys of the labels of BareMetalHosts whose domains are for one tenant each, sorted.
+func (f *Metal3Fleet) ExclusiveTopology() []string {
+	policies := map[string]SharedFabricPolicy{NVLinkDomainLabelKey: SharedFabricForbidden}
+	for _, topology := range f.Topology {
+		policies[topology.Key] = topology.SharedFabric
+	}
+	maps.DeleteFunc(policies, func(_ string, policy SharedFabricPolicy) bool { return policy != SharedFabricForbidden })
+	return slices.Sorted(maps.Keys(policies))
 }
 
 // UncleanedServersPolicy is who may have a server that was not cleaned.
@@ -97,7 +144,8 @@ type NodeProviderStatus struct {
 	// NodeTypes is the number of NodeTypes that this provider owns.
 	// +optional
 	NodeTypes int32 `json:"nodeTypes"`
-	// Conditions: Synced, and Ready, which follows from it; Stalled while it is not ready.
+	// Conditions: Synced, and Ready, which follows from it; Stalled while it is not ready. FabricsSeparate, once tenants have shared a
+	// fabric that they must not.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -254,7 +254,12 @@ type DomainCapacity struct {
 	// +optional
 	// +listType=atomic
 	SharedWith []string `json:"sharedWith,omitempty"`
-	Capacity   `json:",inline"`
+	// Held are the keys of those labels, sorted, by which the hosts are in a domain that is for one tenant only now: its servers are
+	// there, and the NodeProvider forbids a shared fabric. Others get none of these hosts, also if they are available.
+	// +optional
+	// +listType=atomic
+	Held     []string `json:"held,omitempty"`
+	Capacity `json:",inline"`
 }
 
 // KubeReserved returns the type's overhead as the value of kubelet's flag --kube-reserved, in a stable order; empty if

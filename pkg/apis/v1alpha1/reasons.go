@@ -18,6 +18,7 @@ var warnings = sets.New(
 	ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 	ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName, ReasonNodesSmaller,
 	ReasonTooManyGivenUp,
+	ReasonFabricShared,
 )
 
 // IsWarning returns whether the reason of a condition may need an action of a person.

@@ -64,7 +64,7 @@ func TestIsWarning(t *testing.T) {
 		ReasonCollecting, ReasonReplacingPools, ReasonDraining, ReasonDrained, ReasonReturningServers,
 		ReasonResourcesAdvertised, ReasonUpToDate, ReasonNodeTypeChanged, ReasonOSImageChanged, ReasonUserDataChanged,
 		ReasonNetworkChanged, ReasonNodeClassChanged, ReasonKubeletArgsChanged, ReasonKubernetesVersionChanged,
-		ReasonSyncDisabled, ReasonNotStarted,
+		ReasonSyncDisabled, ReasonNotStarted, ReasonFabricsSeparate,
 	} {
 		decided[reason] = false
 	}
@@ -77,6 +77,7 @@ func TestIsWarning(t *testing.T) {
 		ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 		ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName, ReasonNodesSmaller,
 		ReasonTooManyGivenUp,
+		ReasonFabricShared,
 	} {
 		if _, twice := decided[reason]; twice {
 			t.Errorf("%s is in both lists", reason)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -39,7 +40,8 @@ type providerTest struct {
 func newProviderTest(t *testing.T) *providerTest {
 	recorder := events.NewFakeRecorder(100)
 	return &providerTest{t,
-		nodeprovider.NewController(environment.Client, environment.Client, recorder, clocktesting.NewFakePassiveClock(time.Unix(1700000000, 0))),
+		nodeprovider.NewController(environment.Client, environment.Client, inventory.NewInventory(inventory.Options{}), recorder,
+			clocktesting.NewFakePassiveClock(time.Unix(1700000000, 0))),
 		recorder}
 }
 

@@ -112,7 +112,7 @@ func TestOneTenantShrinksNoType(t *testing.T) {
 	}
 	hosts, recorder := inventory.NewInventory(inventory.Options{}), events.NewFakeRecorder(10000)
 	run(t, c.Environment, hosts, recorder, func(mgr manager.Manager) registrar {
-		return nodeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, clock.RealClock{})
+		return nodeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), hosts, recorder, clock.RealClock{})
 	}, func(mgr manager.Manager) registrar {
 		return machine.New(machine.Dependencies{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Inventory: hosts, Recorder: recorder,
 			Clock: clock.RealClock{}, Record: usage.Record{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Clock: clock.RealClock{}}})

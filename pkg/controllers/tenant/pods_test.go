@@ -121,6 +121,33 @@ func TestPodEvents(t *testing.T) {
 	}
 }
 
+// TestEventOnDomainOfAnother: servers are free in a domain of another tenant alone. The event names the domain, and not whose it is.
+func TestEventOnDomainOfAnother(t *testing.T) {
+	fleet := createClaimedType(t)
+	capacity := v1alpha1.Capacity{Total: 2, Claimed: 1, Available: 1}
+	fleet.Status.Capacity, fleet.Status.Zones[0].Capacity = capacity, capacity
+	fleet.Status.Domains = []v1alpha1.DomainCapacity{{Zone: "global", Labels: map[string]string{"nvlink-domain": "n1"},
+		Held: []string{"nvlink-domain"}, Capacity: capacity}}
+	if err := environment.Client.Status().Update(t.Context(), fleet); err != nil {
+		t.Fatal(err)
+	}
+	cluster := tenanttest.TenantCluster(t, &environment)
+	published := record.NewFakeRecorder(10)
+	controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
+		events.NewRecorder(published), nil)
+	if _, err := controller.Reconcile(t.Context(), unschedulablePod(cluster.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	want := "Warning NoServerAvailable no server available: h100-8x: 2 servers match, 2 claimed, 0 in error; counted as claimed is what is " +
+		"free in nvlink-domain n1: other tenants have servers there"
+	if len(published.Events) != 1 {
+		t.Fatalf("%d events, want one", len(published.Events))
+	}
+	if got := <-published.Events; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // TestEventRepeatedOnChange: another reason is another event. Counts alone are not: they change all the time, and each change would be
 // an event of each pod.
 func TestEventRepeatedOnChange(t *testing.T) {

@@ -97,6 +97,11 @@ func reserved(key string) bool {
 // Keys are the labels of nodes, sorted. That of the zone is not among them: every node has it. The caller must not change them.
 func (m Mapping) Keys() []string { return m.keys }
 
+// Inherited are the labels of nodes that come from a label of hosts, sorted. That of the zone is not among them.
+func (m Mapping) Inherited(host string) []string {
+	return slices.DeleteFunc(slices.Clone(m.keys), func(node string) bool { return m.sources[node] != host })
+}
+
 // Labels are those that the node on a host with these labels has. An empty value counts as none.
 func (m Mapping) Labels(host map[string]string) map[string]string {
 	labels := map[string]string{}

@@ -94,6 +94,7 @@ func (m *memory) Offered(nodeType string) []v1alpha1.NodeTypeRequirement {
 	summary, _ := m.inventory.Summary(nodeType)
 	return summary.Requirements
 }
+func (m *memory) Inherits(label string) bool { return m.inventory.Inherits(label) }
 func (m *memory) Choose(request inventory.Request) (inventory.Choice, error) {
 	return m.inventory.Choose(request)
 }

@@ -28,6 +28,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	r.readByAll(spec.Child("properties"), properties.OfProvider(after))
 	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
 	r.fieldsWithoutEffect(after)
+	r.topology(cluster, spec.Child("metal3", "topology"), after.Spec.Metal3.Topology)
 
 	types := after.Spec.Metal3.NodeTypes
 	owners := ownersOf(cluster)
@@ -50,6 +51,16 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 		r.moved(cluster, spec.Child("metal3", "clusterRef", "namespace"), before, namespace)
 	}
 	return r.done()
+}
+
+// topology warns of domains that a tenant cannot tell from others: it is offered servers there, and refused.
+func (r *Result) topology(cluster Cluster, path *field.Path, topology []v1alpha1.TopologyKey) {
+	for i := range topology {
+		if topology[i].SharedFabric == v1alpha1.SharedFabricForbidden && !cluster.Inherits(topology[i].Key) {
+			r.warn(RuleTopology, path.Index(i).Child("key"), "nodes do not inherit the label %q, so tenants plan with servers in domains of "+
+				"others, and are refused: add it to topologyLabels of both charts", topology[i].Key)
+		}
+	}
 }
 
 func templateNames(provider *v1alpha1.NodeProvider) []string {

@@ -231,3 +231,24 @@ func TestHugeProvider(t *testing.T) {
 		t.Errorf("%d warnings, the last is %s", len(result.Warnings), result.Warnings[len(result.Warnings)-1])
 	}
 }
+
+// TestTopology: a label of domains that are for one tenant each is one that nodes inherit, so that tenants know the domains.
+func TestTopology(t *testing.T) {
+	const unknown = `warning: spec.metal3.topology[1].key: nodes do not inherit the label "pkey"`
+	for name, tc := range map[string]struct {
+		reason, topology string
+		want             []string
+	}{
+		"none":      {"the default is among the default labels", "topology: []", nil},
+		"inherited": {"nodes have it", "topology: [{key: rack, sharedFabric: Forbidden}]", nil},
+		"hidden": {"no tenant can ask for its own domain",
+			"topology: [{key: rack, sharedFabric: Forbidden}, {key: pkey, sharedFabric: Forbidden}]", []string{unknown}},
+		"allowed": {"the domain is nobody's", "topology: [{key: pkey, sharedFabric: Allowed}]", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, "+
+				tc.topology+"}}}")
+			mentions(t, tc.reason, NodeProvider(newCluster(t), nil, after), tc.want...)
+		})
+	}
+}

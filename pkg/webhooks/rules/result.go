@@ -71,6 +71,8 @@ const (
 	RuleSpelling Rule = "spelling"
 	// RuleNoEffect: fields of the reference that do nothing here.
 	RuleNoEffect Rule = "no-effect"
+	// RuleTopology: nodes inherit the labels that say which servers share a fabric.
+	RuleTopology Rule = "topology"
 	// RuleImmutable: what would need a new server does not change.
 	RuleImmutable Rule = "immutable"
 )
@@ -239,6 +241,8 @@ type Cluster interface {
 
 	// Server is what is known of a server, if it is known.
 	Server(key types.NamespacedName) (inventory.Server, bool)
+	// Inherits returns whether nodes inherit a label of hosts.
+	Inherits(label string) bool
 	// Offered are the labels that nodes of a type can have, with all values there are.
 	Offered(nodeType string) []v1alpha1.NodeTypeRequirement
 	// Choose returns the server that a Machine would get now. It reserves nothing.

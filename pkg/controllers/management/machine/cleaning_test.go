@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
@@ -34,7 +35,13 @@ type disks struct {
 
 func newDisks(t *testing.T, servers, tenants int) *disks {
 	t.Helper()
-	d := &disks{fixture: newFixture(t, servers), holds: map[string]map[string]bool{}, missed: map[string]bool{}, last: map[string]string{}}
+	return newDisksOn(t, env.Fake(t), servers, tenants)
+}
+
+func newDisksOn(t *testing.T, api *env.Environment, servers, tenants int) *disks {
+	t.Helper()
+	d := &disks{fixture: newFixtureOn(t, api, servers), holds: map[string]map[string]bool{}, missed: map[string]bool{},
+		last: map[string]string{}}
 	for range tenants - 1 {
 		namespace := d.api.Namespace(t)
 		tenant := &v1alpha1.TenantCluster{ObjectMeta: metaIn(namespace, "tenant")}

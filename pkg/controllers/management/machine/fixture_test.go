@@ -229,7 +229,8 @@ func (w *fixture) profile() inventory.Profile {
 	return inventory.Profile{
 		Name: w.nodeType, MadeBy: "provider-" + w.metal3, Namespace: w.metal3, Selector: labels.Everything(),
 		Resources: env.Resources("cpu", "8", "memory", "32Gi"), Cost: 1,
-		Server: capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
+		Server:    capacity.Server{Resources: env.Resources("cpu", "8", "memory", "32Gi")},
+		Exclusive: []string{v1alpha1.NVLinkDomainLabelKey},
 	}
 }
 

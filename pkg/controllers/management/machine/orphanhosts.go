@@ -72,6 +72,8 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("releasing host %s of Machine %s, %w", request, consumer, err)
 	case pending != nil:
 		log.FromContext(ctx).V(1).Info("The host cannot be released yet", "why", pending.message)
+	default:
+		o.inventory.Forget(request.NamespacedName, consumer.UID)
 	}
 	return ctrl.Result{RequeueAfter: resync}, nil
 }

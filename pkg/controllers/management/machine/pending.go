@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -186,16 +187,53 @@ func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[stri
 	return namespace.Labels, err
 }
 
+// hold has the server that was chosen for a Machine be assumed until it is claimed, also if that was chosen before the manager started,
+// where its domain is for one tenant. It says why the server cannot be had, if another tenant has the domain by now.
+func (r *Reconciler) hold(machine *v1alpha1.Machine) (refused string) {
+	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
+	choice := inventory.Choice{Tenant: machine.Namespace, Host: *machine.Status.HostRef, NodeType: machine.Status.NodeTypeRef.Name}
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	if refused = r.inventory.Hold(choice, machine.UID); refused != "" {
+		return refused
+	}
+	assumed := s.assumed[key]
+	if assumed.uid != machine.UID {
+		assumed = assumption{uid: machine.UID, owner: ownerOf(machine).machineReference()}
+	}
+	assumed.host, assumed.nodeType = hostKey(choice.Host), choice.NodeType
+	s.assumed[key] = assumed
+	return ""
+}
+
+// bound notes that the claim of a Machine is on its host.
+func (s *scheduler) bound(machine *v1alpha1.Machine) {
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	key := client.ObjectKeyFromObject(machine)
+	if assumed := s.assumed[key]; assumed.uid == machine.UID {
+		assumed.claimed = true
+		s.assumed[key] = assumed
+	}
+}
+
 // claim writes the consumerRef on the server that has been chosen.
 func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	reference := *now.machine.Status.HostRef
-	host, err := r.claims.Claim(ctx, reference, now.machine)
+	refused := r.hold(now.machine)
+	var host *bmov1alpha1.BareMetalHost
+	var err error = &TakenError{Host: hostKey(reference).String(), Reason: "it " + refused}
+	if refused == "" {
+		host, err = r.claims.Claim(ctx, reference, now.machine)
+	}
 	var taken *TakenError
 	if errors.As(err, &taken) {
 		// The inventory may be behind, and would choose the same server again until its watch has caught up.
-		if taken.Live == nil {
+		switch {
+		case refused != "": // it is the inventory that says so
+		case taken.Live == nil:
 			r.inventory.DeleteHost(hostKey(reference))
-		} else {
+		default:
 			r.inventory.SetHost(taken.Live)
 		}
 		r.forget(now.machine)
@@ -222,6 +260,7 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	now.host = host
+	r.scheduler.bound(now.machine)
 	// The next state mostly has something to say at once. Until that is written, the claim stands on the host, where a
 	// run that comes after a crash finds it.
 	return result{again: true, putsOff: true, facts: &facts{

@@ -47,6 +47,8 @@ type assumption struct {
 	// host and nodeType that were chosen; empty for a Machine that had its server before the manager started.
 	host     types.NamespacedName
 	nodeType string
+	// claimed is true once the claim is on the host. From then on the host is not free, whenever its watch shows that.
+	claimed bool
 	// owner of the address, and the pool that it will be taken from; nil if the Machine needs none.
 	owner v1alpha1.MachineReference
 	pool  *ipam.Pool
@@ -178,7 +180,9 @@ func (s *scheduler) forgetLocked(machine types.NamespacedName, hosts *inventory.
 	}
 	delete(s.assumed, machine)
 	if assumed.nodeType != "" {
-		hosts.Forget(assumed.host, assumed.uid)
+		if !assumed.claimed {
+			hosts.Forget(assumed.host, assumed.uid)
+		}
 		s.move(usageShrank(machine.Namespace))
 	}
 	if assumed.pool != nil {
@@ -198,7 +202,7 @@ func (s *scheduler) assumePool(machine *v1alpha1.Machine, pool *ipam.Pool) {
 	}
 	after := assumption{uid: machine.UID, owner: owner, pool: pool}
 	if before.uid == machine.UID {
-		after.host, after.nodeType = before.host, before.nodeType
+		after.host, after.nodeType, after.claimed = before.host, before.nodeType, before.claimed
 	}
 	s.assumed[key] = after
 	if before.pool != nil && (pool == nil || before.owner != owner || !before.pool.Is(*pool)) {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
@@ -37,15 +38,17 @@ const catchUp = 100 * time.Millisecond
 
 // Controller writes the NodeTypes of each NodeProvider.
 type Controller struct {
-	client   client.Client
-	live     client.Reader
-	recorder events.EventRecorder
-	clock    clock.PassiveClock
+	client    client.Client
+	live      client.Reader
+	inventory *inventory.Inventory
+	recorder  events.EventRecorder
+	clock     clock.PassiveClock
 }
 
 // NewController returns a controller. The client may read from a cache; live reads from the API server.
-func NewController(client client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Controller {
-	return &Controller{client: client, live: live, recorder: recorder, clock: clock}
+func NewController(client client.Client, live client.Reader, inventory *inventory.Inventory, recorder events.EventRecorder,
+	clock clock.PassiveClock) *Controller {
+	return &Controller{client: client, live: live, inventory: inventory, recorder: recorder, clock: clock}
 }
 
 // Name of the controller.
@@ -60,10 +63,11 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(reconcile.AsReconciler(mgr.GetClient(), c))
 }
 
-// providersOf are the providers that own a NodeType, or have a template of its name and wait for its deletion.
-func (c *Controller) providersOf(ctx context.Context, nodeType client.Object) []reconcile.Request {
+// providersOf are the providers whose servers a NodeType has, or that have a template of its name and wait for its deletion.
+func (c *Controller) providersOf(ctx context.Context, object client.Object) []reconcile.Request {
+	nodeType, _ := object.(*v1alpha1.NodeType)
 	return kube.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, kube.Of(func(provider *v1alpha1.NodeProvider) bool {
-		return metav1.IsControlledBy(nodeType, provider) || lists(provider, nodeType.GetName())
+		return nodeType.Spec.ProviderRef.Name == provider.Name || metav1.IsControlledBy(nodeType, provider) || lists(provider, nodeType.Name)
 	}))
 }
 
@@ -106,7 +110,8 @@ func (c *Controller) Reconcile(ctx context.Context, provider *v1alpha1.NodeProvi
 		return reconcile.Result{}, err
 	}
 
-	// 4. Its status follows. A cache that has not caught up with the last one is no error.
+	// 4. Its status follows, also from where servers are: the statuses of its NodeTypes change with that. A cache that has
+	// not caught up with the last one is no error.
 	if err := c.writeStatus(ctx, provider, owned, rejections); err != nil {
 		if apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: catchUp}, nil
@@ -184,6 +189,7 @@ func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodePro
 	provider.Status.NodeTypes = owned
 	synced := synced(provider, rejections, c.clock.Now())
 	conditions.Set(&provider.Status.Conditions, synced)
+	shared := c.separate(provider)
 	conditions.SetReady(&provider.Status.Conditions, conditions.Sum(synced), provider.Generation, synced.LastTransitionTime)
 	provider.Status.ObservedGeneration = provider.Generation
 	if equality.Semantic.DeepEqual(before.Status, provider.Status) {
@@ -196,12 +202,48 @@ func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodePro
 		}
 		return fmt.Errorf("writing the status of NodeProvider %s, %w", provider.Name, err)
 	}
-	now := meta.FindStatusCondition(provider.Status.Conditions, v1alpha1.ConditionSynced)
-	old := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionSynced)
-	if now.Status != metav1.ConditionTrue && (old == nil || old.Message != now.Message) {
-		c.recorder.Eventf(provider, nil, v1alpha1.EventType(now.Reason), now.Reason, "Sync", "%s", now.Message)
+	for _, kind := range []string{v1alpha1.ConditionSynced, v1alpha1.ConditionFabricsSeparate} {
+		now, old := conditions.Find(provider.Status.Conditions, kind), conditions.Find(before.Status.Conditions, kind)
+		if now.Status != metav1.ConditionFalse || old.Message == now.Message {
+			continue
+		}
+		note := now.Message
+		if kind == v1alpha1.ConditionFabricsSeparate { // the names are for operators
+			note += ". They are " + conditions.List(shared, maxShared)
+		}
+		c.recorder.Eventf(provider, nil, v1alpha1.EventType(now.Reason), now.Reason, "Sync", "%s",
+			conditions.Truncate(note, conditions.MaxEventNote))
 	}
 	return nil
+}
+
+// maxShared is how many domains a message names.
+const maxShared = 5
+
+// separate sets the condition about domains whose fabric must not be shared, once one was. It returns the domains that are, with the
+// namespaces that share them.
+func (c *Controller) separate(provider *v1alpha1.NodeProvider) (shared []string) {
+	if !c.inventory.Synced() {
+		return nil
+	}
+	var domains []string
+	for _, domain := range c.inventory.SharedDomains(provider.Spec.Metal3.ClusterRef.Namespace, provider.Spec.Metal3.ExclusiveTopology()) {
+		domains = append(domains, domain.String())
+		shared = append(shared, fmt.Sprintf("%s %s: %s", domain.Key, domain.Value, strings.Join(domain.Tenants, ", ")))
+	}
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionFabricsSeparate, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFabricsSeparate,
+		Message:            "no domain whose fabric must not be shared has servers of several namespaces",
+		ObservedGeneration: provider.Generation, LastTransitionTime: metav1.NewTime(c.clock.Now()),
+	}
+	if len(shared) > 0 {
+		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonFabricShared
+		condition.Message = conditions.List(domains, maxShared) + ": nobody gets another server there before all but one have given theirs back"
+	} else if meta.FindStatusCondition(provider.Status.Conditions, condition.Type) == nil {
+		return nil
+	}
+	conditions.Set(&provider.Status.Conditions, condition)
+	return shared
 }
 
 func lists(provider *v1alpha1.NodeProvider, name string) bool {

@@ -30,6 +30,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
@@ -93,10 +94,13 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 	return reconcile.Result{RequeueAfter: podPeriod}, nil
 }
 
+// maxClosed is how many domains of other tenants are named.
+const maxClosed = 5
+
 func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (explain.Explanation, error) {
 	// The items are shared with the cache and must not be changed. Copying them for each pod would be most of the work.
 	nodeTypes, nodePools, classes := &v1alpha1.NodeTypeList{}, &karpv1.NodePoolList{}, &v1alpha1.MetalNodeClassList{}
-	nodeClaims := &karpv1.NodeClaimList{}
+	nodeClaims, machines := &karpv1.NodeClaimList{}, &v1alpha1.MachineList{}
 	for _, each := range []struct {
 		what   string
 		list   client.ObjectList
@@ -111,15 +115,25 @@ func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (explain.E
 			return explain.Explanation{}, fmt.Errorf("listing %s, %w", each.what, err)
 		}
 	}
+	namespace := client.InNamespace(c.clusters.TenantCluster.Namespace)
+	if err := c.clusters.Management.Client.List(ctx, machines, namespace, client.UnsafeDisableDeepCopy); err != nil {
+		return explain.Explanation{}, fmt.Errorf("listing Machines, %w", err)
+	}
 	tenantCluster := &v1alpha1.TenantCluster{}
 	if err := c.clusters.Management.Client.Get(ctx, c.clusters.TenantCluster, tenantCluster); err != nil {
 		return explain.Explanation{}, fmt.Errorf("reading TenantCluster %s, %w", c.clusters.TenantCluster, err)
 	}
+	open, closed := instancetypes.OpenTo(machines.Items, nodeTypes.Items)
 	fleet := explain.Fleet{
-		Tenant: tenantCluster, NodeTypes: nodeTypes.Items, NodePools: nodePools.Items, NodeClasses: classes.Items,
+		Tenant: tenantCluster, NodeTypes: open, NodePools: nodePools.Items, NodeClasses: classes.Items,
 		NodeClaims: nodeClaims.Items,
 	}
-	return fleet.Pod(ctx, pod, c.checks...)
+	explanation, err := fleet.Pod(ctx, pod, c.checks...)
+	if explanation.Reason == explain.ReasonNoServerAvailable && len(closed) > 0 {
+		explanation.Message = conditions.Truncate(explanation.Message+"; counted as claimed is what is free in "+
+			conditions.List(closed, maxClosed)+": other tenants have servers there", conditions.MaxEventNote)
+	}
+	return explanation, err
 }
 
 // Name implements Karpenter's controller interface.

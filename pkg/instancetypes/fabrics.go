@@ -1,0 +1,91 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package instancetypes
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// withhold counts what is free in domains of other tenants as claimed: domains that a tenant holds, and where the tenant that owns these
+// labels has no server. It returns nil if there is nothing, and else names these domains. A domain by a label that nodes do not inherit
+// may be anybody's who has a server: if it is another's, the manager refuses the Machine.
+func withhold(original *v1alpha1.NodeType, owned map[string]bool) (changed *v1alpha1.NodeType, closed []string) {
+	moved := map[string]int32{}
+	for i, domain := range original.Status.Domains {
+		for _, key := range domain.Held {
+			if owned[labelOf(key, domain.Labels)] || domain.Available == 0 {
+				continue
+			}
+			closed = append(closed, strings.TrimSpace(key+" "+domain.Labels[key]))
+			if changed == nil {
+				changed = original.DeepCopy()
+			}
+			taken := &changed.Status.Domains[i].Capacity
+			moved[domain.Zone] += taken.Available
+			taken.Claimed, taken.Available = taken.Claimed+taken.Available, 0
+		}
+	}
+	if changed == nil {
+		return nil, nil
+	}
+	left, inZone := int32(0), map[string]int32{}
+	for _, domain := range changed.Status.Domains {
+		left, inZone[domain.Zone] = left+domain.Available, inZone[domain.Zone]+domain.Available
+	}
+	status := &changed.Status
+	for i := range status.Zones {
+		zone := &status.Zones[i]
+		zone.Claimed, zone.Available = zone.Claimed+moved[zone.Name], min(zone.Available, inZone[zone.Name])
+		status.Capacity.Claimed += moved[zone.Name]
+	}
+	status.Capacity.Available = min(status.Capacity.Available, left)
+	slices.Sort(closed)
+	return changed, slices.Compact(closed)
+}
+
+func labelOf(key string, labels map[string]string) string { return key + "=" + labels[key] }
+
+// ownedBy are the labels of the servers that Machines have, among those by which tenants hold domains.
+func ownedBy(machines []*v1alpha1.Machine, nodeTypes ...*v1alpha1.NodeType) map[string]bool {
+	held, owned := map[string]bool{}, map[string]bool{}
+	for _, nodeType := range nodeTypes {
+		for _, domain := range nodeType.Status.Domains {
+			for _, key := range domain.Held {
+				held[key] = true
+			}
+		}
+	}
+	for _, machine := range machines {
+		for key := range held {
+			if machine.Status.ProviderID != "" {
+				owned[labelOf(key, machine.Status.NodeLabels)] = true
+			}
+		}
+	}
+	return owned
+}
+
+// OpenTo returns the NodeTypes as the tenant that has the Machines may use them: what is free in domains of other tenants counts as
+// claimed. Closed names these domains. NodeTypes are not changed.
+func OpenTo(machines []v1alpha1.Machine, nodeTypes []v1alpha1.NodeType) (open []v1alpha1.NodeType, closed []string) {
+	all, theirs := make([]*v1alpha1.NodeType, len(nodeTypes)), make([]*v1alpha1.Machine, len(machines))
+	for i := range nodeTypes {
+		all[i] = &nodeTypes[i]
+	}
+	for i := range machines {
+		theirs[i] = &machines[i]
+	}
+	owned := ownedBy(theirs, all...)
+	open = slices.Clone(nodeTypes)
+	for i := range open {
+		if changed, domains := withhold(&open[i], owned); changed != nil {
+			open[i], closed = *changed, append(closed, domains...)
+		}
+	}
+	slices.Sort(closed)
+	return open, slices.Compact(closed)
+}
