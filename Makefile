@@ -125,7 +125,7 @@ release-push: check-go ## Push images, charts and signatures of dist/ to a regis
 	@go -C tools/release run . push --from "$(RELEASE_DIR)" --registry "$(REGISTRY)"
 
 .PHONY: generate
-generate: dev-tools ## Generate deepcopy code and CRDs from the API types, what the charts share with the rest, their READMEs, and docs/reference.md
+generate: dev-tools ## Generate deepcopy code and CRDs from the API types, what the charts share with the rest, their READMEs, docs/reference.md and docs/tenant-fields.md
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
 	bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir=pkg/apis/crds
 	go run ./charts/generate

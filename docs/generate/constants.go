@@ -71,7 +71,7 @@ func constants(folders ...string) (vocabulary, error) {
 			words.properties = append(words.properties, c)
 		case strings.HasPrefix(name, "Condition"):
 			words.conditions = append(words.conditions, c)
-		case strings.HasPrefix(name, "Reason"):
+		case strings.HasPrefix(name, "Reason") && !key.MatchString(name):
 			words.reasons = append(words.reasons, c)
 		case strings.HasSuffix(name, "HookPrefix") || name == "HookMessagePrefix":
 			c.value += "/<hook>"

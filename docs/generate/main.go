@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command generate writes docs/reference.md: every field of every kind, from the CustomResourceDefinitions, and the
-// properties, keys, conditions and reasons, from the constants of the API package. It runs in the folder of the
-// repository. An argument is another output file, for a copy to compare with.
+// properties, keys, conditions and reasons, from the constants of the API package; and docs/tenant-fields.md: what of that a tenant writes
+// and others read. It runs in the folder of the repository. Two arguments are other output files, for copies to compare with.
 package main
 
 import (
@@ -18,17 +18,17 @@ import (
 var folders = []string{"pkg/apis/v1alpha1", "pkg/inventory", "pkg/webhooks/rules"}
 
 func main() {
-	path := "docs/reference.md"
-	if len(os.Args) > 1 {
-		path = os.Args[1]
+	path, tenantPath := "docs/reference.md", "docs/tenant-fields.md"
+	if len(os.Args) > 2 {
+		path, tenantPath = os.Args[1], os.Args[2]
 	}
-	if err := run(path); err != nil {
+	if err := run(path, tenantPath); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(path string) error {
+func run(path, tenantPath string) error {
 	var page strings.Builder
 	page.WriteString(head)
 	words, err := constants(folders...)
@@ -58,6 +58,13 @@ func run(path string) error {
 	}
 	if err := os.WriteFile(path, []byte(page.String()), 0o644); err != nil {
 		return fmt.Errorf("writing the reference, %w", err)
+	}
+	crossings, err := tenantFields(words, append(management, tenant...))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(tenantPath, []byte(crossings), 0o644); err != nil {
+		return fmt.Errorf("writing what tenants write, %w", err)
 	}
 	return nil
 }
