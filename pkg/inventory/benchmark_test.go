@@ -11,6 +11,8 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 const benchmarkTypes = 100
@@ -26,8 +28,9 @@ func benchmarkHost(n int) *bmov1alpha1.BareMetalHost {
 func benchmarkInventory(hosts int) *Inventory {
 	inventory := NewInventory(Options{})
 	for n := range benchmarkTypes {
-		inventory.SetType(profile(fmt.Sprintf("type-%03d", n), int64(n),
-			list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", fmt.Sprint(1+n/13))))
+		added := profile(fmt.Sprintf("type-%03d", n), int64(n), list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", fmt.Sprint(1+n/13)))
+		added.Exclusive = []string{v1alpha1.NVLinkDomainLabelKey}
+		inventory.SetType(added)
 	}
 	for n := range hosts {
 		inventory.SetHost(benchmarkHost(n))
@@ -140,7 +143,7 @@ func TestConcurrentUse(t *testing.T) {
 			for n := range 50 {
 				inventory.SetHost(benchmarkHost(200 + worker)) // hosts that fit no request
 				machine := types.UID(fmt.Sprintf("m-%d-%d", worker, n))
-				choice, err := inventory.give(Request{Machine: machine, NodeType: fmt.Sprintf("type-%03d", 10+n%5)})
+				choice, err := inventory.give(Request{Machine: machine, Tenant: "acme", NodeType: fmt.Sprintf("type-%03d", 10+n%5)})
 				if err != nil {
 					continue
 				}
