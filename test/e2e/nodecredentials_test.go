@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +35,7 @@ func TestCredentialsOfNode(t *testing.T) {
 	w.createPod(t, "first", resources("cpu", "4", gpu, "4"))
 	w.untilRuns(t, "first")
 	other := w.machineOf(t, "first")
+	release := w.holdNodes(t)
 	w.createPod(t, "second", resources("cpu", "4", gpu, "8"))
 	var join bootstrap.Join
 	w.eventually(t, "the server of pod second has user data with a token", func(ctx context.Context) (missing string, err error) {
@@ -60,6 +63,7 @@ func TestCredentialsOfNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	release()
 	w.untilRuns(t, "second")
 	withCertificate := func(base *rest.Config) *rest.Config {
 		config := rest.AnonymousClientConfig(base)
@@ -76,6 +80,50 @@ func TestCredentialsOfNode(t *testing.T) {
 			return "", nil
 		})
 	})
+}
+
+// holdNodes keeps servers of the group's first pool from registering as nodes until release is called: the token of one that has is
+// gone at once.
+func (w *fixture) holdNodes(t *testing.T) (release func()) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: "hold-nodes-of-" + w.group.namespace}
+	names := w.group.pools[0] + "-"
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{
+				{Expression: fmt.Sprintf("!object.metadata.name.startsWith('%s')", names), Message: meta.Name},
+			},
+		}}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: meta.Name,
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}}
+	release = func() {
+		for _, object := range []client.Object{binding, policy} {
+			if err := w.tenant.Delete(context.WithoutCancel(t.Context()), object); client.IgnoreNotFound(err) != nil {
+				t.Errorf("letting nodes register again: %v", err)
+			}
+		}
+	}
+	t.Cleanup(release)
+	for _, object := range []client.Object{policy, binding} {
+		if err := w.tenant.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.eventually(t, "no node registers", func(ctx context.Context) (string, error) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: names + "attempt"}}
+		if err := w.tenant.Create(ctx, node, client.DryRunAll); err == nil || !strings.Contains(err.Error(), meta.Name) {
+			return fmt.Sprintf("a Node is created: %v", err), nil
+		}
+		return "", nil
+	})
+	return release
 }
 
 // joinOf finds the join in the user data of a server whose node has not registered. The user data names neither the management cluster nor
