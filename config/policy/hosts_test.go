@@ -4,9 +4,6 @@
 package policy
 
 import (
-	"context"
-	"errors"
-	"strings"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -17,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // TestHosts: the manager installs, switches, claims and releases the servers of Machines, and writes nothing else on any server: neither
@@ -147,27 +143,10 @@ func TestHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range policies {
-		if err := environment.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	poll.Eventually(t, "the policy is in force", func(context.Context) error {
-		if err := attempt(t, hosts, "", cases["Pause"].before, cases["Pause"].change); !apierrors.IsForbidden(err) {
-			return errors.Join(errors.New("it is admitted"), err)
-		}
-		return nil
-	})
+	enforce(t, policies, func() error { return attempt(t, hosts, "", cases["Pause"].before, cases["Pause"].change) })
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := attempt(t, hosts, tc.user, tc.before, tc.change)
-			if tc.refuse == "" && err != nil {
-				t.Errorf("%s: %v", tc.reason, err)
-			}
-			if tc.refuse != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.refuse) ||
-				!strings.Contains(err.Error(), "karpenter-metal3-hosts")) {
-				t.Errorf("%s: %v", tc.reason, err)
-			}
+			judge(t, tc.reason, attempt(t, hosts, tc.user, tc.before, tc.change), tc.refuse == "", tc.refuse, "karpenter-metal3-hosts")
 		})
 	}
 	if err := attempt(t, other, "", nil, claimed); !apierrors.IsForbidden(err) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,33 @@ import (
 var environment env.Environment
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
+
+// enforce creates policies, and waits until each attempt is refused: a policy is not in force at once.
+func enforce(t *testing.T, policies []client.Object, attempts ...func() error) {
+	t.Helper()
+	for _, object := range policies {
+		if err := environment.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, attempt := range attempts {
+		poll.Eventually(t, "the policy is in force", func(context.Context) error {
+			if err := attempt(); !apierrors.IsForbidden(err) {
+				return errors.Join(errors.New("it is admitted"), err)
+			}
+			return nil
+		})
+	}
+}
+
+// judge fails the test if an attempt with this answer is not admitted, or is not refused with all of the texts.
+func judge(t *testing.T, reason string, err error, admitted bool, texts ...string) {
+	t.Helper()
+	lacks := func(text string) bool { return !strings.Contains(err.Error(), text) }
+	if admitted && err != nil || !admitted && (!apierrors.IsForbidden(err) || slices.ContainsFunc(texts, lacks)) {
+		t.Errorf("%s: %v", reason, err)
+	}
+}
 
 // writers is a group with every right on Machines, and no other.
 const writers = "writers"
@@ -73,14 +101,8 @@ func TestMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range policies {
-		if object.GetName() != "karpenter-metal3-machines" {
-			continue // TestSecrets tries first what is admitted without them
-		}
-		if err := environment.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	// TestSecrets tries first what is admitted without the others.
+	policies = slices.DeleteFunc(policies, func(object client.Object) bool { return object.GetName() != "karpenter-metal3-machines" })
 	machine := func(annotations map[string]string, finalizers ...string) *v1alpha1.Machine {
 		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, GenerateName: "m-", Annotations: annotations, Finalizers: finalizers,
@@ -95,12 +117,9 @@ func TestMachines(t *testing.T) {
 		})
 		return machine
 	}
-	poll.Eventually(t, "the policy is in force", func(ctx context.Context) error {
-		err := environment.As(t, provider).Create(ctx, machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"}), client.DryRunAll)
-		if !apierrors.IsForbidden(err) {
-			return errors.Join(errors.New("it is admitted"), err)
-		}
-		return nil
+	enforce(t, policies, func() error {
+		claimed := machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"})
+		return environment.As(t, provider).Create(t.Context(), claimed, client.DryRunAll)
 	})
 	hook := v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)
 	message := v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook)
@@ -168,13 +187,7 @@ func TestMachines(t *testing.T) {
 				after.Annotations, after.Finalizers, after.Spec.Node = tc.after.Annotations, tc.after.Finalizers, tc.after.Spec.Node
 				err = c.Patch(t.Context(), after, client.MergeFrom(tc.before))
 			}
-			if tc.wantRefuse == "" && err != nil {
-				t.Errorf("%s: %v", tc.reason, err)
-			}
-			if tc.wantRefuse != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.wantRefuse) ||
-				!strings.Contains(err.Error(), "karpenter-metal3-machines")) {
-				t.Errorf("%s: %v", tc.reason, err)
-			}
+			judge(t, tc.reason, err, tc.wantRefuse == "", tc.wantRefuse, "karpenter-metal3-machines")
 		})
 	}
 	// Deleting is for everyone with the right to it, as before: the namespace controller and the garbage collector among them.

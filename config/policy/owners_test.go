@@ -5,20 +5,17 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // TestOwners: nothing that a provider writes in the management cluster holds what is not its own, of any kind that it may write:
@@ -115,26 +112,9 @@ func TestOwners(t *testing.T) {
 			t.Errorf("without the policy there is nothing to refuse: %v", err)
 		}
 	})
-	for _, object := range policies {
-		if err := environment.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	poll.Eventually(t, "the policy is in force", func(context.Context) error {
-		if err := write(t, "secrets", cases["Finalizer"], true); !apierrors.IsForbidden(err) {
-			return errors.Join(errors.New("it is admitted"), err)
-		}
-		return nil
-	})
+	enforce(t, policies, func() error { return write(t, "secrets", cases["Finalizer"], true) })
 	each(func(t *testing.T, kind string, tc attempt, create bool) {
-		err := write(t, kind, tc, create)
-		if tc.admitted[kind] && err != nil {
-			t.Errorf("%s: %v", tc.reason, err)
-		}
-		if !tc.admitted[kind] && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.refuse) ||
-			!strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'karpenter-metal3-")) {
-			t.Errorf("%s: %v", tc.reason, err)
-		}
+		judge(t, tc.reason, write(t, kind, tc, create), tc.admitted[kind], tc.refuse, "ValidatingAdmissionPolicy 'karpenter-metal3-")
 	})
 	for kind := range kinds {
 		t.Run("Kept/"+kind, func(t *testing.T) {

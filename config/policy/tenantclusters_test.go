@@ -4,17 +4,12 @@
 package policy
 
 import (
-	"context"
-	"errors"
-	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // TestTenantClusters: a provider reports of its cluster, and does not decide which one is its tenant's.
@@ -69,26 +64,10 @@ func TestTenantClusters(t *testing.T) {
 			t.Errorf("%s: without the policy there is nothing to refuse: %v", name, err)
 		}
 	}
-	for _, object := range policies {
-		if err := environment.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	poll.Eventually(t, "the policy is in force", func(context.Context) error {
-		if err := attempt(t, ProviderUser, cases["Change"].before, cases["Change"].after); !apierrors.IsForbidden(err) {
-			return errors.Join(errors.New("it is admitted"), err)
-		}
-		return nil
-	})
+	enforce(t, policies, func() error { return attempt(t, ProviderUser, cases["Change"].before, cases["Change"].after) })
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := attempt(t, tc.user, tc.before, tc.after)
-			if tc.refuse == "" && err != nil {
-				t.Errorf("%s: %v", tc.reason, err)
-			}
-			if tc.refuse != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.refuse)) {
-				t.Errorf("%s: %v", tc.reason, err)
-			}
+			judge(t, tc.reason, attempt(t, tc.user, tc.before, tc.after), tc.refuse == "", tc.refuse)
 		})
 	}
 }
