@@ -5,7 +5,6 @@ package isolation
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"testing"
@@ -33,7 +32,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -114,13 +112,7 @@ func newFixture(t *testing.T) *fixture {
 		metal3: environment.Namespace(t), tenant: environment.Namespace(t), others: environment.Namespace(t),
 		clock: &expiredClock{FakeClock: clocktesting.NewFakeClock(time.Now())}, deny: func(*v1alpha1.Machine) error { return nil },
 		informers: map[string]toolscache.ResourceEventHandler{}}
-	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
-	settings := &options.Options{}
-	settings.AddFlags(flags)
-	if err := settings.Parse(flags); err != nil {
-		t.Fatal(err)
-	}
-	w.ctx = settings.ToContext(t.Context())
+	w.ctx = planning.Options(t).ToContext(t.Context())
 	w.client = interceptor.NewClient(w.api, w.counted())
 	w.startManager()
 	w.startProvider()

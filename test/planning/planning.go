@@ -75,8 +75,8 @@ func (p Plan) Solve(tb testing.TB) scheduling.Results {
 	return results
 }
 
-// Planner returns a function that runs a scheduling pass of core. It creates nothing.
-func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
+// Options returns those that core has without any flag.
+func Options(tb testing.TB) *options.Options {
 	tb.Helper()
 	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
 	settings := &options.Options{}
@@ -84,7 +84,13 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	if err := settings.Parse(flags); err != nil {
 		tb.Fatal(err)
 	}
-	ctx := settings.ToContext(context.Background())
+	return settings
+}
+
+// Planner returns a function that runs a scheduling pass of core. It creates nothing.
+func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
+	tb.Helper()
+	ctx := Options(tb).ToContext(context.Background())
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for _, nodeType := range p.Types {
 		catalog.Set(nodeType)

@@ -5,7 +5,6 @@ package accelerators
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -37,6 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/resourceclaims"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
 func TestMain(m *testing.M) {
@@ -106,12 +106,7 @@ func schedule(t *testing.T, nodeTypes []*v1alpha1.NodeType, objects ...client.Ob
 func scheduleWith(t *testing.T, change func(*options.Options), nodeTypes []*v1alpha1.NodeType,
 	objects ...client.Object) scheduling.Results {
 	t.Helper()
-	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
-	settings := &options.Options{}
-	settings.AddFlags(flags)
-	if err := settings.Parse(flags); err != nil {
-		t.Fatal(err)
-	}
+	settings := planning.Options(t)
 	change(settings)
 	ctx := settings.ToContext(context.Background())
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)

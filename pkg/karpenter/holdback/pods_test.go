@@ -5,7 +5,6 @@ package holdback_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -27,7 +26,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -75,12 +73,7 @@ func (w *tenantWorld) Publish(all ...events.Event) {
 
 func newTenantWorld(t *testing.T, boot func(*corev1.Node), objects ...client.Object) *tenantWorld {
 	t.Helper()
-	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
-	settings := &options.Options{}
-	settings.AddFlags(flags)
-	if err := settings.Parse(flags); err != nil {
-		t.Fatal(err)
-	}
+	settings := planning.Options(t)
 	settings.IgnoreDRARequests = true
 	w := &tenantWorld{t: t, ctx: settings.ToContext(log.IntoContext(t.Context(), logr.Discard())), boot: boot,
 		clock: clocktesting.NewFakeClock(time.Now().Truncate(time.Second))}
