@@ -136,8 +136,10 @@ func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod 
 		seen.nodeClaim, client.ObjectKeyFromObject(pod), describeResources(resources.RequestsForPods(pod)))
 	if node.node != nil {
 		message += fmt.Sprintf("; Node %s has %s", node.node.Name, describeResources(node.node.Status.Allocatable))
-		for i, taint := range node.node.Spec.Taints {
-			message += map[bool]string{true: ", taints ", false: " "}[i == 0] + taint.ToString()
+		separator := ", taints "
+		for _, taint := range node.node.Spec.Taints {
+			message += separator + taint.ToString()
+			separator = " "
 		}
 	} else {
 		delete(c.holdbacks.notPlaced, pod.UID) // what it says is recorded, and it says nothing about the next trial
@@ -174,8 +176,11 @@ func (c *CloudProvider) holdbackLabels(pods map[types.UID]*corev1.Pod) map[types
 		if _, found := c.holdbacks.notPlaced[uid]; found {
 			labels[uid] = append(labels[uid], holdbackLabel(string(uid)))
 		}
-		if len(recorded) > 0 && recorded[sizeOf(pod)] {
-			labels[uid] = append(labels[uid], holdbackLabel(sizeOf(pod)))
+		if len(recorded) == 0 {
+			continue // sizes are not computed for nothing
+		}
+		if size := sizeOf(pod); recorded[size] {
+			labels[uid] = append(labels[uid], holdbackLabel(size))
 		}
 	}
 	return labels

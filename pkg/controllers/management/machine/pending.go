@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 
-	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -220,35 +219,19 @@ func (s *scheduler) bound(machine *v1alpha1.Machine) {
 // claim writes the consumerRef on the server that has been chosen.
 func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	reference := *now.machine.Status.HostRef
-	refused := r.hold(now.machine)
-	var host *bmov1alpha1.BareMetalHost
-	var err error = &TakenError{Host: hostKey(reference).String(), Reason: "it " + refused}
-	if refused == "" {
-		host, err = r.claims.Claim(ctx, reference, now.machine)
+	if refused := r.hold(now.machine); refused != "" {
+		return r.chooseAnother(ctx, now, &TakenError{Host: hostKey(reference).String(), Reason: "it " + refused})
 	}
+	host, err := r.claims.Claim(ctx, reference, now.machine)
 	var taken *TakenError
 	if errors.As(err, &taken) {
 		// The inventory may be behind, and would choose the same server again until its watch has caught up.
-		switch {
-		case refused != "": // it is the inventory that says so
-		case taken.Live == nil:
+		if taken.Live == nil {
 			r.inventory.DeleteHost(hostKey(reference))
-		default:
+		} else {
 			r.inventory.SetHost(taken.Live)
 		}
-		r.forget(now.machine)
-		r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
-		if now.written != nil {
-			now.machine.Status, now.written = now.written.Status, nil // of this server nothing has been written yet
-		}
-		outcome := result{again: true}
-		if now.machine.Status.HostRef != nil {
-			outcome.facts = &facts{
-				phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, clearChoice: true,
-				message: taken.Error() + "; choosing another",
-			}
-		}
-		return outcome, r.dropChoice(ctx, now)
+		return r.chooseAnother(ctx, now, taken)
 	}
 	if apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "Cannot claim a server")
@@ -268,4 +251,21 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 		claimNumber: r.inventory.ClaimNumber(hostKey(reference), now.machine.UID, now.machine.Status.NodeTypeRef.Name),
 		message:     fmt.Sprintf("server %s/%s is claimed", host.Namespace, host.Name),
 	}}, nil
+}
+
+// chooseAnother drops the choice of a server that the Machine cannot have.
+func (r *Reconciler) chooseAnother(ctx context.Context, now *run, taken *TakenError) (result, error) {
+	r.forget(now.machine)
+	r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
+	if now.written != nil {
+		now.machine.Status, now.written = now.written.Status, nil // of this server nothing has been written yet
+	}
+	outcome := result{again: true}
+	if now.machine.Status.HostRef != nil {
+		outcome.facts = &facts{
+			phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, clearChoice: true,
+			message: taken.Error() + "; choosing another",
+		}
+	}
+	return outcome, r.dropChoice(ctx, now)
 }
