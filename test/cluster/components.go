@@ -69,10 +69,11 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 		return err
 	}
 	// It asks the API server for its kinds.
-	c.Client, err = client.NewWithWatch(c.REST, client.Options{Scheme: env.Scheme()})
+	plain, err := client.NewWithWatch(c.REST, client.Options{Scheme: env.Scheme()})
 	if err != nil {
 		return fmt.Errorf("making a client of the %s cluster, %w", c.options.Name, err)
 	}
+	c.Client = RecreatingEvicted(plain)
 	return nil
 }
 

@@ -30,6 +30,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -98,6 +99,7 @@ func newFixture() (*fixture, error) {
 			return nil, fmt.Errorf("connecting with kubeconfig %s, %w", cluster.kubeconfig, err)
 		}
 	}
+	w.tenant = cluster.RecreatingEvicted(w.tenant)
 	if w.sandbox == nil {
 		config, err := clientcmd.BuildConfigFromFlags("", w.managementKubeconfig)
 		if err != nil {
