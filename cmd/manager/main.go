@@ -21,7 +21,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/estimate"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/metrics"
@@ -134,7 +133,6 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 	}{
 		nodetypeprovider.NewController(mgr.GetClient(), mgr.GetAPIReader(), hosts, recorder, now),
 		nodetypestatus.NewController(mgr.GetClient(), hosts, recorder, now, o.ephemeralStorage.Quantity),
-		estimate.NewController(mgr.GetClient(), now),
 		machines,
 		&usage.Controller{Record: record, Delay: usage.DefaultDelay},
 		tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, now),

@@ -93,7 +93,7 @@ func TestProvisioningEstimate(t *testing.T) {
 		if err := w.management.Get(ctx, client.ObjectKey{Name: first.Status.NodeTypeRef.Name}, nodeType); err != nil {
 			return "", err
 		}
-		if estimate := nodeType.Status.Provisioning; estimate == nil || estimate.Samples < 1 ||
+		if estimate := nodeType.Status.Provisioning; estimate == nil ||
 			time.Duration(estimate.TypicalSeconds)*time.Second > poll.Patience() {
 			return fmt.Sprintf("the estimate is %+v", estimate), nil
 		}

@@ -278,7 +278,7 @@ func (s *site) edits() []edit {
 }
 
 // measured is the index of the controller of NodeTypes.
-var measured = env.Index{Object: &v1alpha1.Machine{}, Field: nodetype.MeasuredField, Values: nodetype.MeasuredOf}
+var measured = env.Index{Object: &v1alpha1.Machine{}, Field: nodetype.JoinedField, Values: nodetype.JoinedAs}
 
 func (s *site) startManager() {
 	recorder := &events.FakeRecorder{}

@@ -464,14 +464,9 @@ type MachineProgress struct {
 
 // ProvisioningEstimate is how long servers of a type take from the claim to the node, learned from those that did.
 type ProvisioningEstimate struct {
-	// TypicalSeconds from the claim to the node.
+	// TypicalSeconds from the claim to the node: the median of the Machines of each namespace, and of these the lower median. It stays
+	// while it changes by less than a tenth, and when the last of these Machines is gone.
 	TypicalSeconds int64 `json:"typicalSeconds"`
-	// Samples is the number of Machines that the estimate is made from, the latest counting most.
-	Samples int64 `json:"samples"`
-	// CountedUntil is the time up to which Machines that have joined are in the estimate. It is what keeps one from
-	// being counted twice.
-	// +optional
-	CountedUntil metav1.Time `json:"countedUntil,omitempty"`
 }
 
 // InstalledField is one of the things that shaped an installed machine: a property, or the text of what one refers to.

@@ -70,10 +70,15 @@ func (m *Machine) ReportedNode() MachineNode {
 	return *m.Spec.Node
 }
 
+// HasJoined returns whether the Machine has a server of a NodeType that has become a node.
+func (m *Machine) HasJoined() bool {
+	return m.Status.NodeTypeRef != nil && meta.IsStatusConditionTrue(m.Status.Conditions, ConditionJoined)
+}
+
 // NodeSize is how much cpu in cores, and memory and ephemeral-storage in bytes, the node of the Machine has, as its provider has reported
 // it. It is nil unless the Machine has joined: a report before Metal3 has installed the server says nothing of the server.
 func (m *Machine) NodeSize() corev1.ResourceList {
-	if m.Status.NodeTypeRef == nil || !meta.IsStatusConditionTrue(m.Status.Conditions, ConditionJoined) {
+	if !m.HasJoined() {
 		return nil
 	}
 	return m.ReportedNode().Resources

@@ -5,7 +5,9 @@ package capacity
 
 import (
 	"slices"
+	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -19,14 +21,17 @@ type Belief struct {
 	Smallest corev1.ResourceList
 	// Agreed names, for each resource of which Smallest is less than inspection tolerates, the two namespaces that report it, sorted.
 	Agreed map[corev1.ResourceName][]string
+	// Provisioning is nil if no Machine has joined that was installed without an interruption.
+	Provisioning *v1alpha1.ProvisioningEstimate
 }
 
 // Believe returns what the Machines of a type say of its nodes. A tenant has control of its nodes, and shares the type with others. So
 // one namespace counts only as far as a server may have less than its type declares and still be claimed as it. Less is believed if a
-// second namespace, with another server, reports it too: then the greater of the two numbers counts. Machines that have not joined do not
-// count. What is believed depends on these Machines alone, and not on earlier ones.
+// second namespace, with another server, reports it too: then the greater of the two numbers counts. Of the time that a server takes, no
+// namespace decides for the others either. Machines that have not joined do not count. What is believed depends on these Machines alone,
+// and not on earlier ones.
 func Believe(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) Belief {
-	var belief Belief
+	belief := Belief{Provisioning: typical(machines)}
 	resources := declared(nodeType).Resources
 	for _, name := range Measured() {
 		if _, found := resources[name]; !found {
@@ -83,4 +88,33 @@ func tolerated(resources corev1.ResourceList, name corev1.ResourceName) resource
 		return *resource.NewQuantity((has.Value()-MemoryTolerance(has.Value()))>>20<<20, resource.BinarySI)
 	}
 	return has
+}
+
+// typical returns how long servers of a type usually take from the claim to the node. A tenant can delay when its servers join. So each
+// namespace has one vote, the median of its Machines, and the lower median of the votes counts: with two namespaces the shorter one, and
+// with more a time that none of them sets alone.
+func typical(machines []v1alpha1.Machine) *v1alpha1.ProvisioningEstimate {
+	took := map[string][]int64{}
+	for i := range machines {
+		machine := &machines[i]
+		progress := machine.Status.Progress
+		if !machine.HasJoined() || progress == nil || progress.Step < progress.Steps || progress.Interrupted {
+			continue
+		}
+		// Below 0 if the clock was set back meanwhile.
+		if seconds := int64(progress.LastProgressTime.Sub(progress.StartTime.Time).Round(time.Second) / time.Second); seconds >= 0 {
+			took[machine.Namespace] = append(took[machine.Namespace], seconds)
+		}
+	}
+	votes := lo.MapToSlice(took, func(_ string, seconds []int64) int64 { return lowerMedian(seconds) })
+	if len(votes) == 0 {
+		return nil
+	}
+	return &v1alpha1.ProvisioningEstimate{TypicalSeconds: lowerMedian(votes)}
+}
+
+// lowerMedian sorts the numbers, of which there is at least one.
+func lowerMedian(numbers []int64) int64 {
+	slices.Sort(numbers)
+	return numbers[(len(numbers)-1)/2]
 }

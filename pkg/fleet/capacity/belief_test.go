@@ -5,7 +5,9 @@ package capacity
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -122,10 +124,83 @@ func BenchmarkBelieve(b *testing.B) {
 	nodeType.Spec.Resources = list("cpu", "64", "memory", "512Gi", "ephemeral-storage", "7Ti")
 	var machines []v1alpha1.Machine
 	for n := range 10000 {
-		machines = append(machines, reported(fmt.Sprint("tenant-", n%50), fmt.Sprint("s", n), "cpu", "64",
-			"memory", fmt.Sprintf("%dKi", 500<<20+n), "ephemeral-storage", "7Ti"))
+		machine := reported(fmt.Sprint("tenant-", n%50), fmt.Sprint("s", n), "cpu", "64",
+			"memory", fmt.Sprintf("%dKi", 500<<20+n), "ephemeral-storage", "7Ti")
+		machine.Status.Progress = joinedAfter("", int64(600+n*7%600)).Status.Progress
+		machines = append(machines, machine)
 	}
 	for b.Loop() {
 		Believe(nodeType, machines)
+	}
+}
+
+// joinedAfter is a Machine of a namespace whose node has joined so many seconds after the claim.
+func joinedAfter(namespace string, seconds int64) v1alpha1.Machine {
+	machine := reported(namespace, "s", "cpu", "64")
+	claimed := time.Unix(1_000_000, 0)
+	machine.Status.Progress = &v1alpha1.MachineProgress{Step: 5, Steps: 5, StartTime: metav1.NewTime(claimed),
+		LastProgressTime: metav1.NewTime(claimed.Add(time.Duration(seconds) * time.Second))}
+	return machine
+}
+
+func TestTypical(t *testing.T) {
+	joined := func(change func(*v1alpha1.Machine)) v1alpha1.Machine {
+		machine := joinedAfter("acme", 1080)
+		change(&machine)
+		return machine
+	}
+	for name, tc := range map[string]struct {
+		reason   string
+		machines []v1alpha1.Machine
+		want     int64
+	}{
+		"None":  {reason: "an estimate out of nothing would be a lie"},
+		"First": {"one is better than none", []v1alpha1.Machine{joinedAfter("acme", 1080)}, 1080},
+		"Median": {"one slow server is not the usual one",
+			[]v1alpha1.Machine{joinedAfter("acme", 600), joinedAfter("acme", 620), joinedAfter("acme", 9000)}, 620},
+		"TwoNamespaces": {"one that delays its joins changes nothing for the other",
+			[]v1alpha1.Machine{joinedAfter("acme", 9000), joinedAfter("acme", 9000), joinedAfter("acme", 9000), joinedAfter("globex", 600)}, 600},
+		"NotJoined": {"its duration is not known yet",
+			[]v1alpha1.Machine{joined(func(m *v1alpha1.Machine) { m.Status.Conditions[0].Status = metav1.ConditionFalse })}, 0},
+		"StepsLeft": {"it was adopted on its way, and the last step is not written yet",
+			[]v1alpha1.Machine{joined(func(m *v1alpha1.Machine) { m.Status.Progress.Step = 4 })}, 0},
+		"NoProgress": {"an older manager kept none",
+			[]v1alpha1.Machine{joined(func(m *v1alpha1.Machine) { m.Status.Progress = nil })}, 0},
+		"Interrupted": {"an hour in error is no measure",
+			[]v1alpha1.Machine{joined(func(m *v1alpha1.Machine) { m.Status.Progress.Interrupted = true })}, 0},
+		"Backwards": {"the clock was set back", []v1alpha1.Machine{joinedAfter("acme", -60)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want *v1alpha1.ProvisioningEstimate
+			if tc.want != 0 {
+				want = &v1alpha1.ProvisioningEstimate{TypicalSeconds: tc.want}
+			}
+			if diff := cmp.Diff(want, Believe(&v1alpha1.NodeType{}, tc.machines).Provisioning); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestNobodySetsTypicalTimeAlone: whatever one of several namespaces reports, and however often, the estimate is not longer than the
+// longest of the others, and with three or more of them not shorter than the shortest.
+func TestNobodySetsTypicalTimeAlone(t *testing.T) {
+	for seed := range uint64(2_000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		honest := 1 + random.IntN(5)
+		var machines []v1alpha1.Machine
+		for namespace := range honest {
+			for range 1 + random.IntN(4) {
+				machines = append(machines, joinedAfter(fmt.Sprint("honest-", namespace), 600+random.Int64N(120)))
+			}
+		}
+		for range 1 + random.IntN(50) {
+			machines = append(machines, joinedAfter("liar", random.Int64N(2)*random.Int64N(100_000)))
+		}
+		random.Shuffle(len(machines), func(i, j int) { machines[i], machines[j] = machines[j], machines[i] })
+		got := Believe(&v1alpha1.NodeType{}, machines).Provisioning.TypicalSeconds
+		if got >= 720 || (honest > 1 && got < 600) {
+			t.Errorf("seed %d: %d honest namespaces took 600 to 719 s, and the type usually takes %d s", seed, honest, got)
+		}
 	}
 }

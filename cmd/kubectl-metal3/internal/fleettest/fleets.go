@@ -56,7 +56,7 @@ func New(servers int) *view.Snapshot {
 		nodeType.Spec.ProviderRef.Name = provider.Name
 		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: model.resources, MaxCapacity: model.limit,
 			BareMetalHosts: env.HostsWith(map[string]string{"type": model.name})}
-		nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1140, Samples: 4}
+		nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1140}
 		provider.Spec.Metal3.NodeTypes = append(provider.Spec.Metal3.NodeTypes, v1alpha1.NodeTypeTemplate{Name: model.name})
 		s.Management.NodeTypes = append(s.Management.NodeTypes, nodeType)
 	}

@@ -47,7 +47,7 @@ func fixture(changes ...func(*view.Snapshot)) *view.Snapshot {
 		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: model.resources,
 			BareMetalHosts: env.HostsWith(map[string]string{"type": model.name})}
 		if model.name == "gpu" {
-			nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1200, Samples: 4}
+			nodeType.Status.Provisioning = &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1200}
 		}
 		s.Management.NodeTypes = append(s.Management.NodeTypes, nodeType)
 	}

@@ -68,8 +68,8 @@ func (c *Controller) Name() string { return "nodetype" }
 
 // Register adds the controller to a manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, MeasuredField, MeasuredOf); err != nil {
-		return fmt.Errorf("indexing Machines by %s, %w", MeasuredField, err)
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, JoinedField, JoinedAs); err != nil {
+		return fmt.Errorf("indexing Machines by %s, %w", JoinedField, err)
 	}
 	// No predicate on NodeTypes: if the cache was stale when the status was compared, the event of the written status leads
 	// to the comparison that finds it. It costs no write.
@@ -85,7 +85,8 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				before, isBefore := e.ObjectOld.(*v1alpha1.Machine)
 				after, isAfter := e.ObjectNew.(*v1alpha1.Machine)
-				return isBefore && isAfter && !equality.Semantic.DeepEqual(before.NodeSize(), after.NodeSize())
+				return isBefore && isAfter && (before.HasJoined() != after.HasJoined() ||
+					!equality.Semantic.DeepEqual(before.NodeSize(), after.NodeSize()))
 			},
 		})).
 		WatchesRawSource(source.Func(c.start)).
@@ -114,22 +115,22 @@ func (c *Controller) ofNamespace(ctx context.Context, tenant client.Object) []re
 	return requests
 }
 
-// MeasuredField is the name of the NodeType of a Machine whose node has a known size.
-const MeasuredField = "measured"
+// JoinedField is the name of the NodeType of a Machine that has joined.
+const JoinedField = "joined"
 
-// MeasuredOf indexes Machines by that field.
-func MeasuredOf(object client.Object) []string {
+// JoinedAs indexes Machines by that field.
+func JoinedAs(object client.Object) []string {
 	machine, ok := object.(*v1alpha1.Machine)
-	if !ok || machine.NodeSize() == nil {
+	if !ok || !machine.HasJoined() {
 		return nil
 	}
 	return []string{machine.Status.NodeTypeRef.Name}
 }
 
-// ofMachine maps a Machine whose node has a known size to its type.
+// ofMachine maps a Machine that has joined to its type.
 func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
-	for _, name := range MeasuredOf(object) {
+	for _, name := range JoinedAs(object) {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
 	}
 	return requests
@@ -138,7 +139,7 @@ func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
 // believed is what the Machines that there are say of the nodes of a type.
 func (c *Controller) believed(ctx context.Context, nodeType *v1alpha1.NodeType) (capacity.Belief, error) {
 	machines := &v1alpha1.MachineList{}
-	if err := c.client.List(ctx, machines, client.MatchingFields{MeasuredField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.client.List(ctx, machines, client.MatchingFields{JoinedField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return capacity.Belief{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
 	}
 	return capacity.Believe(nodeType, machines.Items), nil
@@ -218,6 +219,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	nodeType.Status.SmallestNode = belief.Smallest
+	if differs(before.Status.Provisioning, belief.Provisioning) {
+		nodeType.Status.Provisioning = belief.Provisioning
+	}
 	nodeType.Status = status(nodeType, summary, c.disk, invalid, c.clock.Now())
 	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) && summary.LastClaim <= before.Status.CountedUntil {
 		return reconcile.Result{}, nil
@@ -235,6 +239,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.publishLowered(before, nodeType, summary)
 	c.publishSmaller(before, nodeType, belief)
 	return reconcile.Result{}, nil
+}
+
+// differs returns whether a new estimate is worth a write: it is the first one, or differs by a tenth or more.
+func differs(before, now *v1alpha1.ProvisioningEstimate) bool {
+	if before == nil || now == nil {
+		return now != nil
+	}
+	return 10*max(before.TypicalSeconds-now.TypicalSeconds, now.TypicalSeconds-before.TypicalSeconds) >= max(before.TypicalSeconds, 1)
 }
 
 // publish writes an event for an error that must be corrected.
@@ -302,7 +314,7 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 		Zones:        summary.Zones,
 		Domains:      summary.Domains,
 		Requirements: summary.Requirements,
-		Provisioning: nodeType.Status.Provisioning, // package estimate writes it
+		Provisioning: nodeType.Status.Provisioning,
 		CountedUntil: nodeType.Status.CountedUntil,
 		Conditions:   slices.Clone(nodeType.Status.Conditions),
 
