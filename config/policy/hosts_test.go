@@ -134,6 +134,8 @@ func TestHosts(t *testing.T) {
 		change(after)
 		return environment.As(t, user).Patch(t.Context(), after, client.MergeFrom(before), client.DryRunAll)
 	}
+	pauses := func() error { return attempt(t, hosts, "", cases["Pause"].before, cases["Pause"].change) }
+	withoutPolicies(t, pauses)
 	for name, tc := range cases {
 		if err := attempt(t, hosts, tc.user, tc.before, tc.change); err != nil {
 			t.Errorf("%s: without the policy there is nothing to refuse: %v", name, err)
@@ -143,7 +145,7 @@ func TestHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enforce(t, policies, func() error { return attempt(t, hosts, "", cases["Pause"].before, cases["Pause"].change) })
+	enforce(t, policies, pauses)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			judge(t, tc.reason, attempt(t, hosts, tc.user, tc.before, tc.change), tc.refuse == "", tc.refuse, "karpenter-metal3-hosts")

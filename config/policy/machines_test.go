@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,21 @@ import (
 var environment env.Environment
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
+
+// withoutPolicies deletes the policies that tests before have left, and waits until each attempt is admitted.
+func withoutPolicies(t *testing.T, attempts ...func() error) {
+	t.Helper()
+	for _, kind := range []client.Object{
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{},
+	} {
+		if err := environment.Client.DeleteAllOf(t.Context(), kind); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, attempt := range attempts {
+		poll.Eventually(t, "no policy is in force", func(context.Context) error { return attempt() })
+	}
+}
 
 // enforce creates policies, and waits until each attempt is refused: a policy is not in force at once.
 func enforce(t *testing.T, policies []client.Object, attempts ...func() error) {
@@ -101,7 +117,6 @@ func TestMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// TestSecrets tries first what is admitted without the others.
 	policies = slices.DeleteFunc(policies, func(object client.Object) bool { return object.GetName() != "karpenter-metal3-machines" })
 	machine := func(annotations map[string]string, finalizers ...string) *v1alpha1.Machine {
 		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
@@ -117,10 +132,12 @@ func TestMachines(t *testing.T) {
 		})
 		return machine
 	}
-	enforce(t, policies, func() error {
+	claims := func() error {
 		claimed := machine(map[string]string{v1alpha1.ClaimUIDAnnotationKey: "x"})
 		return environment.As(t, provider).Create(t.Context(), claimed, client.DryRunAll)
-	})
+	}
+	withoutPolicies(t, claims)
+	enforce(t, policies, claims)
 	hook := v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)
 	message := v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook)
 	before := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, "any")

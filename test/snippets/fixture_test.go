@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -190,19 +191,19 @@ func (w *fixture) apply(document string) {
 		w.t.Fatal(err)
 	}
 	strict := client.WithFieldValidation(w.Client, metav1.FieldValidationStrict)
-	existing := &unstructured.Unstructured{}
-	existing.SetGroupVersionKind(object.GroupVersionKind())
-	err := w.Client.Get(w.t.Context(), client.ObjectKeyFromObject(object), existing)
-	if client.IgnoreNotFound(err) != nil {
-		w.t.Fatal(err)
-	}
-	if err != nil {
-		err = strict.Create(w.t.Context(), object)
-	} else {
+	// The provider and the manager write it, too.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		existing := &unstructured.Unstructured{}
+		existing.SetGroupVersionKind(object.GroupVersionKind())
+		if err := w.Client.Get(w.t.Context(), client.ObjectKeyFromObject(object), existing); apierrors.IsNotFound(err) {
+			return strict.Create(w.t.Context(), object)
+		} else if err != nil {
+			return err
+		}
 		object.SetResourceVersion(existing.GetResourceVersion())
 		object.SetFinalizers(existing.GetFinalizers())
-		err = strict.Update(w.t.Context(), object)
-	}
+		return strict.Update(w.t.Context(), object)
+	})
 	if err != nil {
 		w.t.Fatalf("applying %s %s, %v", object.GetKind(), object.GetName(), err)
 	}

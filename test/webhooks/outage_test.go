@@ -76,8 +76,14 @@ func TestKilled(t *testing.T) {
 
 	start(t, webhook.address).await(t)
 	awaitAsked(t)
-	admitted("the same Machine, now",
-		c.Create(ctx, parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}, spec: {nodeTypeRef: {name: cpu}}}")))
+	other := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-b, name: other}, spec: {nodeTypeRef: {name: cpu}}}")
+	admitted("the same Machine, now", c.Create(ctx, other))
+	// Other tests have the same fleet.
+	admitted("deleting it", c.Delete(ctx, other))
+	admitted("deleting that of the other namespace", c.Delete(ctx, free))
+	poll.Eventually(t, "no Machine uses the type", func(ctx context.Context) error {
+		return c.Delete(ctx, parse[v1alpha1.NodeType](t, "{metadata: {name: cpu}}"), client.DryRunAll)
+	})
 }
 
 func patch(ctx context.Context, machine *v1alpha1.Machine, text string) error {

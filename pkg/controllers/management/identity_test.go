@@ -168,8 +168,8 @@ func TestIdentityIsAnnounced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorder := events.NewFakeRecorder(100)
-	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), recorder, clock.RealClock{}).
+	tenant, recorder := newIdentified(t), events.NewFakeRecorder(100)
+	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), about(recorder, tenant.Namespace), clock.RealClock{}).
 		Register(t.Context(), mgr); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,6 @@ func TestIdentityIsAnnounced(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	tenant := newIdentified(t)
 	for _, uid := range []string{"mine-" + t.Name(), "other-" + t.Name()} {
 		patch := client.MergeFrom(tenant.DeepCopy())
 		tenant.Status.ObservedClusterUID = uid

@@ -6,9 +6,8 @@ package management_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
-
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
@@ -77,7 +78,26 @@ func (f *fleet) host(name string) *bmov1alpha1.BareMetalHost {
 // start runs the manager until the test ends.
 func (f *fleet) start() {
 	f.Helper()
-	run(f.T, &environment, f.inventory, f.events)
+	run(f.T, &environment, f.inventory, about(f.events, f.namespace))
+}
+
+// about returns a recorder of the events of objects in a namespace, and of those whose names begin with it: the tests of this package have
+// one API server.
+func about(recorder events.EventRecorder, namespace string) events.EventRecorder {
+	return &filter{recorder, namespace}
+}
+
+type filter struct {
+	events.EventRecorder
+	namespace string
+}
+
+// Eventf implements events.EventRecorder.
+func (f *filter) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
+	object, isObject := regarding.(client.Object)
+	if isObject && (object.GetNamespace() == f.namespace || strings.HasPrefix(object.GetName(), f.namespace)) {
+		f.EventRecorder.Eventf(regarding, related, kind, reason, action, note, args...)
+	}
 }
 
 // run runs a manager that feeds an inventory and writes what it counts, with what others add, until the test ends.
@@ -175,7 +195,7 @@ func TestStatusFollowsHosts(t *testing.T) {
 	if ready := conditions.Find(got.Status.Conditions, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue {
 		t.Errorf("a type without a free server is not ready: %+v", ready)
 	}
-	got.Status.Conditions = nil
+	got.Status.Conditions, got.Status.CountedUntil = nil, 0 // claims of other tests count, too
 	name := f.nodeType.Name
 	want := v1alpha1.NodeTypeStatus{
 		ObservedGeneration: got.Generation,
