@@ -76,7 +76,8 @@ func TestGatedCode(t *testing.T) {
 				Enabled: func(feature featuregate.Feature) bool { return feature == tc.feature },
 			}
 			before := &disruption.Controller{}
-			core := &Core{Controllers: []controller.Controller{before, &disruption.Queue{}, &lifecycle.Controller{}, &provisioning.Provisioner{}}}
+			core := &Core{Controllers: []controller.Controller{before, &disruption.Queue{}, &lifecycle.Controller{}},
+				Provisioner: &provisioning.Provisioner{}}
 			without := len((&Core{}).interceptors(Dependencies{Manager: d.Manager, Enabled: func(featuregate.Feature) bool { return false }}))
 			if got := len(core.interceptors(d)) > without; got != tc.gangs || (core.gangs != nil) != tc.gangs {
 				t.Errorf("%s: pods are changed: %v", tc.reason, got)

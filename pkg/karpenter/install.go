@@ -27,10 +27,12 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
@@ -68,6 +70,7 @@ type Core struct {
 	// CloudProvider as core sees it, with NodeOverlays and metrics.
 	CloudProvider karpcloudprovider.CloudProvider
 	Cluster       *state.Cluster
+	Provisioner   *provisioning.Provisioner
 	// gangs is nil without GangPlacement.
 	gangs *gangs.Placer
 }
@@ -84,14 +87,21 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	coreClient := interceptor.NewClient(tenantClient, core.interceptors(d)...)
 	core.Controllers = controllers.NewControllers(ctx, writes.Events(d.Manager), d.Clock, coreClient, d.Recorder, core.CloudProvider, measured,
 		core.Cluster, overlays)
+	var err error
+	if core.Provisioner, err = find[*provisioning.Provisioner](core.Controllers); err != nil {
+		return nil, err
+	}
 	return core, core.replaceControllers(ctx, d, coreClient)
 }
 
-// Plan returns core without controllers, to plan with and make nothing of it, and the client that core plans with: it reads what it would
-// read with Install. Only Clusters, Servers, Clock and Enabled are required. Core finds its options in the context.
+// Plan returns core without controllers, to plan with its Provisioner and make nothing of it, and the client that core plans with: it reads
+// what it would read with Install. Only Clusters, Servers, Recorder, Clock and Enabled are required. Core finds its options in the context.
 func Plan(d Dependencies) (*Core, client.Client) {
 	core := &Core{CloudProvider: d.Servers, Cluster: state.NewCluster(d.Clock, d.Clusters.Tenant.Client, d.Servers)}
-	return core, interceptor.NewClient(d.Clusters.Tenant.Client, core.interceptors(d)...)
+	coreClient := interceptor.NewClient(d.Clusters.Tenant.Client, core.interceptors(d)...)
+	core.Provisioner = provisioning.NewProvisioner(coreClient, d.Recorder, d.Servers, core.Cluster, d.Clock,
+		deviceallocation.NewController(coreClient), virtualpods.NewVirtualPodCache(coreClient))
+	return core, coreClient
 }
 
 // interceptors change what core reads and creates.
@@ -111,7 +121,10 @@ func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
 	}
 	if d.Enabled(GangPlacement) {
 		c.gangs = gangs.NewPlacer(gangs.Dependencies{
-			Reader: tenantClient, FreeServers: d.Servers.FreeServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
+			Client: tenantClient, FreeServers: d.Servers.FreeServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
+			Plan: func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
+				return gangs.Simulation{Provisioner: c.Provisioner, Cluster: c.Cluster, Client: tenantClient, Clock: d.Clock}.Plan(ctx, pods)
+			},
 		})
 		all = append(all, c.gangs.PendingPods())
 	}
@@ -164,15 +177,11 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 
 // replaceDisruption has drifted nodes replaced without a free server, too.
 func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient client.Client) error {
-	provisioner, err := find[*provisioning.Provisioner](c.Controllers)
-	if err != nil {
-		return err
-	}
 	queue, err := find[*disruption.Queue](c.Controllers)
 	if err != nil {
 		return err
 	}
-	parts := rollout.Core{Provisioner: provisioner, Queue: queue}
+	parts := rollout.Core{Provisioner: c.Provisioner, Queue: queue}
 	if !options.FromContext(ctx).IgnoreDRARequests {
 		if parts.DeviceAllocation, err = find[*deviceallocation.Controller](c.Controllers); err != nil {
 			return err

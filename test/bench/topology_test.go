@@ -11,7 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
@@ -80,14 +84,21 @@ func BenchmarkSchedulingPass(b *testing.B) {
 // schedulingPass returns a function that plans once, and fails unless each pod gets a server.
 func schedulingPass(b *testing.B, domains func() []v1alpha1.DomainCapacity, constrain func(n int) []func(*corev1.Pod)) func() {
 	b.Helper()
+	var simulation gangs.Simulation
 	plan := planning.Plan{Decorate: func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		simulation.Client, simulation.Clock = c, clock.RealClock{}
 		return interceptor.NewClient(c, gangs.NewPlacer(gangs.Dependencies{
-			Reader: c,
+			Client: c,
 			FreeServers: func(context.Context) ([]instancetypes.FreeServers, error) {
 				return catalog.FreeServers(instancetypes.NewFilter(nil, nil)), nil
 			},
 			NodeClaimOf: func(types.NamespacedName) string { return "" },
+			Plan: func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
+				return simulation.Plan(ctx, pods)
+			},
 		}).PendingPods())
+	}, Made: func(provisioner *provisioning.Provisioner, cluster *state.Cluster) {
+		simulation.Provisioner, simulation.Cluster = provisioner, cluster
 	}}
 	for n := range planTypes {
 		plan.Types = append(plan.Types, planning.NodeType(fmt.Sprintf("type-%03d", n), 8, domains()...))

@@ -48,7 +48,9 @@ type Plan struct {
 	Pools []*karpv1.NodePool
 	// Decorate wraps the client of core. It may be nil.
 	Decorate func(client.Client, *instancetypes.Catalog) client.Client
-	// Objects are the pods and nodes.
+	// Made gets the provisioner, and its state, before it plans. It may be nil.
+	Made func(*provisioning.Provisioner, *state.Cluster)
+	// Objects are the pods, nodes and NodeClaims.
 	Objects []client.Object
 }
 
@@ -118,6 +120,9 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	}
 	cluster := state.NewCluster(clock.RealClock{}, kubeClient, provider)
 	for _, object := range p.Objects {
+		if nodeClaim, ok := object.(*karpv1.NodeClaim); ok {
+			cluster.UpdateNodeClaim(nodeClaim)
+		}
 		if node, ok := object.(*corev1.Node); ok {
 			if err := cluster.UpdateNode(ctx, node); err != nil {
 				tb.Fatal(err)
@@ -127,6 +132,9 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	provisioner := provisioning.NewProvisioner(kubeClient, events.NewRecorder(record.NewFakeRecorder(1000)), provider, cluster,
 		clock.RealClock{},
 		deviceallocation.NewController(kubeClient), virtualpods.NewVirtualPodCache(kubeClient))
+	if p.Made != nil {
+		p.Made(provisioner, cluster)
+	}
 	return func() (scheduling.Results, error) { return provisioner.Schedule(ctx) }
 }
 

@@ -9,8 +9,11 @@
 // them fit into: the cheapest, and of those the one with the least capacity left over. Running pods have fixed the domain
 // already; core follows them by itself, and nothing is added.
 //
-// This is Kubernetes' affinity, not gang scheduling: if no domain has capacity for all, as many as possible get a server,
-// in the domain that most of them fit into, and the rest stays pending.
+// Whether all fit is core's answer: its scheduler plans the pending pods with the requirement, and makes nothing of it (choose.go). The
+// estimate of this package is the order in which it is asked, and the text of messages. It knows no classes, limits, DaemonSets or volumes.
+//
+// This is Kubernetes' affinity, not gang scheduling: if core plans all pods in no domain, as many as possible get a server, in the first
+// domain in which core plans no fewer than without a requirement, and the rest stays pending.
 package gangs
 
 import (
@@ -28,6 +31,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
 
 // gang is pending pods that must be in one domain.
@@ -42,6 +46,17 @@ type gang struct {
 	pods      []*corev1.Pod
 	// fixed are the labels of the domain that pods of the gang run in, nil if none runs.
 	fixed map[string]string
+	// domains that could hold the gang, by the estimate, the best first.
+	domains []*domain
+	// chosen is the domain that its pods are required to be in, nil if core is left to choose.
+	chosen *domain
+}
+
+// require adds the requirement for the chosen domain to a pod of the gang.
+func (g *gang) require(pod *corev1.Pod) {
+	if g.chosen != nil {
+		pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, g.chosen.requirements(g.keys)...)
+	}
 }
 
 // find returns the gangs among the pods, the oldest first. A pod that is alone may have others that run already.
@@ -306,6 +321,8 @@ type node struct {
 	labels    map[string]string
 	taints    []corev1.Taint
 	remaining corev1.ResourceList
+	// booting is true until the server has become a node.
+	booting bool
 }
 
 // subtract reserves what pods use or will use of the node.

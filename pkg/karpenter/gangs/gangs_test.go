@@ -7,17 +7,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
@@ -86,10 +93,40 @@ func cordoned(name, domain string) []client.Object {
 	})
 }
 
-// placing returns what makes core's client, and stores what Shortage says of a pod after each list.
-func placing(short *string, object client.Object, dependencies Dependencies) func(client.Client, *instancetypes.Catalog) client.Client {
-	return func(c client.Client, catalog *instancetypes.Catalog) client.Client {
-		dependencies.Reader = c
+// poolIn is a NodePool of a domain.
+func poolIn(domain string, change func(*karpv1.NodePool)) *karpv1.NodePool {
+	return planning.Pool(domain, func(pool *karpv1.NodePool) {
+		pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{Key: nvlink,
+			Operator: corev1.NodeSelectorOpIn, Values: []string{domain}}}
+		if change != nil {
+			change(pool)
+		}
+	})
+}
+
+// daemonSet has a pod on each node, which asks for cpu.
+func daemonSet(cpu string) *appsv1.DaemonSet {
+	logs := map[string]string{"app": "logs"}
+	daemons := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "logs"}}
+	daemons.Spec.Selector, daemons.Spec.Template.Labels = &metav1.LabelSelector{MatchLabels: logs}, logs
+	daemons.Spec.Template.Spec.Containers = []corev1.Container{{Name: "logs", Image: "logs",
+		Resources: corev1.ResourceRequirements{Requests: env.Resources("cpu", cpu)}}}
+	daemons.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	return daemons
+}
+
+// placing returns the plan with gangs placed. It stores what Shortage says of a pod after each list.
+func placing(plan planning.Plan, short *string, object client.Object, dependencies Dependencies) planning.Plan {
+	var simulation Simulation
+	plan.Made = func(provisioner *provisioning.Provisioner, cluster *state.Cluster) {
+		simulation.Provisioner, simulation.Cluster = provisioner, cluster
+	}
+	plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		simulation.Client, simulation.Clock = c, clock.RealClock{}
+		dependencies.Client = c
+		dependencies.Plan = func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
+			return simulation.Plan(ctx, pods)
+		}
 		if dependencies.NodeClaimOf == nil {
 			dependencies.NodeClaimOf = func(types.NamespacedName) string { return "" }
 		}
@@ -107,6 +144,7 @@ func placing(short *string, object client.Object, dependencies Dependencies) fun
 				return nil
 			}))
 	}
+	return plan
 }
 
 func TestGangIsPlacedInOneDomain(t *testing.T) {
@@ -117,6 +155,7 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 		objects      []client.Object
 		dependencies Dependencies
 		pools        []*karpv1.NodePool
+		class        *v1alpha1.MetalNodeClass
 		// want is how many NodeClaims core plans in each domain.
 		want  map[string]int
 		short string
@@ -183,10 +222,7 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 		},
 		"a pool of one domain": {
 			reason: "what no NodePool would have is no room", types: []*v1alpha1.NodeType{h100(in("n1", 5), in("n2", 6))},
-			pools: []*karpv1.NodePool{planning.Pool("n2", func(pool *karpv1.NodePool) {
-				pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{Key: nvlink,
-					Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}
-			})},
+			pools:   []*karpv1.NodePool{poolIn("n2", nil)},
 			objects: members("train", 5, wholeServer), want: map[string]int{"n2": 5},
 		},
 		"a node for each": {
@@ -219,6 +255,12 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 			objects: slices.Concat(members("train", 5, wholeServer), server("s1", "n2"), server("s2", "n2"), server("s3", "n2")),
 			want:    map[string]int{"n2": 2},
 		},
+		"servers on the way where no other is free": {
+			reason:  "core does not know the domain of a server that boots, and alone would plan the gang in n2, too",
+			types:   []*v1alpha1.NodeType{h100(in("n1", 0), in("n2", 1))},
+			objects: slices.Concat(members("train", 4, wholeServer), server("s1", "n1")),
+			want:    map[string]int{}, short: "no nvlink-domain has capacity for all 4 pods of the gang: n1 has capacity for 1, n2 for 1",
+		},
 		"servers on the way for others": {
 			reason: "they are not there for the gang", types: []*v1alpha1.NodeType{h100(in("n1", 5), in("n2", 2))},
 			dependencies: Dependencies{NodeClaimOf: func(pod types.NamespacedName) string { return strings.TrimPrefix(pod.Name, "other-") }},
@@ -226,6 +268,37 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 				[]client.Object{planning.Pod("other-s1", wholeServer, elsewhere), planning.Pod("other-s2", wholeServer, elsewhere),
 					planning.Pod("other-s3", wholeServer, elsewhere)}),
 			want: map[string]int{"n1": 5},
+		},
+		"a class of another provider": {
+			reason: "servers that the class of the pools does not allow are no room",
+			types: func() []*v1alpha1.NodeType {
+				a, b := planning.NodeType("a-h100", 8, in("n1", 5)), planning.NodeType("b-h100", 8, in("n2", 6))
+				a.OwnerReferences, b.OwnerReferences = env.MadeBy("a"), env.MadeBy("b")
+				a.Spec.ProviderRef.Name, b.Spec.ProviderRef.Name = "a", "b"
+				return []*v1alpha1.NodeType{a, b}
+			}(),
+			class:   &v1alpha1.MetalNodeClass{Spec: v1alpha1.MetalNodeClassSpec{ProviderRef: &v1alpha1.NameReference{Name: "b"}}},
+			objects: members("train", 5, wholeServer), want: map[string]int{"n2": 5},
+		},
+		"limits": {
+			reason: "a NodePool that has reached its limits makes no servers", types: []*v1alpha1.NodeType{h100(in("n1", 5), in("n2", 6))},
+			pools: []*karpv1.NodePool{
+				poolIn("n1", func(pool *karpv1.NodePool) { pool.Spec.Limits = karpv1.Limits(env.Resources("cpu", "1")) }), poolIn("n2", nil),
+			},
+			objects: members("train", 5, wholeServer), want: map[string]int{"n2": 5},
+		},
+		"a DaemonSet": {
+			reason: "beside it one pod of the gang fits on a server, and not two", types: []*v1alpha1.NodeType{h100(in("n1", 5), in("n2", 10))},
+			objects: append(members("train", 10, []string{"nvidia.com/gpu", "4", "cpu", "32"}), daemonSet("1")),
+			want:    map[string]int{"n2": 10},
+		},
+		"no domain that core would use": {
+			reason: "core alone finds none either, and the pods are told", types: []*v1alpha1.NodeType{h100(in("n1", 5), in("n2", 6))},
+			pools: []*karpv1.NodePool{planning.Pool("full", func(pool *karpv1.NodePool) {
+				pool.Spec.Limits = karpv1.Limits(env.Resources("cpu", "1"))
+			})},
+			objects: members("train", 5, wholeServer), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 5 pods of the gang: none has capacity for any of them",
 		},
 		"a server that takes no pods": {
 			reason:  "it is cordoned, or about to be replaced: there is no room on it, however much is free",
@@ -235,14 +308,14 @@ func TestGangIsPlacedInOneDomain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			short := ""
-			results := planning.Plan{Types: tc.types, Pools: tc.pools, Objects: tc.objects,
-				Decorate: placing(&short, tc.objects[0], tc.dependencies)}.Solve(t)
+			results := placing(planning.Plan{Types: tc.types, Class: tc.class, Pools: tc.pools, Objects: tc.objects}, &short, tc.objects[0],
+				tc.dependencies).Solve(t)
 			got := map[string]int{}
 			for _, claim := range results.NewNodeClaims {
 				got[strings.Join(claim.Requirements.Get(nvlink).Values(), ",")]++
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s\nerrors: %v", tc.reason, diff, results.PodErrors)
+				t.Errorf("%s (-want +got):\n%s\nerrors: %v", tc.reason, diff, slices.Collect(maps.Values(results.PodErrors)))
 			}
 			if diff := cmp.Diff(tc.short, short); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -258,14 +331,18 @@ func elsewhere(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"rac
 func TestOnlyListsOfPendingPodsAreChanged(t *testing.T) {
 	pods := members("train", 5, wholeServer)
 	var listed client.Client
-	planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 4), in("n2", 6))}, Objects: pods,
-		Decorate: func(c client.Client, catalog *instancetypes.Catalog) client.Client {
-			listed = placing(new(string), pods[0], Dependencies{})(c, catalog)
-			return listed
-		}}.Planner(t)
+	plan := placing(planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 4), in("n2", 6))}, Objects: pods}, new(string), pods[0],
+		Dependencies{})
+	decorate := plan.Decorate
+	plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		listed = decorate(c, catalog)
+		return listed
+	}
+	plan.Planner(t)
+	ctx := planning.Options(t).ToContext(t.Context())
 	affinityOf := func(opts ...client.ListOption) *corev1.NodeAffinity {
 		list := &corev1.PodList{}
-		if err := listed.List(t.Context(), list, opts...); err != nil || len(list.Items) != 5 {
+		if err := listed.List(ctx, list, opts...); err != nil || len(list.Items) != 5 {
 			t.Fatalf("%d pods, error %v", len(list.Items), err)
 		}
 		return list.Items[0].Spec.Affinity.NodeAffinity
@@ -286,17 +363,20 @@ func TestOnlyListsOfPendingPodsAreChanged(t *testing.T) {
 // for them.
 func TestOutageLeavesPodsUnchanged(t *testing.T) {
 	pods := members("train", 5, wholeServer)
-	planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 4))}, Objects: pods,
-		Decorate: func(c client.Client, _ *instancetypes.Catalog) client.Client {
-			listed := placing(new(string), pods[0], Dependencies{FreeServers: func(context.Context) ([]instancetypes.FreeServers, error) {
-				return nil, errors.New("the cache is not filled yet")
-			}})(c, nil)
-			list := &corev1.PodList{}
-			if err := listed.List(t.Context(), list, client.MatchingFields{byNode: ""}); err != nil || len(list.Items) != 5 {
-				t.Errorf("%d pods, error %v", len(list.Items), err)
-			}
-			return listed
-		}}.Planner(t)
+	plan := placing(planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 4))}, Objects: pods}, new(string), pods[0],
+		Dependencies{FreeServers: func(context.Context) ([]instancetypes.FreeServers, error) {
+			return nil, errors.New("the cache is not filled yet")
+		}})
+	decorate := plan.Decorate
+	plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		listed := decorate(c, catalog)
+		list := &corev1.PodList{}
+		if err := listed.List(t.Context(), list, client.MatchingFields{byNode: ""}); err != nil || len(list.Items) != 5 {
+			t.Errorf("%d pods, error %v", len(list.Items), err)
+		}
+		return listed
+	}
+	plan.Planner(t)
 }
 
 func TestGangOfPod(t *testing.T) {
@@ -328,5 +408,46 @@ func TestGangOfPod(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestDisruptionRepeats: core's disruption controller lists the pending pods for each node that it looks at. It gets the domains that were
+// chosen for the provisioner, and core plans nothing for that.
+func TestDisruptionRepeats(t *testing.T) {
+	pods, asked := members("train", 5, wholeServer), 0
+	var listed client.Client
+	plan := placing(planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 4), in("n2", 6))}, Objects: pods}, new(string), pods[0],
+		Dependencies{FreeServers: func(context.Context) ([]instancetypes.FreeServers, error) {
+			asked++
+			catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
+			catalog.Set(h100(in("n1", 4), in("n2", 6)))
+			return catalog.FreeServers(instancetypes.NewFilter(nil, nil)), nil
+		}})
+	decorate := plan.Decorate
+	plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		listed = decorate(c, catalog)
+		return listed
+	}
+	plan.Planner(t)
+	domains := func(controller string) []string {
+		ctx := injection.WithControllerName(planning.Options(t).ToContext(t.Context()), controller)
+		list := &corev1.PodList{}
+		if err := listed.List(ctx, list, client.MatchingFields{byNode: ""}); err != nil || len(list.Items) != 5 {
+			t.Fatalf("%d pods, error %v", len(list.Items), err)
+		}
+		node := list.Items[0].Spec.Affinity.NodeAffinity
+		if node == nil {
+			return nil
+		}
+		return node.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Values
+	}
+	if got := domains(disruption); got != nil || asked != 0 {
+		t.Errorf("before anything was chosen the pods must be in %v, asked %d times", got, asked)
+	}
+	if got := domains("provisioner"); !slices.Equal(got, []string{"n2"}) || asked != 1 {
+		t.Errorf("the provisioner's pods must be in %v, asked %d times", got, asked)
+	}
+	if got := domains(disruption); !slices.Equal(got, []string{"n2"}) || asked != 1 {
+		t.Errorf("the pods must be in %v, asked %d times", got, asked)
 	}
 }

@@ -4,8 +4,10 @@
 package gangs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -28,12 +32,14 @@ const byNode = "spec.nodeName"
 
 // Dependencies of a Placer.
 type Dependencies struct {
-	// Reader reads the tenant cluster, from a cache with an index of pods by spec.nodeName.
-	Reader client.Reader
+	// Client reads the tenant cluster, from a cache with an index of pods by spec.nodeName.
+	Client client.Client
 	// FreeServers returns the servers that the tenant could get. After an error the pods are left as they are.
 	FreeServers func(context.Context) ([]instancetypes.FreeServers, error)
 	// NodeClaimOf returns the NodeClaim that core has created for a pending pod, empty if there is none.
 	NodeClaimOf func(pod types.NamespacedName) string
+	// Plan returns how core would plan these pods now. It creates nothing.
+	Plan func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error)
 }
 
 // Placer chooses topology domains for gangs.
@@ -43,6 +49,8 @@ type Placer struct {
 	mu sync.Mutex
 	// short are the gangs that no domain had capacity for when pods were listed last: their message, by ID.
 	short map[string]string
+	// chosen are the domains that were chosen then, by the ID of the gang.
+	chosen map[string]*domain
 }
 
 // NewPlacer returns a Placer.
@@ -61,7 +69,7 @@ func (p *Placer) PendingPods() interceptor.Interceptor {
 func (p *Placer) place(ctx context.Context, pending []corev1.Pod) error {
 	gangs := find(pending)
 	if len(gangs) == 0 {
-		p.setShort(nil)
+		p.remember(nil, nil)
 		return nil
 	}
 	for _, gang := range gangs {
@@ -69,33 +77,60 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) error {
 			return err
 		}
 	}
+	if injection.GetControllerName(ctx) == disruption {
+		p.repeat(gangs)
+		return nil
+	}
 	snapshot, err := p.snapshot(ctx, pending, gangs)
 	if err != nil {
 		return err
 	}
-	short := map[string]string{}
 	for _, gang := range gangs {
-		domains := snapshot.place(gang)
-		if shortage := shortageOf(gang, domains); shortage != "" {
-			short[gang.id] = shortage
-		}
-		if gang.fixed != nil || len(domains) == 0 {
-			continue // Core follows the running pods, or reports that there is no server.
-		}
-		requirements := domains[0].requirements(gang.keys)
-		for _, pod := range gang.pods {
-			pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, requirements...)
+		gang.domains = snapshot.place(gang)
+	}
+	if err := p.choose(ctx, pending, gangs); err != nil {
+		// Core meets the same error when it plans, and reports it. Other pods must not wait for gangs.
+		log.FromContext(ctx).V(1).Info("not placing gangs", "error", err)
+		for _, gang := range gangs {
+			gang.chosen = nil
 		}
 	}
-	p.setShort(short)
+	short, chosen := map[string]string{}, map[string]*domain{}
+	for _, gang := range gangs {
+		chosen[gang.id] = gang.chosen
+		if shortage := shortageOf(gang); shortage != "" {
+			short[gang.id] = shortage
+		}
+		for _, pod := range gang.pods {
+			gang.require(pod)
+		}
+	}
+	p.remember(short, chosen)
 	return nil
+}
+
+// disruption is the name of core's controller that lists the pending pods for each node that it could take away.
+const disruption = "disruption"
+
+// repeat requires what was chosen when the provisioner listed the pods. Core is not asked: it would plan all pods ten times for each node.
+func (p *Placer) repeat(gangs []*gang) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, gang := range gangs {
+		if gang.fixed == nil {
+			gang.chosen = p.chosen[gang.id]
+		}
+		for _, pod := range gang.pods {
+			gang.require(pod)
+		}
+	}
 }
 
 // fixDomain sets the domain of a gang that has running pods.
 func (p *Placer) fixDomain(ctx context.Context, gang *gang) error {
 	for _, selector := range gang.selectors {
 		pods := &corev1.PodList{}
-		if err := p.Reader.List(ctx, pods, client.InNamespace(gang.namespace), client.MatchingLabelsSelector{Selector: selector},
+		if err := p.Client.List(ctx, pods, client.InNamespace(gang.namespace), client.MatchingLabelsSelector{Selector: selector},
 			client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing the pods of a gang, %w", err)
 		}
@@ -105,7 +140,7 @@ func (p *Placer) fixDomain(ctx context.Context, gang *gang) error {
 				continue
 			}
 			node := &corev1.Node{}
-			found, err := kube.Find(ctx, p.Reader, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+			found, err := kube.Find(ctx, p.Client, client.ObjectKey{Name: pod.Spec.NodeName}, node)
 			if err != nil {
 				return err
 			}
@@ -128,12 +163,12 @@ func (p *Placer) snapshot(ctx context.Context, pending []corev1.Pod, gangs []*ga
 	}
 	result.free = free
 	pools := &karpv1.NodePoolList{}
-	if err := p.Reader.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+	if err := p.Client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodePools, %w", err)
 	}
 	result.pools = pools.Items
 	nodeClaims := &karpv1.NodeClaimList{}
-	if err := p.Reader.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
+	if err := p.Client.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims, %w", err)
 	}
 	byName := map[string]*node{}
@@ -158,6 +193,7 @@ func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*node
 	result := &node{name: nodeClaim.Name, labels: nodeClaim.Labels, taints: nodeClaim.Spec.Taints, remaining: nodeClaim.Status.Allocatable}
 	name := nodeClaim.Status.NodeName
 	if name == "" {
+		result.booting = true
 		return result, nil
 	}
 	taints, err := p.taintsOf(ctx, nodeClaim)
@@ -166,7 +202,7 @@ func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*node
 	}
 	result.taints = taints
 	pods := &corev1.PodList{}
-	if err := p.Reader.List(ctx, pods, client.MatchingFields{byNode: name}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := p.Client.List(ctx, pods, client.MatchingFields{byNode: name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the pods of node %s, %w", name, err)
 	}
 	for i := range pods.Items {
@@ -181,7 +217,7 @@ func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*node
 // or about to be replaced either. The taints of a node that starts are not among them.
 func (p *Placer) taintsOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) ([]corev1.Taint, error) {
 	node := &corev1.Node{}
-	found, err := kube.Find(ctx, p.Reader, client.ObjectKey{Name: nodeClaim.Status.NodeName}, node)
+	found, err := kube.Find(ctx, p.Client, client.ObjectKey{Name: nodeClaim.Status.NodeName}, node)
 	if err != nil || !found {
 		return nodeClaim.Spec.Taints, err
 	}
@@ -224,14 +260,16 @@ func (p *Placer) Shortage(pod *corev1.Pod) string {
 	return p.short[gang.id]
 }
 
-func (p *Placer) setShort(short map[string]string) {
+func (p *Placer) remember(short map[string]string, chosen map[string]*domain) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.short = short
+	p.short, p.chosen = short, chosen
 }
 
-// shortageOf returns the message. The domains are those that place returned.
-func shortageOf(g *gang, domains []*domain) string {
+// shortageOf returns the message.
+func shortageOf(g *gang) string {
+	domains := slices.DeleteFunc(g.domains, func(d *domain) bool { return d.pods == 0 })
+	slices.SortStableFunc(domains, func(a, b *domain) int { return cmp.Compare(b.pods, a.pods) })
 	if len(domains) > 0 && domains[0].pods >= int64(len(g.pods)) {
 		return ""
 	}

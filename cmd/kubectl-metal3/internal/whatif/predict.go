@@ -206,7 +206,7 @@ func Predict(ctx context.Context, snapshot *view.Snapshot, question Question) (*
 		return nil, err
 	}
 	p.Assumes = assumptions(snapshot, w, question.Topology)
-	if w.planner != nil {
+	if w.core != nil {
 		results, err := w.settle(ctx)
 		if err != nil {
 			return nil, err

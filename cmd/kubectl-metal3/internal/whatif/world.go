@@ -27,13 +27,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpentercloud "sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
-	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
-	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -59,7 +56,6 @@ type world struct {
 	catalog *instancetypes.Catalog
 	cloud   *cloudprovider.CloudProvider
 	core    *karpenter.Core
-	planner *provisioning.Provisioner
 	// made are the NodeClaims that got a server, in order, and plannedOn is the node that a pod was planned for: that of the last of them, or
 	// the first of the others.
 	made      []*karpv1.NodeClaim
@@ -215,8 +211,9 @@ func (w *world) install(ctx context.Context) error {
 	w.cloud = cloudprovider.New(w.tenant, w.tenant, management, silent{}, w.clock, cloudprovider.Options{
 		Namespace: w.cluster.Namespace, TenantCluster: w.cluster.Name,
 	})
-	var planning client.Client
-	w.core, planning = karpenter.Plan(karpenter.Dependencies{Clusters: w.clusters(), Servers: w.cloud, Clock: w.clock, Enabled: enabled})
+	w.core, _ = karpenter.Plan(karpenter.Dependencies{
+		Clusters: w.clusters(), Servers: w.cloud, Recorder: silent{}, Clock: w.clock, Enabled: enabled,
+	})
 	for _, claim := range lo.ToSlicePtr(all[karpv1.NodeClaim](w.tenant)) {
 		w.core.Cluster.UpdateNodeClaim(claim)
 	}
@@ -229,8 +226,6 @@ func (w *world) install(ctx context.Context) error {
 		// The error is that its node is not there.
 		_ = w.core.Cluster.UpdatePod(ctx, pod)
 	}
-	w.planner = provisioning.NewProvisioner(planning, silent{}, w.cloud, w.core.Cluster, w.clock,
-		deviceallocation.NewController(planning), virtualpods.NewVirtualPodCache(planning))
 	return nil
 }
 
@@ -250,7 +245,7 @@ const maxPasses = 100
 // then.
 func (w *world) settle(ctx context.Context) (scheduling.Results, error) {
 	for range maxPasses {
-		results, err := w.planner.Schedule(ctx)
+		results, err := w.core.Provisioner.Schedule(ctx)
 		if err != nil {
 			return scheduling.Results{}, fmt.Errorf("planning with Karpenter's scheduler, %w", err)
 		}
