@@ -37,6 +37,8 @@ type options struct {
 	planning bool
 	// usage says to read the record of servers, too: of the hosts of that name, or of all if it is empty.
 	usage *string
+	// callers says to read who can ask the webhook, too.
+	callers bool
 	// output is wide, json, yaml, name, or empty for a table.
 	output string
 	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
@@ -203,6 +205,9 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 		if err := snapshot.ReadUsage(ctx, management, *o.usage); err != nil {
 			return nil, err
 		}
+	}
+	if o.callers {
+		snapshot.ReadCallers(ctx, management)
 	}
 	return snapshot, o.warn(snapshot)
 }

@@ -123,6 +123,7 @@ func (o *options) issuesCommand() *cobra.Command {
 			"Critical or a Warning.",
 		Example: "  kubectl metal3 issues",
 		RunE: func(command *cobra.Command, _ []string) error {
+			o.callers = true
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
 				return err
@@ -199,8 +200,7 @@ func (o *options) snapshotCommand() *cobra.Command {
 			"password or has the form of a token is xxxxx. --snapshot FILE shows it again, without a cluster.",
 		Example: "  kubectl metal3 snapshot fleet.json --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 fleet --snapshot fleet.json",
 		RunE: func(command *cobra.Command, arguments []string) error {
-			o.planning = true
-			o.usage = new(string)
+			o.planning, o.usage, o.callers = true, new(string), true
 			snapshot, err := o.read(command.Context())
 			if err != nil {
 				return err

@@ -387,17 +387,20 @@ func TestTopSizes(t *testing.T) {
 	}
 }
 
+// followable is for a cluster that is followed.
+var followable = interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+	options ...client.ListOption) (watch.Interface, error) {
+	if asked := (&client.ListOptions{}).ApplyOptions(options); asked.Raw.SendInitialEvents != nil { // the fake cannot
+		return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
+	}
+	return c.Watch(ctx, list, options...)
+}}
+
 // What changes while a fleet is made is in the next one, and durations go on without a change.
 func TestFollow(t *testing.T) { synctest.Test(t, testFollow) }
 
 func testFollow(t *testing.T) {
-	management := cluster(interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
-		options ...client.ListOption) (watch.Interface, error) {
-		if asked := (&client.ListOptions{}).ApplyOptions(options); asked.Raw.SendInitialEvents != nil { // the fake cannot
-			return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
-		}
-		return c.Watch(ctx, list, options...)
-	}})
+	management := cluster(followable)
 	ctx, stop := context.WithCancel(t.Context())
 	live, err := view.Follow(ctx, management, nil, "", clock.RealClock{})
 	if err != nil {

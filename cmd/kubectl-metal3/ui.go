@@ -58,6 +58,7 @@ func (o *options) uiCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				source.FollowCallers(command.Context(), management)
 				settings.Planning = func(ctx context.Context, snapshot *view.Snapshot) error {
 					return snapshot.ReadPlanning(ctx, management, tenant)
 				}

@@ -55,7 +55,7 @@ func (c *Cluster) admission(ctx context.Context) []Result {
 		default:
 			results = append(results, webhookTrust(required.check, configuration, c.hasCertManager()))
 			if required.name == webhook.ConfigurationName {
-				results = append(results, c.callers(ctx, configuration)...)
+				results = append(results, c.Callers(ctx)...)
 			}
 		}
 	}
@@ -103,12 +103,19 @@ func webhookTrust(check string, configuration *admissionregistrationv1.Validatin
 	return result
 }
 
-// callers judges whether others than the API server can ask our webhook. The chart cannot know what its API server calls with and from, so
-// by default they can.
-func (c *Cluster) callers(ctx context.Context, configuration *admissionregistrationv1.ValidatingWebhookConfiguration) []Result {
+// Callers judges whether others than the API server can ask our webhook. The chart cannot know what its API server calls with and from, so
+// by default they can. It says nothing of a webhook that is not there, or runs outside of the cluster.
+func (c *Cluster) Callers(ctx context.Context) []Result {
 	const check = "callers of the webhook"
-	if len(configuration.Webhooks) == 0 || configuration.Webhooks[0].ClientConfig.Service == nil {
-		return nil // it runs outside of the cluster
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	err := c.Reader.Get(ctx, client.ObjectKey{Name: webhook.ConfigurationName}, configuration)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return []Result{unreadable(check, err)}
+	case len(configuration.Webhooks) == 0 || configuration.Webhooks[0].ClientConfig.Service == nil:
+		return nil
 	}
 	namespace := client.InNamespace(configuration.Webhooks[0].ClientConfig.Service.Namespace)
 	labels := map[string]string{"app.kubernetes.io/component": "webhook"}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 )
 
 func TestCallers(t *testing.T) {
@@ -57,9 +59,10 @@ func TestCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
-				Webhooks: []admissionregistrationv1.ValidatingWebhook{{ClientConfig: tc.config}}}
-			cluster := &Cluster{Reader: fake.NewClientBuilder().WithObjects(tc.objects...).Build()}
-			got := cluster.callers(t.Context(), configuration)
+				ObjectMeta: metav1.ObjectMeta{Name: webhook.ConfigurationName},
+				Webhooks:   []admissionregistrationv1.ValidatingWebhook{{ClientConfig: tc.config}}}
+			cluster := &Cluster{Reader: fake.NewClientBuilder().WithObjects(append(tc.objects, configuration)...).Build()}
+			got := cluster.Callers(t.Context())
 			if tc.want == "" && len(got) == 0 {
 				return
 			}

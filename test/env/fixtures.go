@@ -9,10 +9,13 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"go.uber.org/zap/zapcore"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -75,6 +78,19 @@ func AvailableHost(namespace, name string, labels map[string]string) *bmov1alpha
 			HardwareDetails:   &bmov1alpha1.HardwareDetails{CPU: bmov1alpha1.CPU{Arch: "x86_64"}},
 		},
 	}
+}
+
+// OpenWebhook is a webhook in the cluster that all pods can ask, as the chart installs it by default, in memory only: its Deployment with
+// these arguments, and its configuration.
+func OpenWebhook(arguments ...string) []client.Object {
+	const namespace = "karpenter-metal3"
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "karpenter-metal3-webhook",
+		Labels: map[string]string{"app.kubernetes.io/component": "webhook"}}}
+	deployment.Spec.Template.Spec.Containers = []corev1.Container{{Args: append([]string{"--webhook-bind-address=:9443"}, arguments...)}}
+	return []client.Object{deployment, &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "karpenter-metal3"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{ClientConfig: admissionregistrationv1.WebhookClientConfig{
+			Service: &admissionregistrationv1.ServiceReference{Namespace: namespace}}}}}}
 }
 
 // CreateHost creates the host on the API server with its status, which a create alone drops.

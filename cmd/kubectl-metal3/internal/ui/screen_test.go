@@ -18,11 +18,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/fleettest"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 const token = "token"
@@ -110,6 +112,17 @@ func TestPages(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestCallersPage: the page has the issue that is read apart, in the words of preflight.
+func TestCallersPage(t *testing.T) {
+	snapshot := fleettest.New(40)
+	snapshot.ReadCallers(t.Context(), fake.NewClientBuilder().WithScheme(view.Scheme()).WithObjects(env.OpenWebhook()...).Build())
+	screen := New(view.Still(snapshot), Options{Token: token, Still: true})
+	content := get(t, screen, "/token/issues", nil).Body.String()
+	if !strings.Contains(content, "every pod of the cluster can ask the webhook") {
+		t.Errorf("it is not in %s", content)
 	}
 }
 

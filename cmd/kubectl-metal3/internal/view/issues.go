@@ -111,6 +111,7 @@ func (f *Fleet) Issues() []Issue {
 	for _, missing := range f.snapshot.Missing {
 		add(Info, "this view", missing.String(), "")
 	}
+	issues = append(issues, f.snapshot.Issues...)
 	rank := []Severity{Critical, Warning, Info}
 	slices.SortStableFunc(issues, func(a, b Issue) int {
 		return cmp.Compare(slices.Index(rank, a.Severity), slices.Index(rank, b.Severity))

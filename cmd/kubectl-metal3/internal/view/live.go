@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -23,7 +24,7 @@ import (
 // Live is a snapshot that follows its clusters by informers. It is safe for concurrent use.
 type Live struct {
 	clock clock.PassiveClock
-	// empty has what does not change.
+	// empty has what no informer follows.
 	empty *Snapshot
 	kinds []*followed
 
@@ -78,6 +79,21 @@ func Follow(ctx context.Context, management, tenant client.WithWatch, namespace 
 		}
 	}
 	return l, nil
+}
+
+// callersInterval is the time between two questions of FollowCallers. What it asks for changes when the chart is upgraded.
+const callersInterval = 10 * time.Minute
+
+// FollowCallers adds what ReadCallers does, now and from time to time.
+func (l *Live) FollowCallers(ctx context.Context, management client.Reader) {
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		var asked Snapshot
+		asked.ReadCallers(ctx, management)
+		l.mu.Lock()
+		l.empty.Issues = asked.Issues
+		l.mu.Unlock()
+		l.change()
+	}, callersInterval)
 }
 
 func (k kind) unreachable(err error) error {

@@ -31,6 +31,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
 )
 
 // What the file of a Snapshot says it is. Another version is not read.
@@ -51,6 +52,8 @@ type Snapshot struct {
 	Tenant *Tenant `json:"tenant,omitempty"`
 	// Missing is what could not be read. What depends on it is incomplete.
 	Missing []Missing `json:"missing,omitempty"`
+	// Issues are those that ReadCallers has found. All others follow from the objects.
+	Issues []Issue `json:"issues,omitempty"`
 }
 
 // Management is what was read of the management cluster.
@@ -92,7 +95,7 @@ func (s *Snapshot) DeepCopy() *Snapshot {
 			NodeClasses: copied(t.NodeClasses), DaemonSets: copied(t.DaemonSets),
 		}
 	}
-	c.Missing = slices.Clone(s.Missing)
+	c.Missing, c.Issues = slices.Clone(s.Missing), slices.Clone(s.Issues)
 	return &c
 }
 
@@ -301,6 +304,17 @@ func (s *Snapshot) ReadPlanning(ctx context.Context, management, tenant client.R
 	// A cluster without the kind has none of them.
 	s.Missing = slices.DeleteFunc(s.Missing, func(missing Missing) bool { return missing.NotInstalled && missing.Resource == "nodeprofiles" })
 	return nil
+}
+
+// ReadCallers adds whether others than the API server can ask our webhook, as preflight says it. That it may not be known is an issue, too.
+// It is apart from Read, because only Issues say it.
+func (s *Snapshot) ReadCallers(ctx context.Context, management client.Reader) {
+	s.Issues = nil
+	for _, result := range (&preflight.Cluster{Reader: management}).Callers(ctx) {
+		if result.Level != preflight.OK {
+			s.Issues = append(s.Issues, Issue{Info, result.Check, result.Message, result.Remedy})
+		}
+	}
 }
 
 func (s *Snapshot) read(ctx context.Context, kind kind, from client.Reader, namespace string) error {

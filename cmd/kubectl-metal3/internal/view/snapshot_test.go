@@ -15,7 +15,7 @@ import (
 func TestDeepCopy(t *testing.T) {
 	s := NewSnapshot(metav1.Now())
 	s.Tenant = &Tenant{UID: "tenant"}
-	s.Missing = []Missing{{Resource: "pods"}}
+	s.Missing, s.Issues = []Missing{{Resource: "pods"}}, []Issue{{Problem: "is wrong"}}
 	for _, list := range lists(s) {
 		list.Set(reflect.MakeSlice(list.Type(), 1, 1))
 		first(list).SetLabels(map[string]string{"is": "of the original"})
@@ -34,9 +34,9 @@ func TestDeepCopy(t *testing.T) {
 			t.Errorf("%s of the copy are those of the original: a label that was written to the copy is %q there", name, got)
 		}
 	}
-	c.Missing[0].Resource, c.Tenant.UID = "nodes", "other"
-	if s.Missing[0].Resource != "pods" || s.Tenant.UID != "tenant" {
-		t.Error("writing to the copy has changed what is missing in the original, or its tenant")
+	c.Missing[0].Resource, c.Tenant.UID, c.Issues[0].Problem = "nodes", "other", "is worse"
+	if s.Missing[0].Resource != "pods" || s.Tenant.UID != "tenant" || s.Issues[0].Problem != "is wrong" {
+		t.Error("writing to the copy has changed what is missing in the original, its tenant or its issues")
 	}
 }
 
