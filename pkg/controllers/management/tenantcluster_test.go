@@ -315,8 +315,15 @@ func TestTenantClusterCrash(t *testing.T) {
 	}
 }
 
-// TestNodesAreDrainedFirst: Machines of NodeClaims stay while the provider drains their nodes, within a bound. Others do not wait.
+// TestNodesAreDrainedFirst: Machines of NodeClaims stay while the provider drains their nodes, within a bound, whatever the clock of the
+// manager says. Others do not wait.
 func TestNodesAreDrainedFirst(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"Right": 0, "Ahead": 5 * time.Hour, "Behind": -5 * time.Hour} {
+		t.Run(name, func(t *testing.T) { testDrainedFirst(t, ahead) })
+	}
+}
+
+func testDrainedFirst(t *testing.T, ahead time.Duration) {
 	for name, tc := range map[string]struct {
 		reason  string
 		uid     string
@@ -367,8 +374,10 @@ func TestNodesAreDrainedFirst(t *testing.T) {
 			if err := environment.Client.Delete(t.Context(), w.tenant); err != nil {
 				t.Fatal(err)
 			}
-			w.controller = tenantcluster.NewController(environment.Client, environment.Client, recorder,
-				clocktesting.NewFakePassiveClock(w.left().DeletionTimestamp.Add(tc.after)))
+			clk := clocktesting.NewFakePassiveClock(w.left().DeletionTimestamp.Add(ahead))
+			w.controller = tenantcluster.NewController(environment.Client, environment.Client, recorder, clk)
+			w.step()
+			clk.SetTime(clk.Now().Add(tc.after))
 			w.step()
 			if deleted := !w.machine("one").DeletionTimestamp.IsZero(); deleted != tc.deleted {
 				t.Errorf("%s: the Machine with a node is deleted: %v, want %v", tc.reason, deleted, tc.deleted)

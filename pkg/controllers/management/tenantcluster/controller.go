@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/samber/lo"
@@ -50,6 +51,9 @@ type Controller struct {
 	live     client.Reader
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
+	// deletions is when this process has first seen that a TenantCluster is being deleted, by UID. A drain is measured from there: the
+	// time of the deletion is by the clock of the API server, and this one may be hours off.
+	deletions sync.Map
 }
 
 // NewController constructs a TenantCluster controller. live reads from the API server, past every cache.
@@ -91,7 +95,9 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 			return ctrl.Result{}, fmt.Errorf("listing the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
 		}
 	}
-	until, now := drainedUntil(tenant), c.clock.Now()
+	now := c.clock.Now()
+	seen, _ := c.deletions.LoadOrStore(tenant.UID, now)
+	until := seen.(time.Time).Add(drainPeriod(tenant))
 	// One that is being deleted and has given its server back is held by others, who must not hold the tenant.
 	charged, draining := lo.Reject(quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines.Items),
 		func(machine *v1alpha1.Machine, _ int) bool {
@@ -112,6 +118,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 		}
 	}
 	if len(charged) == 0 {
+		c.deletions.Delete(tenant.UID)
 		return ctrl.Result{}, c.setFinalizer(ctx, tenant, controllerutil.RemoveFinalizer)
 	}
 	if len(undrained) > 0 {
@@ -132,23 +139,20 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	return result, c.writeReturn(ctx, tenant, len(charged), draining, until)
 }
 
-// drainedUntil returns until when the tenant's provider drains the nodes: the zero time if it need not be waited for.
-func drainedUntil(tenant *v1alpha1.TenantCluster) time.Time {
-	deadline := tenant.DrainDeadline()
+// drainPeriod returns how long the tenant's provider has to drain the nodes: 0 if it need not be waited for.
+func drainPeriod(tenant *v1alpha1.TenantCluster) time.Duration {
+	period := tenant.DrainDeadline().Sub(tenant.DeletionTimestamp.Time)
 	switch conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionNodesDrained).Status {
 	case metav1.ConditionTrue:
-		return time.Time{}
+		return 0
 	case metav1.ConditionFalse:
-		return deadline
+		return period
 	}
 	// No provider has begun. Without an identified cluster none can.
 	if tenant.Status.ClusterUID == "" {
-		return time.Time{}
+		return 0
 	}
-	if begun := tenant.DeletionTimestamp.Add(providerTimeout); begun.Before(deadline) {
-		return begun
-	}
-	return deadline
+	return min(period, providerTimeout)
 }
 
 func (c *Controller) setFinalizer(ctx context.Context, tenant *v1alpha1.TenantCluster, set func(client.Object, string) bool) error {
