@@ -63,7 +63,7 @@ func (o *options) provisioningControllers(
 	return append(core.Controllers,
 		cloudprovider.NewMetrics(metal3),
 		drift.NewController(clusters, recorder),
-		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), version.Least),
+		joining.NewController(clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), version.Least),
 		version,
 		draining.NewController(realClock, clusters),
 		garbagecollection.NewMachineController(realClock, clusters),

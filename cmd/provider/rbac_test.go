@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -32,7 +31,7 @@ func TestRightsCoverARenewal(t *testing.T) {
 	t.Cleanup(func() { _ = bootstrap.DeleteToken(context.Background(), environment.Client, machine) })
 	for _, validity := range []time.Duration{time.Hour, 2 * time.Hour} {
 		deadline := time.Now().Add(validity)
-		if _, err := bootstrap.EnsureToken(t.Context(), c, machine, v1alpha1.JoinKubeadm, deadline, clock.RealClock{}); err != nil {
+		if _, err := bootstrap.EnsureToken(t.Context(), c, machine, v1alpha1.JoinKubeadm, deadline); err != nil {
 			t.Errorf("valid for %v: %v", validity, err)
 		}
 	}

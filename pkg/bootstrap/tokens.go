@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -36,14 +35,9 @@ const tokenIDAttempts = 5
 
 // EnsureToken returns the Machine's token in the tenant cluster, and makes or renews it as needed, so that a server can join
 // by the mode with it until the deadline. It can be called again at any time, also after a crash between any two writes: a
-// Machine keeps one token. The client must read from the tenant's API server, not from a cache. A deadline that has passed is
-// an error.
+// Machine keeps one token. The client must read from the tenant's API server, not from a cache, and the deadline is by its clock.
 func EnsureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, mode v1alpha1.JoinMode,
-	deadline time.Time, clk clock.PassiveClock) (Token, error) {
-	if !deadline.After(clk.Now()) {
-		return Token{}, fmt.Errorf("ensuring the join token of Machine %s/%s, its deadline %s has passed",
-			machine.Namespace, machine.Name, deadline.UTC().Format(time.RFC3339))
-	}
+	deadline time.Time) (Token, error) {
 	token, err := ensureToken(ctx, c, machine, mode, deadline)
 	if err != nil {
 		return Token{}, fmt.Errorf("ensuring the join token of Machine %s/%s, %w", machine.Namespace, machine.Name, err)

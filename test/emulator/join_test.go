@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -32,8 +31,7 @@ import (
 func (c *testCluster) joinOf(t *testing.T, name string) bootstrap.Join {
 	t.Helper()
 	machine := v1alpha1.MachineReference{Namespace: "tenant", Name: "m-" + name, UID: types.UID("uid-" + name)}
-	clk := clock.RealClock{}
-	token, err := bootstrap.EnsureToken(t.Context(), c, machine, v1alpha1.JoinKubeadm, clk.Now().Add(time.Hour), clk)
+	token, err := bootstrap.EnsureToken(t.Context(), c, machine, v1alpha1.JoinKubeadm, time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,9 +33,8 @@ func machineOfNode(name string) v1alpha1.MachineReference {
 // joinToken makes the token by which a node joins, as a provider does.
 func joinToken(t *testing.T, provider client.Client, node string, mode v1alpha1.JoinMode) bootstrap.Token {
 	t.Helper()
-	realClock := clock.RealClock{}
 	token, err := bootstrap.EnsureToken(t.Context(), provider, machineOfNode(node), mode,
-		realClock.Now().Add(time.Hour), realClock)
+		time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

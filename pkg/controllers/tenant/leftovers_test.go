@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -29,10 +28,9 @@ import (
 // invited makes the token and the user data of a Machine, which need not exist.
 func invited(t *testing.T, namespace, name string, uid types.UID) (token, userData *corev1.Secret) {
 	t.Helper()
-	now := time.Now()
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
 	made, err := bootstrap.EnsureToken(t.Context(), environment.Client, v1alpha1.MachineReference{Namespace: namespace, Name: name, UID: uid},
-		v1alpha1.JoinKubeadm, now.Add(time.Hour), testclock.NewFakePassiveClock(now))
+		v1alpha1.JoinKubeadm, time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

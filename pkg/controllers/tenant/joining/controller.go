@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,15 +40,14 @@ const (
 
 // Controller lets the servers of the tenant's Machines join the tenant cluster.
 type Controller struct {
-	clock    clock.PassiveClock
 	clusters tenant.Clusters
 	ca       CASource
 	version  VersionSource
 }
 
 // NewController constructs a joining controller. CA and version are those of the tenant cluster.
-func NewController(clk clock.PassiveClock, clusters tenant.Clusters, ca CASource, version VersionSource) *Controller {
-	return &Controller{clock: clk, clusters: clusters, ca: ca, version: version}
+func NewController(clusters tenant.Clusters, ca CASource, version VersionSource) *Controller {
+	return &Controller{clusters: clusters, ca: ca, version: version}
 }
 
 // Reconcile brings one Machine a step further. It decides only from what it reads, so the next run completes one that

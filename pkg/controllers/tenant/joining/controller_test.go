@@ -63,6 +63,21 @@ func TestWhichMachinesGetAJoin(t *testing.T) {
 	}
 }
 
+// TestTokenFollowsTheAPIServer: who checks a token is the tenant's API server, so its clock says how long a token is valid. No other
+// clock has a say: the provider's may be hours off.
+func TestTokenFollowsTheAPIServer(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"Behind": -5 * time.Hour, "Ahead": 5 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			w.clock.SetTime(time.Now().Add(ahead))
+			w.reconcile()
+			if left := expiryOf(t, w.tokens()[0]).Sub(w.clock.Now()); left < tokenValidity-time.Second || left > tokenValidity+tokenRenewal {
+				t.Errorf("by the API server the token is valid for %s, want between %s and %s", left, tokenValidity, tokenValidity+tokenRenewal)
+			}
+		})
+	}
+}
+
 func TestTokenIsRenewed(t *testing.T) {
 	w := newFixture(t)
 	result := w.reconcile()

@@ -63,19 +63,19 @@ func TestCrashAtEveryWrite(t *testing.T) {
 		}
 		crashes++
 	}
-	// Token, secret, reference with the version; name, token, secret; secret.
-	if want := 7; crashes != want {
+	// The question for the time, token, secret, reference with the version; name, token, secret; secret.
+	if want := 8; crashes != want {
 		t.Errorf("the controller was killed at %d writes, want %d: it does more or less than this test knows of", crashes, want)
 	}
 }
 
 // A Machine that is deleted before its server has joined loses its join, whatever a crash has left of it.
 func TestCrashAndDeletion(t *testing.T) {
-	for writes := range 4 {
+	for writes := range 5 {
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
 			w := newFixture(t)
 			_, err := w.controller(&faults.Connection{Kind: faults.Crash, At: writes}).Reconcile(w.Context(), w.get())
-			if died := errors.Is(err, faults.ErrDead); died != (writes < 3) {
+			if died := errors.Is(err, faults.ErrDead); died != (writes < 4) {
 				t.Fatalf("issued with error %v", err)
 			}
 			if err := environment.Client.Delete(w.Context(), w.get()); err != nil {

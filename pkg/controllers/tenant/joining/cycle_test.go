@@ -75,10 +75,10 @@ func (l *life) start() {
 	l.Helper()
 	live := l.connection.Client(directly(l.T))
 	clusters := tenanttest.ClustersOf(l.cluster, live, live)
-	clusters.Tenant.Client, clusters.Management.Client = l.stale.Client(live), l.stale.Client(live)
+	clusters.Tenant.Client, clusters.Management.Client = l.timed(l.stale.Client(live)), l.stale.Client(live)
 	l.joins = &reconcilers{
 		joining: reconcile.AsReconciler[*v1alpha1.Machine](clusters.Management.Client,
-			NewController(l.clock, clusters, ClusterCA(live, environment.Config), l.follows(environment.Config))),
+			NewController(clusters, ClusterCA(live, environment.Config), l.follows(environment.Config))),
 		leftovers: garbagecollection.NewLeftoverController(clusters),
 	}
 }

@@ -6,10 +6,12 @@ package joining
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +27,10 @@ import (
 // issue gives a Machine what it needs to join: the token first, then the Secret with the join, then the reference to it that
 // the manager waits for. It keeps the token valid until the Node has registered.
 func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
-	now := c.clock.Now()
+	now, err := c.now(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	renewal := now.Truncate(tokenRenewal).Add(tokenRenewal)
 
 	secret, err := c.joinSecret(ctx, machine)
@@ -70,6 +75,19 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	return reconcile.Result{RequeueAfter: renewal.Sub(now)}, nil
 }
 
+// now returns the time of the tenant's API server, because that is what decides whether a token has expired.
+func (c *Controller) now(ctx context.Context) (time.Time, error) {
+	review := &authenticationv1.SelfSubjectReview{}
+	err := c.clusters.Tenant.Client.Create(ctx, review)
+	if err == nil && review.CreationTimestamp.IsZero() {
+		err = errors.New("its answer to a SelfSubjectReview has no creationTimestamp")
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the time of the tenant's API server, %w", err)
+	}
+	return review.CreationTimestamp.Time, nil
+}
+
 // ensureToken returns the Machine's token. The one that has been issued is restored if it has expired and the tenant has
 // removed it: the server may be booting with it.
 func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine, mode v1alpha1.JoinMode, issued bootstrap.Token,
@@ -85,7 +103,7 @@ func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine,
 			return bootstrap.Token{}, fmt.Errorf("restoring the join token of machine %s, %w", client.ObjectKeyFromObject(machine), err)
 		}
 	}
-	return bootstrap.EnsureToken(ctx, live, machineRef(machine), mode, deadline, c.clock)
+	return bootstrap.EnsureToken(ctx, live, machineRef(machine), mode, deadline)
 }
 
 // writeJoin writes the Secret with the Machine's join, and returns the tenant's version, which the server installs. A Machine that

@@ -4,9 +4,11 @@
 package joining
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -86,11 +89,24 @@ func (w *fixture) follows(config *rest.Config) VersionSource {
 	return versions.Least
 }
 
+// timed is a client of an API server whose clock is the fixture's. That of the machine is not asked.
+func (w *fixture) timed(c client.Client) client.Client {
+	return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+			err := c.Create(ctx, object, opts...)
+			if _, isReview := object.(*authenticationv1.SelfSubjectReview); isReview {
+				object.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
+			}
+			return err
+		}})
+}
+
 // controller starts a controller again, as after a crash.
 func (w *fixture) controller(process *faults.Connection) *Controller {
 	w.Helper()
 	clusters := tenanttest.Clusters(&environment, w.cluster, process)
-	return NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(environment.Config))
+	clusters.Tenant.Client = w.timed(clusters.Tenant.Client)
+	return NewController(clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(environment.Config))
 }
 
 // reconcile lets a controller that does not die look at the Machine once.
