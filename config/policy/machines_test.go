@@ -23,7 +23,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-var environment env.Environment
+// environment serves an old version of claims, too.
+var environment = env.Environment{Flags: []string{"--runtime-config=resource.k8s.io/v1beta1=true"}}
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
 

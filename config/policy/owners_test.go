@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
 
 // TestOwners: nothing that a provider writes in the management cluster holds what is not its own, of any kind that it may write:
@@ -38,11 +39,9 @@ func TestOwners(t *testing.T) {
 			machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: "any"}
 			return machine
 		},
-		"secrets":        func() client.Object { return &corev1.Secret{} },
-		"resourceclaims": func() client.Object { return &resourcev1.ResourceClaim{} },
-		"resourceclaimtemplates": func() client.Object {
-			return &resourcev1.ResourceClaimTemplate{}
-		},
+		"secrets":                func() client.Object { return &corev1.Secret{} },
+		"resourceclaims":         func() client.Object { return copyOf(claims, "", resourcev1.ResourceClaimSpec{}) },
+		"resourceclaimtemplates": func() client.Object { return copyOf(templates, "", resourcev1.ResourceClaimSpec{}) },
 	}
 	type attempt struct {
 		reason     string
@@ -51,12 +50,12 @@ func TestOwners(t *testing.T) {
 		admitted   map[string]bool
 		refuse     string
 	}
-	claims := map[string]bool{"resourceclaims": true, "resourceclaimtemplates": true}
+	copies := map[string]bool{claims: true, templates: true}
 	secrets := map[string]bool{"secrets": true}
 	cases := map[string]attempt{
 		"Plain": {reason: "what it creates", admitted: map[string]bool{"machines": true, "secrets": true, "resourceclaims": true,
 			"resourceclaimtemplates": true}},
-		"Copy": {reason: "a copy and its origin hold each other", finalizers: held(v1alpha1.DRASyncFinalizer), admitted: claims,
+		"Copy": {reason: "a copy and its origin hold each other", finalizers: held(v1alpha1.DRASyncFinalizer), admitted: copies,
 			refuse: v1alpha1.DRASyncFinalizer},
 		"Join": {reason: "the Secret goes with its Machine", owners: owned(owner(ours, "Machine")), admitted: secrets,
 			refuse: "Machine x would own"},
@@ -116,11 +115,21 @@ func TestOwners(t *testing.T) {
 	each(func(t *testing.T, kind string, tc attempt, create bool) {
 		judge(t, tc.reason, write(t, kind, tc, create), tc.admitted[kind], tc.refuse, "ValidatingAdmissionPolicy 'karpenter-metal3-")
 	})
+	for kind := range copies {
+		t.Run("Unlabelled/"+kind, func(t *testing.T) {
+			object := copyOf(kind, namespace, resourcev1.ResourceClaimSpec{})
+			object.SetLabels(map[string]string{"example.com/x": "y"})
+			judge(t, "another policy matches by the label", provider.Create(t.Context(), object, client.DryRunAll), false, names.MarkerLabel)
+			object.SetLabels(nil)
+			judge(t, "another policy matches by the label", provider.Create(t.Context(), object, client.DryRunAll), false, names.MarkerLabel)
+		})
+	}
 	for kind := range kinds {
 		t.Run("Kept/"+kind, func(t *testing.T) {
 			object := kinds[kind]()
 			object.SetNamespace(namespace)
 			object.SetGenerateName("o-")
+			object.SetLabels(nil)
 			object.SetFinalizers([]string{"example.com/theirs"})
 			object.SetOwnerReferences([]metav1.OwnerReference{owner("v1", "Node")})
 			if err := environment.Client.Create(t.Context(), object); err != nil {

@@ -22,6 +22,9 @@ func TestTenantClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	type status = v1alpha1.TenantClusterStatus
+	devices := func(classes ...string) *v1alpha1.AllowedDevices {
+		return &v1alpha1.AllowedDevices{DeviceClasses: classes}
+	}
 	cases := map[string]struct {
 		reason        string
 		user          string
@@ -40,8 +43,12 @@ func TestTenantClusters(t *testing.T) {
 			refuse: "clusterUID would change"},
 		"Rollout": {reason: "operators read it", user: ProviderUser, after: status{Rollout: &v1alpha1.RolloutStatus{Total: 1}},
 			refuse: "rollout would change"},
+		"Devices": {reason: "claims would be compared with it", user: ProviderUser, before: status{AllowedDevices: devices("slice")},
+			after: status{AllowedDevices: devices("slice", "whole")}, refuse: "allowedDevices would change"},
+		"FirstDevices": {reason: "as before", user: ProviderUser, after: status{AllowedDevices: devices("whole")},
+			refuse: "allowedDevices would change"},
 		"Manager": {reason: "it decides", user: ManagerUser, before: status{ClusterUID: "a"},
-			after: status{ClusterUID: "b", Rollout: &v1alpha1.RolloutStatus{Total: 1}}},
+			after: status{ClusterUID: "b", Rollout: &v1alpha1.RolloutStatus{Total: 1}, AllowedDevices: devices("slice")}},
 	}
 	attempt := func(t *testing.T, user string, before, after status) error {
 		t.Helper()

@@ -70,6 +70,7 @@ var fields = map[string]crossing{
 	"TenantCluster status.kubernetesVersion":  {"B", "people", "of its own TenantCluster"},
 	"TenantCluster status.observedClusterUID": {"B", "the manager, which compares it with clusterUID", "of its own TenantCluster"},
 	"TenantCluster status.observedGeneration": {"B", "people", "of its own TenantCluster"},
+	"TenantCluster status.allowedDevices":     {nobody, "a policy, for claims of its namespace", "the manager alone writes it (policy)"},
 	"TenantCluster status.rollout":            {"B", "people, metrics", "of its own TenantCluster"},
 }
 

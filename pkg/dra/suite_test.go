@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -29,6 +30,7 @@ import (
 
 	configpolicy "github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -83,9 +85,37 @@ func TestMain(m *testing.M) {
 			s.end(err.Error())
 		}
 	}
+	stop, err := runManager()
+	if err != nil {
+		s.end(err.Error())
+	}
 	code := m.Run()
+	stop()
 	s.stop()
 	os.Exit(code)
+}
+
+// runManager runs that part of the manager which says what a policy lets the provider create.
+func runManager() (stop func(), err error) {
+	skip := true
+	m, err := controllerruntime.NewManager(hostEnvironment.Config, manager.Options{Scheme: hostEnvironment.Scheme,
+		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip}})
+	if err != nil {
+		return nil, fmt.Errorf("making a manager of the host, %w", err)
+	}
+	controller := tenantcluster.NewController(m.GetClient(), m.GetAPIReader(), &events.FakeRecorder{}, clock.RealClock{})
+	if err := controller.Register(context.Background(), m); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- m.Start(ctx) }()
+	return func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			fmt.Fprintln(os.Stderr, "error: running the manager of the host,", err)
+		}
+	}, nil
 }
 
 var fixtures atomic.Int64

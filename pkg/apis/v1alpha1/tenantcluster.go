@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // TenantClusterSpec is how servers join a tenant and which servers it may have.
@@ -160,12 +161,35 @@ type TenantClusterStatus struct {
 	// Rollout is how many Machines of the tenant are as its spec and what they refer to say now.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
+	// AllowedDevices is what a provider may ask for in the claims and templates that it creates in this namespace: what spec.sync of the
+	// TenantClusters of the namespace allows together. The manager writes it for the policy karpenter-metal3-resourceclaims.
+	// +optional
+	AllowedDevices *AllowedDevices `json:"allowedDevices,omitempty"`
 	// Conditions: ClusterIdentified, KubeconfigAccepted, CollectionAllowed, PoolsSynced, NodesDrained, ServersReturned,
 	// DRASynced, and Ready, which sums them up; Reconciling or Stalled while it is not ready. The manager writes these three.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// MaxAllowedDevices bounds each list of AllowedDevices.
+const MaxAllowedDevices = 256
+
+// AllowedDevices is what claims may ask for.
+type AllowedDevices struct {
+	// DeviceClasses are the names of the DeviceClasses that sync.fromHost.deviceClasses selects, sorted: the first 256 if there are more.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	DeviceClasses []string `json:"deviceClasses,omitempty"`
+	// OpaqueConfigDrivers are those of sync.toHost.opaqueConfigDrivers, sorted.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=63
+	OpaqueConfigDrivers []string `json:"opaqueConfigDrivers,omitempty"`
 }
 
 // RolloutStatus counts the Machines that name a TenantCluster.
@@ -437,6 +461,14 @@ type DeviceClassSync struct {
 	// +kubebuilder:validation:MaxItems=4
 	Hidden       []DeviceClassPart `json:"hidden,omitempty"`
 	NoEffectSync `json:",inline"`
+}
+
+// LabelSelector returns what selects the classes while they are enabled, or an error if the selector does not parse.
+func (s *DeviceClassSync) LabelSelector() (labels.Selector, error) {
+	if s.Selector == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(s.Selector)
 }
 
 // DeviceClassPart is a part of a DeviceClass that can be hidden from tenants.

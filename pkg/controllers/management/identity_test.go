@@ -160,16 +160,17 @@ func TestUsedConfirmationIsRemoved(t *testing.T) {
 	}
 }
 
-// TestIdentityIsAnnounced runs the controller: a Warning event says why a provider does nothing, or deletes no NodePools.
-func TestIdentityIsAnnounced(t *testing.T) {
+// runTenantClusters runs the controller until the end of the test, and returns what gets its events about a namespace.
+func runTenantClusters(t *testing.T, namespace string) *events.FakeRecorder {
+	t.Helper()
 	skip := true
 	mgr, err := ctrl.NewManager(environment.Config, manager.Options{Scheme: environment.Scheme,
 		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tenant, recorder := newIdentified(t), events.NewFakeRecorder(100)
-	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), about(recorder, tenant.Namespace), clock.RealClock{}).
+	recorder := events.NewFakeRecorder(100)
+	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), about(recorder, namespace), clock.RealClock{}).
 		Register(t.Context(), mgr); err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +183,13 @@ func TestIdentityIsAnnounced(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return recorder
+}
+
+// TestIdentityIsAnnounced runs the controller: a Warning event says why a provider does nothing, or deletes no NodePools.
+func TestIdentityIsAnnounced(t *testing.T) {
+	tenant := newIdentified(t)
+	recorder := runTenantClusters(t, tenant.Namespace)
 	for _, uid := range []string{"mine-" + t.Name(), "other-" + t.Name()} {
 		patch := client.MergeFrom(tenant.DeepCopy())
 		tenant.Status.ObservedClusterUID = uid

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -39,16 +38,11 @@ type Policy struct {
 
 // NewPolicy returns the policy of a tenant's settings, or an error if the selector does not parse.
 func NewPolicy(sync *v1alpha1.DeviceClassSync) (Policy, error) {
-	policy := Policy{enabled: sync.Enabled, selector: labels.Everything(), hidden: sync.Hidden}
-	if sync.Selector == nil {
-		return policy, nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(sync.Selector)
+	selector, err := sync.LabelSelector()
 	if err != nil {
 		return Policy{}, fmt.Errorf("the selector in spec.sync.fromHost.deviceClasses.selector does not parse, correct it: %w", err)
 	}
-	policy.selector = selector
-	return policy, nil
+	return Policy{enabled: sync.Enabled, selector: selector, hidden: sync.Hidden}, nil
 }
 
 // Enabled returns whether the classes are synced. If not, no class is allowed, and none is deleted.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tenantcluster finalizes TenantClusters: all servers of the tenant are released before its TenantCluster is gone. It
-// also decides which cluster is the tenant's, and sums up in the status what the tenant's provider and the Machines say. It does not
-// access the tenant cluster, which may not exist any more.
+// also decides which cluster is the tenant's, and sums up in the status what the tenant's provider and the Machines say, and which
+// DeviceClasses the tenant may ask for. It does not access the tenant cluster, which may not exist any more.
 package tenantcluster
 
 import (
@@ -15,6 +15,8 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -186,14 +188,26 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
-	if err := builder.ControllerManagedBy(mgr).
+	build := builder.ControllerManagedBy(mgr).
 		Named(controllerName).
 		For(&v1alpha1.TenantCluster{}).
 		Watches(&v1alpha1.TenantCluster{}, c.announce()).
+		// Those of one namespace allow devices together.
+		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(func(ctx context.Context, tenant *v1alpha1.TenantCluster) []reconcile.Request {
+			return kube.Requests(ctx, c.client, &v1alpha1.TenantClusterList{}, client.InNamespace(tenant.Namespace))
+		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		// A deleted Machine may be the last one; a new one has to be deleted as well.
 		Watches(&v1alpha1.Machine{}, kube.Enqueue(c.deletedTenantsOf), builder.WithPredicates(createdOrDeleted)).
-		Watches(&v1alpha1.Machine{}, countChanged()).
-		Complete(c); err != nil {
+		Watches(&v1alpha1.Machine{}, countChanged())
+	if _, err := mgr.GetRESTMapper().RESTMapping(deviceClassKind.GroupKind(), deviceClassKind.Version); err == nil {
+		build.Watches(&resourcev1.DeviceClass{}, kube.Enqueue(func(ctx context.Context, _ *resourcev1.DeviceClass) []reconcile.Request {
+			return kube.Requests(ctx, c.client, &v1alpha1.TenantClusterList{})
+		}),
+			builder.WithPredicates(predicate.Or[client.Object](createdOrDeleted, predicate.LabelChangedPredicate{})))
+	} else if !meta.IsNoMatchError(err) {
+		return fmt.Errorf("reading whether the management cluster serves DeviceClasses, %w", err)
+	}
+	if err := build.Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", controllerName, err)
 	}
 	return nil

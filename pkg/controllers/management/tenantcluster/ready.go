@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,10 +37,19 @@ func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.T
 	tenant.Status.Rollout = rolloutOf(tenant.Name, machines.Items)
 	conditions.SetReady(&tenant.Status.Conditions, readyOf(tenant), tenant.Generation, metav1.NewTime(c.clock.Now()))
 	tenant.Status.ObservedGeneration = tenant.Generation
-	if equality.Semantic.DeepEqual(before.Status, tenant.Status) {
-		return nil
+	selected, err := c.allowDevices(ctx, tenant)
+	if err != nil || equality.Semantic.DeepEqual(before.Status, tenant.Status) {
+		return err
 	}
-	return client.IgnoreNotFound(kube.PatchStatus(ctx, c.client, before, tenant))
+	if err := kube.PatchStatus(ctx, c.client, before, tenant); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if selected > v1alpha1.MaxAllowedDevices && !equality.Semantic.DeepEqual(before.Status.AllowedDevices, tenant.Status.AllowedDevices) {
+		c.recorder.Eventf(tenant, nil, corev1.EventTypeWarning, reasonTooManyDeviceClasses, reasonTooManyDeviceClasses,
+			"spec.sync.fromHost.deviceClasses.selector: the TenantClusters of namespace %s select %d DeviceClasses, and claims there may ask "+
+				"for the first %d by name only: select fewer", tenant.Namespace, selected, v1alpha1.MaxAllowedDevices)
+	}
+	return nil
 }
 
 // readyOf sums up the conditions of a TenantCluster.
