@@ -52,7 +52,7 @@ var definitionsOf = []struct {
 func Files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for chart, roles := range map[string][]string{
-		Management: {"manager.yaml", "webhook.yaml", "provider-management.yaml", "provider-dra-management.yaml"},
+		Management: {"manager.yaml", "manager-webhook.yaml", "webhook.yaml", "provider-management.yaml", "provider-dra-management.yaml"},
 		Tenant:     {"provider-management.yaml", "provider-dra-management.yaml", "provider-tenant.yaml", "provider-dra-tenant.yaml"},
 	} {
 		for _, name := range roles {

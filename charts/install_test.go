@@ -69,8 +69,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-manager", lease: "karpenter-metal3-manager",
 				flags: management("karpenter-metal3-manager"), secure: true},
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-webhook", secure: true, flags: func() []string {
-				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--ca-settle=1s",
-					"--shutdown-delay=0s")
+				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--shutdown-delay=0s")
 			}},
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-provider-acme", lease: "karpenter-metal3-provider",
 				leaseNamespace: metav1.NamespaceSystem, flags: func() []string {
@@ -90,7 +89,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	}
 	for _, webhook := range configuration.Webhooks {
 		if len(webhook.ClientConfig.CABundle) == 0 {
-			t.Errorf("the webhook has not told the API server to trust it: %s", webhook.Name)
+			t.Errorf("the manager has not told the API server to trust %s", webhook.Name)
 		}
 	}
 	pods := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -98,7 +97,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(pods.Webhooks[0].ClientConfig.CABundle) == 0 {
-		t.Error("the webhook has not told the API server to trust it about pods")
+		t.Error("the manager has not told the API server to trust the webhook about pods")
 	}
 	authority := string(environment.Config.CAData) // any certificate is as good
 	pods.Webhooks[0].ClientConfig.CABundle = []byte(authority)
@@ -203,8 +202,7 @@ func TestInstallWithOtherNames(t *testing.T) {
 			program{namespace: namespace, deployment: "bare-metal-manager", lease: "karpenter-metal3-manager", secure: true,
 				flags: func() []string { return []string{"--kubeconfig=" + asAccount(t, namespace, "servers")} }},
 			program{namespace: namespace, deployment: "bare-metal-webhook", secure: true, flags: func() []string {
-				return []string{"--kubeconfig=" + asAccount(t, namespace, "refuser"), "--webhook-bind-address=" + freeAddress(t), "--ca-settle=1s",
-					"--shutdown-delay=0s"}
+				return []string{"--kubeconfig=" + asAccount(t, namespace, "refuser"), "--webhook-bind-address=" + freeAddress(t), "--shutdown-delay=0s"}
 			}},
 			program{namespace: namespace, deployment: "acme-servers", lease: "karpenter-metal3-provider", leaseNamespace: metav1.NamespaceSystem,
 				flags: func() []string {
@@ -216,7 +214,7 @@ func TestInstallWithOtherNames(t *testing.T) {
 				}},
 		)
 	})
-	// The webhook has written its certificates, for its Service, as the policy lets it.
+	// The manager has written the webhook's certificates, for its Service, as the policy lets it.
 	certificates := &corev1.Secret{}
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "karpenter-metal3-webhook-certs"}, certificates); err != nil {
 		t.Fatal(err)

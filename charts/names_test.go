@@ -256,9 +256,12 @@ func reachWebhook(t *testing.T, objects []*unstructured.Unstructured) {
 			}
 		}
 	}
-	deployment := ofKind[appsv1.Deployment](t, objects, "Deployment")[service]
-	if !slices.Contains(deployment.Spec.Template.Spec.Containers[0].Args, "--service="+service) {
-		t.Errorf("the webhook makes certificates for another Service than %s: %v", service, deployment.Spec.Template.Spec.Containers[0].Args)
+	deployments := ofKind[appsv1.Deployment](t, objects, "Deployment")
+	deployment, manager := deployments[service], deployments[strings.TrimSuffix(service, "webhook")+"manager"]
+	args, files := manager.Spec.Template.Spec.Containers[0].Args,
+		slices.Contains(deployment.Spec.Template.Spec.Containers[0].Args, "--cert-rotation=false")
+	if slices.Contains(args, "--webhook-cert-rotation") == files || slices.Contains(args, "--webhook-service="+service) == files {
+		t.Errorf("the manager makes no certificates for the Service %s, or others do, too: %v", service, args)
 	}
 	issuers := map[string]bool{}
 	for _, object := range objects {
@@ -295,19 +298,18 @@ func reachWebhook(t *testing.T, objects []*unstructured.Unstructured) {
 func knowAccounts(t *testing.T, objects []*unstructured.Unstructured, accounts map[string]string) {
 	t.Helper()
 	for deployment, account := range accounts {
+		if strings.HasSuffix(deployment, "-webhook") {
+			continue
+		}
 		user := fmt.Sprintf("'system:serviceaccount:%s:%s'", namespace, account)
 		text := map[string]string{}
 		for _, object := range objects {
 			text[object.GetKind()+" "+object.GetName()] = fmt.Sprint(object.Object)
 		}
-		known := "karpenter-metal3-manager"
-		if strings.HasSuffix(deployment, "-webhook") {
-			known = "karpenter-metal3-webhook"
-		} else {
-			for _, what := range []string{"ValidatingAdmissionPolicy karpenter-metal3-machines", "ValidatingWebhookConfiguration karpenter-metal3"} {
-				if !strings.Contains(text[what], user) {
-					t.Errorf("%s does not know the manager %s", what, user)
-				}
+		const known = "karpenter-metal3-manager"
+		for _, what := range []string{"ValidatingAdmissionPolicy karpenter-metal3-machines", "ValidatingWebhookConfiguration karpenter-metal3"} {
+			if !strings.Contains(text[what], user) {
+				t.Errorf("%s does not know the manager %s", what, user)
 			}
 		}
 		named := fmt.Sprintf("%s: '%s'", user, known)

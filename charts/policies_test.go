@@ -37,8 +37,8 @@ func TestPolicies(t *testing.T) {
 			want:  management(policy.Options{Managers: []string{manager}, Users: []string{"velero", "network"}, Groups: []string{"a", "b"}})},
 		"Accounts": {reason: "accounts with names of their own", chart: Management,
 			flags: []string{"--set=manager.serviceAccount.name=servers", "--set=webhook.serviceAccount.name=refuser"},
-			want: management(policy.Options{Managers: []string{account("servers")}, Renamed: map[string]string{
-				account("servers"): policy.ManagerUser, account("refuser"): "karpenter-metal3-webhook"}})},
+			want: management(policy.Options{Managers: []string{account("servers")},
+				Renamed: map[string]string{account("servers"): policy.ManagerUser}})},
 		"Tenant": {reason: "the provider's account in the tenant cluster", chart: Tenant, flags: []string{"--set=target=tenant"},
 			want: tenant("system:serviceaccount:"+namespace+":karpenter-metal3-provider", "")},
 		"TenantNamespace": {reason: "the tokens are of Machines there", chart: Tenant,

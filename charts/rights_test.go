@@ -78,7 +78,7 @@ func own(kind, name string) string {
 func TestRights(t *testing.T) {
 	providers := []string{"provider-management.yaml", "provider-dra-management.yaml"}
 	allTenants := documented(t, shared, providers...)
-	all := documented(t, unchanged, "manager.yaml", "webhook.yaml")
+	all := documented(t, unchanged, "manager.yaml", "manager-webhook.yaml", "webhook.yaml")
 	maps.Copy(all, allTenants)
 	withoutWebhook := documented(t, unchanged, "manager.yaml")
 	maps.Copy(withoutWebhook, allTenants)
@@ -93,11 +93,9 @@ func TestRights(t *testing.T) {
 	}
 
 	certManager := maps.Clone(all)
-	delete(certManager, "Role "+namespace+"/karpenter-metal3-webhook")
-	certManager["ClusterRole karpenter-metal3-webhook"] = slices.DeleteFunc(slices.Clone(all["ClusterRole karpenter-metal3-webhook"]),
-		func(rule rbacv1.PolicyRule) bool {
-			return slices.Contains(rule.APIGroups, admissionregistrationv1.GroupName)
-		})
+	maps.DeleteFunc(certManager, func(role string, _ []rbacv1.PolicyRule) bool {
+		return role == "Role "+namespace+"/karpenter-metal3-webhook" || strings.HasSuffix(role, "karpenter-metal3-manager-webhook")
+	})
 	for name, tc := range map[string]struct {
 		reason string
 		chart  string
@@ -105,10 +103,11 @@ func TestRights(t *testing.T) {
 		want   map[string][]rbacv1.PolicyRule
 	}{
 		"Management": {reason: "manager, webhook, and what tenants share", chart: Management, want: all},
-		"WithoutWebhook": {reason: "a disabled webhook has no rights", chart: Management, flags: []string{"--set=webhook.enabled=false"},
-			want: withoutWebhook},
+		"WithoutWebhook": {reason: "a disabled webhook has no rights, and the manager none for it", chart: Management,
+			flags: []string{"--set=webhook.enabled=false"},
+			want:  withoutWebhook},
 		"PlainMetrics": {reason: "nothing is reviewed", chart: Management, flags: []string{"--set=metrics.secure=false"}, want: plain},
-		"CertManager": {reason: "the webhook writes nothing then", chart: Management,
+		"CertManager": {reason: "it writes certificates and CA bundles", chart: Management,
 			flags: []string{"--set=webhook.certificates.source=certManager"}, want: certManager},
 		"Provider": {reason: "roles in the tenant's namespace only", chart: Tenant, want: documented(t, own, providers...)},
 		"KarpenterAlone": {reason: "no claims, no pods", chart: Tenant, flags: []string{"--set=controllers={karpenter}"},

@@ -35,7 +35,7 @@ type writer struct {
 var (
 	managementWriters = []writer{
 		{"karpenter-metal3-manager", systemNamespace, hostNamespace},
-		{"karpenter-metal3-webhook", systemNamespace, systemNamespace},
+		{"karpenter-metal3-manager", systemNamespace, systemNamespace},
 		{"karpenter-metal3-provider-" + tenantNamespace, tenantNamespace, tenantNamespace},
 	}
 	tenantWriters = []writer{{"karpenter-metal3-provider", systemNamespace, metav1.NamespaceSystem}}

@@ -272,15 +272,17 @@ func (b *bundle) programs(ctx context.Context, from place) {
 }
 
 // shownFlags are the flags of our programs whose values are in a bundle.
-var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration ca-lifetime ca-settle cert-dir cert-lifetime cert-names
-	cert-rotation cert-secret claim-timeout client-ca-file client-names configuration controllers cpu-requests
+var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration cert-dir cert-rotation cert-secret claim-timeout
+	client-ca-file client-names controllers cpu-requests
 	disable-cluster-state-observability enable-http2 ephemeral-storage feature-gates health-probe-bind-address hooks ignore-dra-requests
 	kube-api-burst kube-api-qps kube-context kubeconfig launch-timeout leader-elect leader-elect-lease-duration leader-elect-renew-deadline
 	leader-elect-retry-period leader-election-namespace logging-format management-kube-api-burst management-kube-api-qps
 	management-kube-context management-kubeconfig max-requests-in-flight metrics-bind-address metrics-secure min-values-policy namespace
 	network-endpoint network-endpoint-credentials pods-per-node pprof-bind-address preference-policy provisioning-deadline resources-grace
-	service shutdown-delay startup-timeout tenant-allow-unsafe-kubeconfig tenant-cluster tenant-kube-api-burst tenant-kube-api-qps
-	tenant-kube-context tenant-kubeconfig topology-labels trusted-users unused-claims-per-hour usage-retention v vmodule webhook-bind-address`)...)
+	shutdown-delay startup-timeout tenant-allow-unsafe-kubeconfig tenant-cluster tenant-kube-api-burst tenant-kube-api-qps
+	tenant-kube-context tenant-kubeconfig topology-labels trusted-users unused-claims-per-hour usage-retention v vmodule webhook-bind-address
+	webhook-ca-lifetime webhook-ca-settle webhook-cert-lifetime webhook-cert-names webhook-cert-rotation webhook-cert-secret
+	webhook-configuration webhook-namespace webhook-service`)...)
 
 // trimPodSpec leaves of containers what is known to be no secret: of the environment the names, and of arguments the flags, with the values
 // of those that our programs have.

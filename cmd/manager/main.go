@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command manager runs in the management cluster. It turns NodeProviders into NodeTypes, counts servers, and takes
-// Machines through their life. It is the only one that writes on BareMetalHosts, and it touches no tenant cluster.
+// Machines through their life. It is the only one that writes on BareMetalHosts, and it touches no tenant cluster. It
+// makes the certificates of the webhook, too.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -34,6 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
 // name of the binary, of its user agent, of its lease, and of the source of its events.
@@ -70,7 +73,7 @@ func run(ctx context.Context, o *options) error {
 		err = errors.Join(err, fmt.Errorf("--unused-claims-per-hour is %d: it must not be negative; 0 is no bound", o.unusedClaimsPerHour))
 	}
 	if err := errors.Join(o.process.Validate(), err, operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
-		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value())); err != nil {
+		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value()), o.certificates.complete()); err != nil {
 		return err
 	}
 	ctx, config, err := o.cluster.RESTConfig(ctx, name)
@@ -84,12 +87,16 @@ func run(ctx context.Context, o *options) error {
 	}
 	lease := &operator.Lease{Config: config, Namespace: o.leaderElectionNamespace, Name: name}
 	rights := operator.NewRights()
+	cached := map[client.Object]cache.ByObject{
+		&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
+		&v1alpha1.HostUsage{}:        {Transform: operator.TrimAlso(usage.Trim)},
+	}
+	if o.certificates.rotation {
+		maps.Copy(cached, certs.Cached(o.certificates.secret, o.certificates.configuration))
+	}
 	mgr, err := o.process.NewManager(config, manager.Options{
 		Scheme: operator.ManagementScheme(),
-		Cache: cache.Options{DefaultWatchErrorHandler: rights.Handler(o.cluster.Name, config), ByObject: map[client.Object]cache.ByObject{
-			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
-			&v1alpha1.HostUsage{}:        {Transform: operator.TrimAlso(usage.Trim)},
-		}},
+		Cache:  cache.Options{DefaultWatchErrorHandler: rights.Handler(o.cluster.Name, config), ByObject: cached},
 	}, lease)
 	if err != nil {
 		return err
@@ -146,6 +153,9 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 			return fmt.Errorf("flags --network-endpoint and --network-endpoint-credentials, %w", err)
 		}
 		controllers = append(controllers, network.NewController(mgr.GetClient(), mgr.GetAPIReader(), endpoint))
+	}
+	if c := o.certificates; c.rotation {
+		controllers = append(controllers, certs.NewRotator(mgr.GetClient(), mgr.GetAPIReader(), now, c.secret, c.configuration, c.settings))
 	}
 	for _, controller := range controllers {
 		if err := controller.Register(ctx, mgr); err != nil {

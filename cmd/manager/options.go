@@ -4,16 +4,21 @@
 package main
 
 import (
+	"errors"
 	"time"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/machine"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
 type options struct {
@@ -28,6 +33,16 @@ type options struct {
 	hooks                   []string
 	usageRetention          time.Duration
 	unusedClaimsPerHour     int
+	certificates            certificates
+}
+
+// certificates are the flags about the certificates of the webhook.
+type certificates struct {
+	rotation      bool
+	secret        types.NamespacedName
+	service       string
+	configuration string
+	settings      certs.Settings
 }
 
 func newOptions() *options {
@@ -40,6 +55,10 @@ func newOptions() *options {
 		unusedClaimsPerHour:     machine.DefaultUnusedClaimsPerHour,
 		ephemeralStorage:        resource.QuantityValue{Quantity: *resource.NewQuantity(capacity.DefaultEphemeralStorage, resource.BinarySI)},
 		topologyLabels:          topology.Defaults(),
+		certificates: certificates{
+			secret:  types.NamespacedName{Namespace: "default", Name: certs.SecretName},
+			service: "karpenter-metal3-webhook", configuration: webhook.ConfigurationName, settings: certs.DefaultSettings(),
+		},
 	}
 }
 
@@ -77,4 +96,47 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	network.StringVar(&o.networkCredentials, "network-endpoint-credentials", o.networkCredentials,
 		"Directory with the credentials for an https --network-endpoint, as of a Secret: the file token is sent as a bearer token, and "+
 			"read again for each request; ca.crt has the authorities of the endpoint's certificate. One of them may be missing.")
+
+	o.certificates.addFlags(sections.FlagSet("certificates of the webhook"))
+}
+
+func (c *certificates) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&c.rotation, "webhook-cert-rotation", c.rotation,
+		"Make certificates for the webhook, keep them in a Secret that it reads, renew them in time and write their CA bundle to the webhook "+
+			"configurations. Needs the rights in config/rbac/manager-webhook.yaml. Leave it off where there is no webhook, or where another "+
+			"program, such as cert-manager, does this.")
+	flags.StringVar(&c.secret.Namespace, "webhook-namespace", c.secret.Namespace,
+		"Namespace of the webhook, and of the Secret with its certificates.")
+	flags.StringVar(&c.secret.Name, "webhook-cert-secret", c.secret.Name, "Name of the Secret with the certificates.")
+	flags.StringVar(&c.service, "webhook-service", c.service, "Name of the Service in front of the webhook, for the names in the certificate.")
+	flags.StringSliceVar(&c.settings.Names, "webhook-cert-names", c.settings.Names,
+		"DNS names and IP addresses by which the API server reaches the webhook. If unset, those of the Service.")
+	flags.StringVar(&c.configuration, "webhook-configuration", c.configuration,
+		"Name of the ValidatingWebhookConfiguration and of the MutatingWebhookConfiguration that are to trust the certificates.")
+	flags.DurationVar(&c.settings.Lifetime, "webhook-cert-lifetime", c.settings.Lifetime,
+		"How long a certificate is valid. It is renewed when two thirds of that are over.")
+	flags.DurationVar(&c.settings.AuthorityLifetime, "webhook-ca-lifetime", c.settings.AuthorityLifetime,
+		"How long a certificate authority is valid. It is renewed when two thirds of that are over.")
+	flags.DurationVar(&c.settings.Settle, "webhook-ca-settle", c.settings.Settle,
+		"How long a new certificate authority is made known before it signs anything: how long an API server may take to hear of it.")
+}
+
+// complete checks the flags and fills in what follows from them.
+func (c *certificates) complete() error {
+	if !c.rotation {
+		return nil
+	}
+	if len(c.settings.Names) == 0 {
+		inNamespace := c.service + "." + c.secret.Namespace + ".svc"
+		c.settings.Names = []string{inNamespace, inNamespace + ".cluster.local"}
+	}
+	return errors.Join(
+		operator.CheckSet("webhook-namespace", c.secret.Namespace),
+		operator.CheckSet("webhook-cert-secret", c.secret.Name),
+		operator.CheckSet("webhook-service", c.service),
+		operator.CheckSet("webhook-configuration", c.configuration),
+		operator.CheckPositive("webhook-cert-lifetime", c.settings.Lifetime),
+		operator.CheckPositive("webhook-ca-lifetime", c.settings.AuthorityLifetime),
+		operator.CheckPositive("webhook-ca-settle", c.settings.Settle),
+	)
 }

@@ -3,7 +3,7 @@
 
 // Command webhook runs in the management cluster. It validates NodeProviders, NodeTypes, Machines, TenantClusters,
 // NodeProfiles, OSImages, SSHKeys and MachineConfigTemplates, and it gives the claims of the pods that tenants' vClusters create the names
-// that the claims have there. It writes only its certificates.
+// that the claims have there. It writes nothing.
 package main
 
 import (

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
@@ -32,16 +32,9 @@ type options struct {
 	inFlight       int64
 	http2          bool
 
-	certRotation  bool
-	certDir       string
-	certNames     []string
-	certLifetime  time.Duration
-	caLifetime    time.Duration
-	settle        time.Duration
-	namespace     string
-	secret        string
-	service       string
-	configuration string
+	certRotation bool
+	certDir      string
+	secret       types.NamespacedName
 }
 
 func newOptions() *options {
@@ -55,13 +48,7 @@ func newOptions() *options {
 		shutdownDelay:  5 * time.Second,
 		inFlight:       16,
 		certRotation:   true,
-		certLifetime:   certs.DefaultLifetime,
-		caLifetime:     certs.DefaultAuthorityLifetime,
-		settle:         certs.DefaultSettle,
-		namespace:      "default",
-		secret:         "karpenter-metal3-webhook-certs",
-		service:        "karpenter-metal3-webhook",
-		configuration:  webhook.ConfigurationName,
+		secret:         types.NamespacedName{Namespace: "default", Name: certs.SecretName},
 	}
 }
 
@@ -84,22 +71,11 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	certificates := sections.FlagSet("certificates")
 	certificates.BoolVar(&o.certRotation, "cert-rotation", o.certRotation,
-		"Make certificates, keep them in a Secret, renew them in time and write their CA bundle to the webhook configurations. "+
-			"If false, they are read from --cert-dir, and again when the files change; another program, such as cert-manager, does the rest.")
+		"Serve the certificate of a Secret that a manager with --webhook-cert-rotation makes and renews. "+
+			"If false, it is read from --cert-dir, and again when the files change; another program, such as cert-manager, does the rest.")
 	certificates.StringVar(&o.certDir, "cert-dir", o.certDir, "Directory of tls.crt and tls.key, with --cert-rotation=false.")
-	certificates.StringVar(&o.namespace, "namespace", o.namespace, "Namespace of the webhook, and of the Secret with its certificates.")
-	certificates.StringVar(&o.secret, "cert-secret", o.secret, "Name of the Secret with the certificates.")
-	certificates.StringVar(&o.service, "service", o.service, "Name of the Service in front of the webhook, for the names in the certificate.")
-	certificates.StringSliceVar(&o.certNames, "cert-names", o.certNames,
-		"DNS names and IP addresses by which the API server reaches the webhook. If unset, those of the Service.")
-	certificates.StringVar(&o.configuration, "configuration", o.configuration,
-		"Name of the ValidatingWebhookConfiguration and of the MutatingWebhookConfiguration that are to trust the certificates.")
-	certificates.DurationVar(&o.certLifetime, "cert-lifetime", o.certLifetime,
-		"How long a certificate is valid. It is renewed when two thirds of that are over.")
-	certificates.DurationVar(&o.caLifetime, "ca-lifetime", o.caLifetime,
-		"How long a certificate authority is valid. It is renewed when two thirds of that are over.")
-	certificates.DurationVar(&o.settle, "ca-settle", o.settle,
-		"How long a new certificate authority is made known before it signs anything: how long an API server may take to hear of it.")
+	certificates.StringVar(&o.secret.Namespace, "namespace", o.secret.Namespace, "Namespace of the Secret with the certificate.")
+	certificates.StringVar(&o.secret.Name, "cert-secret", o.secret.Name, "Name of the Secret with the certificate.")
 
 	inventory := sections.FlagSet("inventory")
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
@@ -123,7 +99,7 @@ func (o *options) complete() (host string, port int, err error) {
 			"authority, so set it, or leave the names out"))
 	}
 	if o.certRotation {
-		errs = append(errs, o.completeRotation()...)
+		errs = append(errs, operator.CheckSet("namespace", o.secret.Namespace), operator.CheckSet("cert-secret", o.secret.Name))
 	} else {
 		for _, file := range []string{"tls.crt", "tls.key"} {
 			if _, err := os.Stat(filepath.Join(o.certDir, file)); err != nil {
@@ -133,25 +109,4 @@ func (o *options) complete() (host string, port int, err error) {
 		}
 	}
 	return host, port, errors.Join(errs...)
-}
-
-func (o *options) completeRotation() (errs []error) {
-	for _, flag := range []struct{ name, value string }{
-		{"namespace", o.namespace}, {"cert-secret", o.secret}, {"service", o.service}, {"configuration", o.configuration},
-	} {
-		if flag.value == "" {
-			errs = append(errs, fmt.Errorf("--%s is empty: set it or %s", flag.name, operator.EnvName(flag.name)))
-		}
-	}
-	for _, flag := range []struct {
-		name  string
-		value time.Duration
-	}{{"cert-lifetime", o.certLifetime}, {"ca-lifetime", o.caLifetime}, {"ca-settle", o.settle}} {
-		errs = append(errs, operator.CheckPositive(flag.name, flag.value))
-	}
-	if len(o.certNames) == 0 {
-		inNamespace := o.service + "." + o.namespace + ".svc"
-		o.certNames = []string{inNamespace, inNamespace + ".cluster.local"}
-	}
-	return errs
 }

@@ -12,10 +12,7 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -56,9 +53,9 @@ func run(ctx context.Context, o *options) error {
 	if !o.http2 {
 		tlsOptions = append(tlsOptions, func(config *tls.Config) { config.NextProtos = []string{"http/1.1"} })
 	}
-	var rotator *certs.Rotator
+	var certificate *certs.Reader
 	if o.certRotation {
-		tlsOptions = append(tlsOptions, func(config *tls.Config) { config.GetCertificate = rotator.GetCertificate })
+		tlsOptions = append(tlsOptions, func(config *tls.Config) { config.GetCertificate = certificate.GetCertificate })
 	}
 	server := webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: o.certDir, TLSOpts: tlsOptions})
 	rights := operator.NewRights()
@@ -67,12 +64,9 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	if o.certRotation {
-		rotator = certs.NewRotator(mgr.GetClient(), clock.RealClock{}, types.NamespacedName{Namespace: o.namespace, Name: o.secret},
-			o.configuration, certs.Settings{
-				Names: o.certNames, AuthorityLifetime: o.caLifetime, Lifetime: o.certLifetime, Settle: o.settle,
-			})
-		if err := errors.Join(rotator.Register(ctx, mgr), mgr.AddReadyzCheck("certificates", rotator.Ready)); err != nil {
-			return fmt.Errorf("setting up the certificates, %w", err)
+		certificate = certs.NewReader(mgr.GetClient(), clock.RealClock{}, o.secret)
+		if err := errors.Join(certificate.Register(ctx, mgr), mgr.AddReadyzCheck("certificates", certificate.Ready)); err != nil {
+			return fmt.Errorf("setting up the certificate, %w", err)
 		}
 	}
 	if err := o.register(ctx, mgr, callers); err != nil {
@@ -115,11 +109,7 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 		Scheme: operator.ManagementScheme(),
 		Cache: cache.Options{DefaultWatchErrorHandler: rights.Handler(o.cluster.Name, config), ByObject: map[client.Object]cache.ByObject{
 			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
-			&corev1.Secret{}: {
-				Namespaces: map[string]cache.Config{o.namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", o.secret)}},
-			},
-			&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: fields.OneTermEqualSelector("metadata.name", o.configuration)},
-			&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: fields.OneTermEqualSelector("metadata.name", o.configuration)},
+			&corev1.Secret{}:             certs.CachedSecret(o.secret),
 		}},
 		WebhookServer: server,
 	}, nil)

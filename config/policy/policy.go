@@ -44,8 +44,8 @@ type Options struct {
 	// Users and Groups are who else the policies do not hold for: controllers that own hooks, who restores backups. Groups unset
 	// means AdministratorsGroup.
 	Users, Groups []string
-	// Renamed are the user names of managers and webhooks whose accounts are not called as the charts call them, each with the name that
-	// the policies know it by: ManagerUser for instance.
+	// Renamed are the user names of managers whose accounts are not called as the charts call them, each with the name that the policies
+	// know it by: ManagerUser.
 	Renamed map[string]string
 }
 

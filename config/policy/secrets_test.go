@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	webhookUser = "karpenter-metal3-webhook"
 	// renamedUser is a manager whose account has a name of its own.
 	renamedUser = "system:serviceaccount:platform:servers"
 	uid         = "0b0ab04f-9c5e-4b0c-8f0e-3f8d1c1f2a77"
@@ -51,7 +50,7 @@ func token() *corev1.Secret {
 	return bootstrap.TokenSecret(machine, v1alpha1.JoinVCluster, minted, time.Now().Add(time.Hour))
 }
 
-// certificates are what the webhook writes.
+// certificates are what the manager writes for the webhook.
 func certificates() *corev1.Secret {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "karpenter-metal3-webhook-certs"},
 		Type: corev1.SecretTypeTLS}
@@ -72,7 +71,7 @@ func TestSecrets(t *testing.T) {
 	namespace := environment.Namespace(t)
 	hostNamespace(t, hosts)
 	environment.Grant(t, namespace, "provider-management.yaml", "manager.yaml", "provider-tenant.yaml")
-	environment.Grant(t, metav1.NamespaceDefault, "webhook.yaml")
+	environment.Grant(t, metav1.NamespaceDefault, "manager-webhook.yaml")
 	renamed := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: hosts, Name: "renamed"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "karpenter-metal3-manager-hosts"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: renamedUser}}}
@@ -191,14 +190,19 @@ func TestSecrets(t *testing.T) {
 		"TenantDeletesForeign": {reason: "the tenant's own", user: ProviderUser, before: foreign(system, "tenants-own"),
 			refuse: "join tokens alone"},
 
-		"WebhookWrites": {reason: "its certificates", user: webhookUser, after: certificates()},
-		"WebhookRenews": {reason: "its certificates", user: webhookUser, before: certificates(), after: changed(certificates(), fill)},
-		"WebhookToken": {reason: "another account", user: webhookUser, after: changed(secret(metav1.NamespaceDefault, "x", ""), toToken),
-			refuse: "would get the token of another account"},
-		"WebhookOther": {reason: "nothing else", user: webhookUser, after: foreign(metav1.NamespaceDefault, "x"),
-			refuse: "its certificates alone"},
-		"WebhookType": {reason: "as it makes them", user: webhookUser, after: foreign(metav1.NamespaceDefault, "karpenter-metal3-webhook-certs"),
-			refuse: "its certificates alone"},
+		"ManagerWritesCertificates": {reason: "the webhook's", user: ManagerUser, after: certificates()},
+		"ManagerRenewsCertificates": {reason: "the webhook's", user: ManagerUser, before: certificates(), after: changed(certificates(), fill)},
+		"ManagerTokenBesideWebhook": {reason: "another account", user: ManagerUser,
+			after: changed(secret(metav1.NamespaceDefault, "x", ""), toToken), refuse: "would get the token of another account"},
+		"ManagerBesideWebhook": {reason: "nothing else", user: ManagerUser, after: foreign(metav1.NamespaceDefault, "x"),
+			refuse: "the certificates of the webhook"},
+		"ManagerCertificatesType": {reason: "as it makes them", user: ManagerUser,
+			after:  foreign(metav1.NamespaceDefault, "karpenter-metal3-webhook-certs"),
+			refuse: "the certificates of the webhook"},
+		"ManagerTakesCertificates": {reason: "a Secret of another type is another's", user: ManagerUser,
+			before: foreign(metav1.NamespaceDefault, "karpenter-metal3-webhook-certs"),
+			after:  changed(foreign(metav1.NamespaceDefault, "karpenter-metal3-webhook-certs"), fill),
+			refuse: "the certificates of the webhook"},
 	}
 	attempt := func(t *testing.T, user string, before, after *corev1.Secret) error {
 		t.Helper()
@@ -220,7 +224,7 @@ func TestSecrets(t *testing.T) {
 		}
 		wanted := after.DeepCopy()
 		wanted.ResourceVersion, wanted.UID = was.ResourceVersion, was.UID
-		if user == ManagerUser { // it patches
+		if user == ManagerUser && was.Namespace == hosts { // it patches
 			return c.Patch(ctx, wanted, client.MergeFrom(was), client.DryRunAll)
 		}
 		return c.Update(ctx, wanted, client.DryRunAll)

@@ -39,7 +39,7 @@ type Options struct {
 	Service *admissionregistrationv1.ServiceReference
 	// Managers are the user names of the manager. Unset means ManagerUser.
 	Managers []string
-	// CABundle verifies the webhook's certificate, PEM. A webhook that rotates its certificates writes it itself.
+	// CABundle verifies the webhook's certificate, PEM. A manager that makes the certificates writes it itself.
 	CABundle []byte
 }
 

@@ -114,6 +114,14 @@ func CheckPositive[T ~int64](flag string, value T) error {
 	return nil
 }
 
+// CheckSet returns an error that names the flag if its text is empty.
+func CheckSet(flag, value string) error {
+	if value == "" {
+		return fmt.Errorf("--%s is empty: set it or %s", flag, EnvName(flag))
+	}
+	return nil
+}
+
 // Disabled is the bind address that stands for "do not serve".
 const Disabled = "0"
 

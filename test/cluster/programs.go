@@ -7,7 +7,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"path/filepath"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
@@ -32,15 +34,23 @@ func (c *Cluster) StartProgram(ctx context.Context, program string, spec process
 	return AwaitURL(ctx, "the "+spec.Name+" to be ready", http.DefaultClient, "http://"+address+"/readyz")
 }
 
-// StartWebhook configures our webhook in the cluster, starts it, and returns when it is ready. The kubeconfig file is the webhook's, and
-// the namespace that of its certificates.
-func (c *Cluster) StartWebhook(ctx context.Context, namespace, kubeconfig string, spec process.Spec) error {
+// StartWebhook configures our webhook in the cluster, starts it, and returns when it is ready. The kubeconfig file is the webhook's. Its
+// certificate is of the cluster's authority: there may be no manager to make one.
+func (c *Cluster) StartWebhook(ctx context.Context, kubeconfig string, spec process.Spec) error {
 	address, err := FreeAddress()
 	if err != nil {
 		return err
 	}
+	pair, err := c.authority.Serving("webhook", nil, []net.IP{net.ParseIP(loopback)})
+	if err != nil {
+		return err
+	}
+	certificates := filepath.Join(c.dir(), "webhook")
+	if _, _, err := pair.WriteFiles(certificates, "tls"); err != nil {
+		return err
+	}
 	// The API server is not in the cluster's network here, so it uses the address and not a Service.
-	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address})
+	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address, CABundle: c.authority.Certificate()})
 	if err != nil {
 		return err
 	}
@@ -50,7 +60,7 @@ func (c *Cluster) StartWebhook(ctx context.Context, namespace, kubeconfig string
 		}
 	}
 	spec.Args = append([]string{
-		"--kubeconfig=" + kubeconfig, "--webhook-bind-address=" + address, "--cert-names=127.0.0.1", "--namespace=" + namespace,
+		"--kubeconfig=" + kubeconfig, "--webhook-bind-address=" + address, "--cert-rotation=false", "--cert-dir=" + certificates,
 		"--shutdown-delay=0",
 	}, spec.Args...)
 	return c.StartProgram(ctx, "webhook", spec)

@@ -7,14 +7,15 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 	"net/http"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -32,7 +33,19 @@ type Webhook struct {
 func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 	t.Helper()
 	address, health := freeAddress(t), freeAddress(t)
-	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address})
+	authority, err := pki.NewAuthority("webhook", clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := authority.Serving("webhook", nil, []net.IP{net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates := t.TempDir()
+	if _, _, err := pair.WriteFiles(certificates, "tls"); err != nil {
+		t.Fatal(err)
+	}
+	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address, CABundle: authority.Certificate()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,19 +54,13 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 			t.Fatal(err)
 		}
 	}
-	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--cert-names=127.0.0.1", "--shutdown-delay=0",
-		"--namespace", TenantNamespace,
-		"--health-probe-bind-address", health)
+	process := c.start(t, "webhook", nil, "--webhook-bind-address", address, "--shutdown-delay=0",
+		"--cert-rotation=false", "--cert-dir", certificates, "--health-probe-bind-address", health)
 	poll.Eventually(t, "the webhook is ready", func(ctx context.Context) error {
 		return cluster.CheckURL(ctx, http.DefaultClient, "http://"+health+"/readyz")
 	})
-	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: TenantNamespace, Name: "karpenter-metal3-webhook-certs"}
-	if err := c.Client.Get(t.Context(), key, secret); err != nil {
-		t.Fatal(err)
-	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
+	roots.AppendCertsFromPEM(authority.Certificate())
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	return &Webhook{Manager: process, URL: "https://" + address, Client: &http.Client{Transport: transport}}
 }

@@ -49,7 +49,7 @@ func newHostFixture(t *testing.T) *hostFixture {
 		t.Fatal(err)
 	}
 	spec := process.Spec{Args: []string{"--metrics-bind-address=0"}, Env: []string{"HOME=" + w.dir}}
-	if err := w.StartWebhook(t.Context(), stack.HostsNamespace, webhook, spec); err != nil {
+	if err := w.StartWebhook(t.Context(), webhook, spec); err != nil {
 		t.Fatal(err)
 	}
 	return w

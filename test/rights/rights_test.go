@@ -28,6 +28,7 @@ var files = map[string]struct {
 	without []string
 }{
 	"manager.yaml":                 {"karpenter-metal3-manager", []string{"tenant"}},
+	"manager-webhook.yaml":         {"karpenter-metal3-manager", []string{"tenant"}},
 	"webhook.yaml":                 {"karpenter-metal3-webhook", []string{"tenant"}},
 	"provider-management.yaml":     {"karpenter-metal3-provider", []string{"tenant"}},
 	"provider-dra-management.yaml": {"karpenter-metal3-provider", []string{"tenant"}},

@@ -98,7 +98,7 @@ func (s *Sandbox) startManagement(ctx context.Context, options cluster.Options) 
 	if err != nil {
 		return err
 	}
-	if err := s.management.StartWebhook(ctx, metav1.NamespaceDefault, s.kubeconfigs.Webhook, spec); err != nil {
+	if err := s.management.StartWebhook(ctx, s.kubeconfigs.Webhook, spec); err != nil {
 		return err
 	}
 	s.progress.say("%s is ready", WebhookName)

@@ -188,6 +188,17 @@ func (r *rehearsal) start(t *testing.T, v version, program string) {
 	if err := r.management.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: account}, deployment); err != nil {
 		t.Fatal(err)
 	}
+	args := deployment.Spec.Template.Spec.Containers[0].Args
+	manager := &appsv1.Deployment{}
+	if err := r.management.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: managerAccount}, manager); err != nil {
+		t.Fatal(err)
+	}
+	switch byManager := slices.Contains(manager.Spec.Template.Spec.Containers[0].Args, "--webhook-cert-rotation"); {
+	case byManager && program == sandbox.ManagerName:
+		flags = append(flags, "--webhook-cert-names=127.0.0.1", "--webhook-ca-settle=1s")
+	case !byManager && program == sandbox.WebhookName: // it makes its certificates itself
+		flags = append(flags, "--cert-names=127.0.0.1", "--ca-settle=1s")
+	}
 	ports := addresses(t, 2)
 	processes := r.box.Processes()
 	if _, runs := r.metrics[program]; runs {
@@ -197,8 +208,7 @@ func (r *rehearsal) start(t *testing.T, v version, program string) {
 	}
 	err := processes.Start(process.Spec{
 		Name: program, Path: filepath.Join(v.programs, program), Rank: controlplane.RankClients + 1, Restart: true,
-		Args: slices.Concat(deployment.Spec.Template.Spec.Containers[0].Args,
-			[]string{"--health-probe-bind-address=" + ports[0], "--metrics-bind-address=" + ports[1]}, flags),
+		Args: slices.Concat(args, []string{"--health-probe-bind-address=" + ports[0], "--metrics-bind-address=" + ports[1]}, flags),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +231,7 @@ func (r *rehearsal) account(t *testing.T, program string) (namespace, name strin
 	case sandbox.WebhookName:
 		return systemNamespace, webhookAccount, []string{
 			"--kubeconfig=" + r.asAccount(t, r.management, systemNamespace, webhookAccount), "--metrics-secure=false",
-			"--webhook-bind-address=" + r.webhookAddress, "--cert-names=127.0.0.1", "--ca-settle=1s", "--shutdown-delay=0s",
+			"--webhook-bind-address=" + r.webhookAddress, "--shutdown-delay=0s",
 		}
 	default:
 		return tenantName, providerAccount, []string{

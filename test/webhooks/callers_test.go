@@ -88,6 +88,7 @@ func TestWebhookWithoutClientCertificate(t *testing.T) {
 	environment.Grant(t, namespace, "webhook.yaml")
 	webhook := start(t, "", "--namespace="+namespace, "--client-ca-file="+file, "--client-names="+apiServer)
 	configure(t, webhook.address)
+	rotate(t, namespace, settings)
 	webhook.await(t)
 	awaitAsked(t)
 
@@ -173,6 +174,7 @@ func TestSilentConnections(t *testing.T) {
 	environment.Grant(t, namespace, "webhook.yaml")
 	webhook := start(t, "", "--namespace="+namespace)
 	configure(t, webhook.address)
+	rotate(t, namespace, settings)
 	webhook.await(t)
 	awaitAsked(t)
 

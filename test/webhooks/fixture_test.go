@@ -4,7 +4,6 @@
 package webhooks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,17 +14,27 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
@@ -63,7 +72,19 @@ type process struct {
 	command *exec.Cmd
 	// address of the webhook, and URLs of its probes and metrics.
 	address, health, metrics string
-	ended                    chan struct{}
+	// output is the file with its log.
+	output string
+	ended  chan struct{}
+}
+
+// log returns its log.
+func (p *process) log(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(p.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // start starts a webhook at an address, or at a free one if that is empty. It is stopped when the test ends, and its
@@ -74,18 +95,22 @@ func start(t testing.TB, address string, flags ...string) *process {
 		address = freeAddress(t)
 	}
 	health, metrics := freeAddress(t), freeAddress(t)
-	output := &bytes.Buffer{}
+	output, err := os.Create(filepath.Join(t.TempDir(), "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	environment.Grant(t, "default", "webhook.yaml")
 	command := exec.Command(binary,
 		append([]string{"--kubeconfig", environment.Kubeconfig(t, "karpenter-metal3-webhook"), "--webhook-bind-address", address,
-			"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--metrics-secure=false",
-			"--cert-names=127.0.0.1"}, flags...)...)
+			"--health-probe-bind-address", health, "--metrics-bind-address", metrics, "--metrics-secure=false"}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
+	err = command.Start()
+	if err = errors.Join(err, output.Close()); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{command: command, address: address, health: "http://" + health, metrics: "http://" + metrics, ended: make(chan struct{})}
+	p := &process{command: command, address: address, health: "http://" + health, metrics: "http://" + metrics, output: output.Name(),
+		ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
 		_ = command.Wait() // it is killed in the end
@@ -93,7 +118,8 @@ func start(t testing.TB, address string, flags ...string) *process {
 	t.Cleanup(func() {
 		p.kill(t)
 		if t.Failed() {
-			t.Logf("the webhook at %s said:\n%s", address, output.Bytes()[max(0, output.Len()-4000):])
+			text := p.log(t)
+			t.Logf("the webhook at %s said:\n%s", address, text[max(0, len(text)-4000):])
 		}
 	})
 	return p
@@ -133,6 +159,44 @@ func get(ctx context.Context, url string) (string, error) {
 		err = fmt.Errorf("%s answers %s: %s", url, response.Status, body)
 	}
 	return string(body), err
+}
+
+// settings of certificates that none of the tests outlives.
+var settings = func() certs.Settings {
+	settings := certs.DefaultSettings()
+	settings.Names = []string{"127.0.0.1"}
+	return settings
+}()
+
+// rotate makes the certificates of a webhook, which has a namespace, until the test ends or stop is called. That is the part of the manager
+// that is about the webhook, with the manager's rights. A whole manager would work on the objects of the tests.
+func rotate(t testing.TB, namespace string, settings certs.Settings) (stop func()) {
+	t.Helper()
+	environment.Grant(t, namespace, "manager-webhook.yaml")
+	secret := types.NamespacedName{Namespace: namespace, Name: certs.SecretName}
+	config := rest.CopyConfig(environment.Config)
+	config.Impersonate.UserName = "karpenter-metal3-manager"
+	mgr, err := manager.New(config, manager.Options{Scheme: environment.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache:      cache.Options{ByObject: certs.Cached(secret, webhook.ConfigurationName)},
+		Controller: ctrlconfig.Controller{SkipNameValidation: ptr.To(true)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rotator := certs.NewRotator(mgr.GetClient(), mgr.GetAPIReader(), clock.RealClock{}, secret, webhook.ConfigurationName, settings)
+	if err := rotator.Register(t.Context(), mgr); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("making certificates, %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // configure tells the API server to ask the webhook at an address, and no longer when the test ends.

@@ -78,6 +78,7 @@ func TestReference(t *testing.T) {
 	referenceFleet(t)
 	webhook := start(t, "")
 	configure(t, webhook.address)
+	rotate(t, "default", settings)
 	webhook.await(t)
 	awaitAsked(t)
 	names := map[string]bool{}

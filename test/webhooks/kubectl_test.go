@@ -24,6 +24,7 @@ func TestKubectl(t *testing.T) {
 	fleet(t)
 	webhook := start(t, "")
 	configure(t, webhook.address)
+	rotate(t, "default", settings)
 	webhook.await(t)
 	awaitAsked(t)
 

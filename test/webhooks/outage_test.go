@@ -22,6 +22,7 @@ func TestKilled(t *testing.T) {
 	fleet(t)
 	webhook := start(t, "")
 	configure(t, webhook.address)
+	rotate(t, "default", settings)
 	webhook.await(t)
 	awaitAsked(t)
 

@@ -50,6 +50,7 @@ func TestPodsOfTenants(t *testing.T) {
 	fleet(t)
 	hook := start(t, "")
 	configure(t, hook.address)
+	rotate(t, "default", settings)
 	hook.await(t)
 	awaitAsked(t)
 	vcluster, ctx := asVCluster(t, "research"), t.Context()

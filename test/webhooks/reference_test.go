@@ -70,6 +70,7 @@ func TestOtherForms(t *testing.T) {
 	})
 	webhook := start(t, "")
 	configure(t, webhook.address)
+	rotate(t, "default", settings)
 	webhook.await(t)
 	awaitAsked(t)
 	config := environment.Kubeconfig(t, "")

@@ -52,16 +52,8 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end }}
 
-{{/* renamed are the accounts with names of their own, and the names that the policies know them by, in CEL. */}}
+{{/* renamed is the manager's account with a name of its own, and the name that the policies know it by, in CEL. */}}
 {{- define "karpenter-metal3.renamed" -}}
-{{- $root := . -}}
-{{- $renamed := list -}}
-{{- range list "manager" "webhook" -}}
-{{- $account := include "karpenter-metal3.account" (dict "root" $root "component" .) -}}
-{{- $known := printf "karpenter-metal3-%s" . -}}
-{{- if ne $account $known -}}
-{{- $renamed = append $renamed (printf "'system:serviceaccount:%s:%s': '%s'" $root.Release.Namespace $account $known) -}}
-{{- end -}}
-{{- end -}}
-{ {{- join ", " (sortAlpha $renamed) -}} }
+{{- $account := include "karpenter-metal3.account" (dict "root" . "component" "manager") -}}
+{ {{- if ne $account "karpenter-metal3-manager" -}} '{{ include "karpenter-metal3.managerUser" . }}': 'karpenter-metal3-manager' {{- end -}} }
 {{- end }}

@@ -27,7 +27,7 @@
 {{- if has .Release.Namespace .Values.manager.hostNamespaces -}}
 {{- fail (printf "manager.hostNamespaces has %s, the namespace of the release: a user with access to the Secrets of servers could read the webhook's key. Install the release in a namespace of its own." .Release.Namespace) -}}
 {{- end -}}
-{{- $set := list "leader-elect" "leader-election-namespace" "logging-format" "v" "metrics-bind-address" "metrics-secure" "health-probe-bind-address" "topology-labels" "network-endpoint" "network-endpoint-credentials" "provisioning-deadline" "webhook-bind-address" "cert-rotation" "cert-dir" "cert-names" "namespace" "service" "cert-secret" "configuration" "shutdown-delay" "client-ca-file" "client-names" -}}
+{{- $set := list "leader-elect" "leader-election-namespace" "logging-format" "v" "metrics-bind-address" "metrics-secure" "health-probe-bind-address" "topology-labels" "network-endpoint" "network-endpoint-credentials" "provisioning-deadline" "webhook-bind-address" "cert-rotation" "cert-dir" "namespace" "cert-secret" "webhook-cert-rotation" "webhook-namespace" "webhook-service" "webhook-cert-secret" "webhook-cert-names" "webhook-configuration" "shutdown-delay" "client-ca-file" "client-names" -}}
 {{- range $component := list "manager" "webhook" -}}
 {{- range (index $.Values $component).extraArgs -}}
 {{- $flag := regexFind "^--?[^=]+" . | trimPrefix "--" | trimPrefix "-" -}}

@@ -43,26 +43,25 @@ type Settings struct {
 	Settle time.Duration
 }
 
-// Default times of Settings.
-const (
-	DefaultAuthorityLifetime = 5 * 365 * 24 * time.Hour
-	DefaultLifetime          = 90 * 24 * time.Hour
-	DefaultSettle            = time.Minute
-)
+// DefaultSettings has the default times, and no names.
+func DefaultSettings() Settings {
+	return Settings{AuthorityLifetime: 5 * 365 * 24 * time.Hour, Lifetime: 90 * 24 * time.Hour, Settle: time.Minute}
+}
 
 // next returns the data that the Secret should have now, and after how long to call it again. Data that is up to date is
-// returned unchanged.
-func next(current map[string][]byte, now time.Time, settings Settings) (map[string][]byte, time.Duration, error) {
+// returned unchanged. published is since when the configurations are known to have the authorities of current.
+func next(current map[string][]byte, now, published time.Time, settings Settings) (map[string][]byte, time.Duration, error) {
 	data := maps.Clone(current)
 	if data == nil {
-		data = map[string][]byte{}
+		data = map[string][]byte{corev1.TLSCertKey: {}, corev1.TLSPrivateKeyKey: {}} // a TLS Secret must have them
 	}
 	// 1. Expired authorities are no longer trusted.
 	trusted := slices.DeleteFunc(parseBundle(data[CAKey]), func(ca *x509.Certificate) bool { return !now.Before(ca.NotAfter) })
 	newest, usable := newestOf(trusted, data[caPrivateKey])
 
-	// 2. A new authority is created before the old one expires, and trusted at once.
-	if !usable || !now.Before(renewal(newest.certificate)) {
+	// 2. A new authority is created before the old one expires, and published at once.
+	create := !usable || !now.Before(renewal(newest.certificate))
+	if create {
 		made, err := newAuthority(now, settings.AuthorityLifetime)
 		if err != nil {
 			return nil, 0, err
@@ -76,11 +75,12 @@ func next(current map[string][]byte, now time.Time, settings Settings) (map[stri
 		data[CAKey] = bundle
 	}
 
-	// 3. The certificate is renewed before it expires. A new authority signs only once API servers trust it, unless they
-	// would not accept the present certificate either.
-	settled := newest.certificate.NotBefore.Add(backdated + settings.Settle)
+	// 3. The certificate is renewed before it expires. A new authority signs only once it is published and API servers have read it, or if
+	// they would not accept the present certificate either.
+	settled := published.Add(settings.Settle)
 	served, signer := serving(data, trusted, now)
 	switch {
+	case create: // it is not published yet
 	case served == nil, signer.Equal(newest.certificate) && (!now.Before(renewal(served)) || !hasNames(served, settings.Names)),
 		!signer.Equal(newest.certificate) && !now.Before(settled):
 		certificate, key, err := newest.sign(now, settings.Lifetime, settings.Names)
@@ -92,9 +92,9 @@ func next(current map[string][]byte, now time.Time, settings Settings) (map[stri
 	}
 
 	// 4. The time of the next renewal.
-	due := []time.Time{renewal(newest.certificate), renewal(served)}
-	if !signer.Equal(newest.certificate) {
-		due[1] = settled
+	due := []time.Time{renewal(newest.certificate), settled}
+	if served != nil && signer.Equal(newest.certificate) {
+		due[1] = renewal(served)
 	}
 	for _, ca := range trusted {
 		due = append(due, ca.NotAfter)

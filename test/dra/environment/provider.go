@@ -52,6 +52,6 @@ func (w *Environment) StartWebhook(ctx context.Context) error {
 	if err := w.Host.Grant(ctx, cluster.WebhookUser, metav1.NamespaceDefault, kubeconfig, "webhook.yaml"); err != nil {
 		return err
 	}
-	return w.Host.StartWebhook(ctx, metav1.NamespaceDefault, kubeconfig,
+	return w.Host.StartWebhook(ctx, kubeconfig,
 		process.Spec{Restart: true, Args: []string{"--metrics-bind-address=0"}})
 }

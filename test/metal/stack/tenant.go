@@ -93,5 +93,5 @@ func (s *Stack) StartWebhook(caller context.Context) error {
 	if err := s.cluster.Grant(ctx, cluster.WebhookUser, metav1.NamespaceDefault, kubeconfig, "webhook.yaml"); err != nil {
 		return err
 	}
-	return s.cluster.StartWebhook(ctx, metav1.NamespaceDefault, kubeconfig, s.ours())
+	return s.cluster.StartWebhook(ctx, kubeconfig, s.ours())
 }
