@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/samber/lo"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -66,8 +67,12 @@ func install(t *testing.T, environment *env.Environment) sets.Set[string] {
 	if _, err := os.Stat(clusterAPI); err != nil {
 		t.Fatalf("run `make tools`, %v", err)
 	}
+	// What is installed gets a version, and is installed by several tests.
+	copies := lo.Map(others, func(crd *apiextensionsv1.CustomResourceDefinition, _ int) *apiextensionsv1.CustomResourceDefinition {
+		return crd.DeepCopy()
+	})
 	installed, err := envtest.InstallCRDs(environment.Config, envtest.CRDInstallOptions{
-		Paths: []string{clusterAPI}, CRDs: others, ErrorIfPathMissing: true,
+		Paths: []string{clusterAPI}, CRDs: copies, ErrorIfPathMissing: true,
 	})
 	if err != nil {
 		t.Fatal(err)
