@@ -32,8 +32,9 @@ const maxAsked = 8
 
 // choose asks core which domain can hold each gang. The estimate of the gang's domains is the order in which core is asked: it knows no
 // classes, limits, DaemonSets or volumes. The first domain is chosen in which core plans all pods of the gang. If
-// there is none, the first is chosen in which core plans as many as it would without a requirement. So no gang gets fewer servers than
-// core alone would plan for it. A gang stays in a domain where servers boot for it.
+// there is none, the first is chosen in which core plans as many as it would without a requirement. If core would plan fewer pods of all
+// gangs together than without requirements, none is added. A gang stays in a domain where servers boot for it, and core is not asked: then
+// it may have fewer servers than core alone would plan, in two domains.
 func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang) error {
 	var open []*gang
 	kept := map[*gang]bool{}

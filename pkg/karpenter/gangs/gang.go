@@ -59,6 +59,13 @@ func (g *gang) require(pod *corev1.Pod) {
 	}
 }
 
+// requireOfAll adds the requirement to all pods of the gang.
+func (g *gang) requireOfAll() {
+	for _, pod := range g.pods {
+		g.require(pod)
+	}
+}
+
 // find returns the gangs among the pods, the oldest first. A pod that is alone may have others that run already.
 func find(pods []corev1.Pod) []*gang {
 	byID := map[string]*gang{}

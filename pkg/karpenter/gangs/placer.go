@@ -101,9 +101,7 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) error {
 		if shortage := shortageOf(gang); shortage != "" {
 			short[gang.id] = shortage
 		}
-		for _, pod := range gang.pods {
-			gang.require(pod)
-		}
+		gang.requireOfAll()
 	}
 	p.remember(short, chosen)
 	return nil
@@ -112,7 +110,8 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) error {
 // disruption is the name of core's controller that lists the pending pods for each node that it could take away.
 const disruption = "disruption"
 
-// repeat requires what was chosen when the provisioner listed the pods. Core is not asked: it would plan all pods ten times for each node.
+// repeat requires what was chosen when the provisioner listed the pods. Core is not asked: it would plan all pods up to ten times for each
+// node.
 func (p *Placer) repeat(gangs []*gang) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,9 +119,7 @@ func (p *Placer) repeat(gangs []*gang) {
 		if gang.fixed == nil {
 			gang.chosen = p.chosen[gang.id]
 		}
-		for _, pod := range gang.pods {
-			gang.require(pod)
-		}
+		gang.requireOfAll()
 	}
 }
 
