@@ -6,6 +6,7 @@ package browser
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http/httptest"
@@ -152,24 +153,25 @@ func (tab *tab) do(actions ...chromedp.Action) {
 	}
 }
 
-// navigated is how Chromium answers about a page that another has taken the place of meanwhile.
-const navigated = "Cannot find context with specified id"
-
-// until waits until an expression is true on the page. On a page that is not loaded yet it may throw.
+// until waits until an expression is true on the page. On a page that is not loaded yet it may throw, and while another page takes its
+// place Chromium answers with an error, of which there are several.
 func (tab *tab) until(expression string) {
 	tab.t.Helper()
 	attempt := "(() => { try { return Boolean(" + expression + ") } catch { return false } })()"
-	wait := func() error {
-		return chromedp.Run(tab.Context, chromedp.Poll(attempt, nil, chromedp.WithPollingTimeout(poll.Patience())))
-	}
-	err := wait()
-	for err != nil && strings.Contains(err.Error(), navigated) {
-		err = wait()
-	}
+	err := poll.Await(tab.Context, expression, func(ctx context.Context) error {
+		var holds bool
+		if err := chromedp.Run(ctx, chromedp.Evaluate(attempt, &holds)); err != nil {
+			return err
+		}
+		if !holds {
+			return errors.New("it is not so")
+		}
+		return nil
+	})
 	if err != nil {
 		var text string
 		_ = chromedp.Run(tab.Context, chromedp.Evaluate("document.body.innerText", &text))
-		tab.t.Fatalf("%s, %v, on:\n%s", expression, err, text)
+		tab.t.Fatalf("%v, on:\n%s", err, text)
 	}
 }
 
@@ -366,6 +368,17 @@ func TestFilter(t *testing.T) {
 	tab.until("document.documentElement.dataset.theme === 'dark' && document.getElementById('theme').textContent === 'Theme: dark'")
 	tab.do(chromedp.Evaluate("localStorage.clear()", nil))
 	tab.quiet()
+}
+
+// TestUntilAcrossPages: a wait that begins while one page takes the place of another goes on.
+func TestUntilAcrossPages(t *testing.T) {
+	system.Only(t)
+	tab := open(t, fleettest.NewChanging(fleettest.New(20)), false, 1280, 800, "light")
+	tab.do(chromedp.Navigate(tab.base))
+	for page := range 100 {
+		tab.do(chromedp.Evaluate(fmt.Sprintf("setTimeout(() => { location.search = '?text=server-%d' }, %d)", page, page/10), nil))
+		tab.until(fmt.Sprintf("location.search === '?text=server-%d' && document.querySelector('.shown')", page))
+	}
 }
 
 // TestLargeFleet opens 10,000 servers, and says how long it takes.
