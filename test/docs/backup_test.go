@@ -170,16 +170,27 @@ func (l *lossyCluster) get(t *testing.T, command string) string {
 func (l *lossyCluster) pod(t *testing.T, name string) {
 	t.Helper()
 	l.createPod(t, name)
-	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait pod "+name+" --for=condition=Ready --timeout=2m")
+	l.do(t, "until kubectl --kubeconfig acme-admin.kubeconfig wait pod "+name+" --for=condition=Ready --timeout=10s && "+
+		"kubectl --kubeconfig acme-admin.kubeconfig get pod "+name+"; do "+again(name)+"; done")
 	l.servers[name], l.machines[name] = l.placement(t, name)
 }
 
 // createPod creates a pod that needs a whole server.
 func (l *lossyCluster) createPod(t *testing.T, name string) {
 	t.Helper()
-	l.do(t, `kubectl --kubeconfig acme-admin.kubeconfig run `+name+` --image=registry.example.com/train:1 --overrides='{"spec": `+
-		`{"containers": [{"name": "`+name+
-		`", "image": "registry.example.com/train:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}'`)
+	l.do(t, create(name))
+}
+
+func create(pod string) string {
+	return `kubectl --kubeconfig acme-admin.kubeconfig run ` + pod + ` --image=registry.example.com/train:1 --overrides='{"spec": ` +
+		`{"containers": [{"name": "` + pod +
+		`", "image": "registry.example.com/train:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}'`
+}
+
+// again does what a ReplicaSet does. kube-controller-manager deletes pods that kube-scheduler has bound to a node which is gone, or right
+// after Karpenter took its taint from a new one (kubernetes/kubernetes#139992).
+func again(pod string) string {
+	return "{ kubectl --kubeconfig acme-admin.kubeconfig get pod " + pod + " >pod 2>&1 || " + create(pod) + " >pod; }"
 }
 
 // placement returns the server that a pod runs on, and its Machine.

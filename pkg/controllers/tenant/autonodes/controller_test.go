@@ -47,14 +47,7 @@ func newController(clusters tenant.Clusters) *Controller {
 // before that it would make them again, for the next test to find.
 func start(t *testing.T) types.NamespacedName {
 	t.Helper()
-	cluster := tenanttest.TenantCluster(t, &environment)
-	t.Cleanup(func() {
-		for _, list := range []client.Object{&karpv1.NodePool{}, &v1alpha1.MetalNodeClass{}} {
-			if err := environment.Client.DeleteAllOf(context.Background(), list, client.HasLabels{v1alpha1.TenantPoolLabelKey}); err != nil {
-				t.Errorf("cleaning up, %v", err)
-			}
-		}
-	})
+	cluster := tenantCluster(t)
 	tenanttest.Run(t, &environment, cluster, func(clusters tenant.Clusters, _ manager.Manager) tenanttest.Registrar {
 		return newController(clusters)
 	})
@@ -161,7 +154,7 @@ func TestReplacingPools(t *testing.T) {
 		"Draining": {"Karpenter gives its servers back first", "example.com/draining"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := tenanttest.TenantCluster(t, &environment)
+			cluster := tenantCluster(t)
 			controller := newController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client))
 			round := func() metav1.Condition {
 				t.Helper()
@@ -265,7 +258,7 @@ func TestEditsAreReverted(t *testing.T) {
 
 // What has been written once is not written again: a difference in writing must not look like an edit.
 func TestNoWriteWithoutChange(t *testing.T) {
-	cluster := tenanttest.TenantCluster(t, &environment)
+	cluster := tenantCluster(t)
 	setAutoNodes(t, cluster,
 		`[{provider: metal3, dynamic: [{name: quiet, expireAfter: 24h, terminationGracePeriod: 90m, limits: {cpu: "1000m"},
 		taints: [{key: a, effect: NoSchedule}], nodeLabels: {team: vision}, disruption: {budgets: [{nodes: "1", schedule: "@daily", duration: 90m}]}}]}]`)
@@ -317,7 +310,7 @@ func TestInvalidPoolDoesNotAffectOthers(t *testing.T) {
 
 // Invariant 5: a TenantCluster that cannot be read deletes no pools.
 func TestMissingTenantClusterDeletesNothing(t *testing.T) {
-	cluster := tenanttest.TenantCluster(t, &environment)
+	cluster := tenantCluster(t)
 	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: kept, quantity: 1}]}]")
 	clusters := tenanttest.ClustersOf(cluster, environment.Client, environment.Client)
 	if _, err := newController(clusters).Reconcile(t.Context(), reconcile.Request{}); err != nil {

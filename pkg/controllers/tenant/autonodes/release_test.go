@@ -104,8 +104,7 @@ func reconciled(t *testing.T, cluster types.NamespacedName) metav1.Condition {
 func TestReleases(t *testing.T) {
 	for name, tc := range tenanttest.PoolEdits("metal3") {
 		t.Run(name, func(t *testing.T) {
-			cluster := tenanttest.TenantCluster(t, &environment)
-			cleanUp(t)
+			cluster := tenantCluster(t)
 			setPrivateNodes(t, cluster, tc.Before)
 			if got := reconciled(t, cluster); got.Status != metav1.ConditionTrue {
 				t.Fatalf("PoolsSynced is %s: %s", got.Status, got.Message)
@@ -183,8 +182,7 @@ func TestReleases(t *testing.T) {
 // TestReleaseIsConfirmedOnce: the process dies after each write. What was confirmed is deleted, although the number of Machines is another
 // by then, and nothing else is.
 func TestReleaseIsConfirmedOnce(t *testing.T) {
-	cluster := tenanttest.TenantCluster(t, &environment)
-	cleanUp(t)
+	cluster := tenantCluster(t)
 	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(firstEntry, secondEntry))
 	reconciled(t, cluster)
 	createMachines(t, cluster, "s:2 d:2 e:4")
@@ -225,8 +223,7 @@ func TestReleaseIsConfirmedOnce(t *testing.T) {
 
 // TestUsedConfirmationConfirmsNothingElse: the manager has not removed the annotation yet, and the next edit releases as many servers.
 func TestUsedConfirmationConfirmsNothingElse(t *testing.T) {
-	cluster := tenanttest.TenantCluster(t, &environment)
-	cleanUp(t)
+	cluster := tenantCluster(t)
 	setPrivateNodes(t, cluster, tenanttest.PrivateNodes(firstEntry, secondEntry))
 	reconciled(t, cluster)
 	createMachines(t, cluster, "d:2 e:2")

@@ -24,9 +24,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
-// cleanUp deletes the pools after the test.
-func cleanUp(t *testing.T) {
+// tenantCluster makes a TenantCluster. Its pools are deleted after the test, for no other to find.
+func tenantCluster(t *testing.T) types.NamespacedName {
 	t.Helper()
+	cluster := tenanttest.TenantCluster(t, &environment)
 	t.Cleanup(func() {
 		for _, list := range []client.Object{&karpv1.NodePool{}, &v1alpha1.MetalNodeClass{}} {
 			if err := environment.Client.DeleteAllOf(context.Background(), list, client.HasLabels{v1alpha1.TenantPoolLabelKey}); err != nil {
@@ -34,6 +35,7 @@ func cleanUp(t *testing.T) {
 			}
 		}
 	})
+	return cluster
 }
 
 // once reconciles, as a process does that has just been started, and returns the condition.
@@ -83,8 +85,7 @@ func TestStaticAndDynamicOfOneName(t *testing.T) {
 			message: "autoNodes[0].static[0] (twin) is NodePool twin-static"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := tenanttest.TenantCluster(t, &environment)
-			cleanUp(t)
+			cluster := tenantCluster(t)
 			if tc.before != "" {
 				setAutoNodes(t, cluster, tc.before)
 				if got, err := once(t, cluster, environment.Client); err != nil || got.Status != metav1.ConditionTrue {
@@ -160,8 +161,7 @@ func TestNarrowingReplacesNoNode(t *testing.T) {
 		"EditedSoon": {reason: "the same, without a label", edited: true, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster := tenanttest.TenantCluster(t, &environment)
-			cleanUp(t)
+			cluster := tenantCluster(t)
 			const properties, without = "properties: {example.com/fabric: roce}, ", ""
 			pool := func(properties string) string {
 				return "[{provider: fabrics, dynamic: [{name: old, " + properties + "weight: 1}]}]"
