@@ -55,7 +55,7 @@ func (o *options) provisioningControllers(
 	})
 	core, err := karpenter.Install(ctx, karpenter.Dependencies{
 		Manager: mgr, Clusters: clusters, Servers: metal3, Management: servers, Recorder: recorder, Clock: realClock,
-		LaunchTimeout: o.launchTimeout, Enabled: o.gates.Enabled,
+		LaunchTimeout: o.launchTimeout, GangIdleDuration: o.gangIdle, Enabled: o.gates.Enabled,
 	})
 	if err != nil {
 		return nil, err
@@ -78,6 +78,6 @@ func (o *options) provisioningControllers(
 		unschedulable.NewNodePoolController(core.CloudProvider, metal3.Meets, recorder),
 		unschedulable.NewPodController(clusters, recorder, func(pod types.NamespacedName) bool {
 			return core.Cluster.PodNodeClaimMapping(pod) != ""
-		}, metal3.Checks(core.Shortage, core.Cluster.GetDaemonSetPod)...),
+		}, metal3.Checks(core, core.Cluster.GetDaemonSetPod)...),
 	), nil
 }

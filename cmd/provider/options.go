@@ -14,11 +14,13 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
@@ -49,6 +51,7 @@ type options struct {
 	claimTimeout   time.Duration
 	launchTimeout  time.Duration
 	resourcesGrace time.Duration
+	gangIdle       time.Duration
 
 	podsPerNode    int64
 	topologyLabels []string
@@ -76,6 +79,7 @@ func defaultOptions() *options {
 		claimTimeout:   cloudprovider.DefaultClaimTimeout,
 		launchTimeout:  defaultLaunchTimeout,
 		resourcesGrace: nodeclaimstatus.DefaultResourcesGrace,
+		gangIdle:       gangs.DefaultIdleDuration,
 		podsPerNode:    instancetypes.DefaultPods,
 		topologyLabels: topology.Defaults(),
 		karpenter:      newKarpenterFlags(),
@@ -109,6 +113,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		"How long a node may take to advertise all resources of its NodeType after it has registered, before its NodeClaim says which are "+
 			"missing.")
 
+	capacity.DurationVar(&o.gangIdle, "gang-idle-duration", o.gangIdle,
+		"How long pods with a required affinity to each other wait for more of them after the last has come, if nothing says how many they "+
+			"are. 0 has them not wait. The annotation "+v1alpha1.GangIdleDurationAnnotationKey+" of the pods wins.")
+
 	o.process.AddFlags(sections)
 	process := sections.FlagSet("process")
 	process.StringSliceVar(&o.controllers, "controllers", o.controllers,
@@ -132,6 +140,9 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 		value time.Duration
 	}{{"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}, {"resources-grace", o.resourcesGrace}} {
 		errs = append(errs, operator.CheckPositive(flag.name, flag.value))
+	}
+	if o.gangIdle < 0 {
+		errs = append(errs, fmt.Errorf("--gang-idle-duration is %s: it must not be negative", o.gangIdle))
 	}
 	if len(o.controllers) == 0 {
 		errs = append(errs, fmt.Errorf("--controllers is empty: name %s, %s or both", karpenterControllers, draControllers))

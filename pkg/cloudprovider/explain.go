@@ -29,20 +29,30 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
+// Gangs says why pods that need each other get no server. The messages are empty for other pods.
+type Gangs interface {
+	// Waits says why the gang of a pod is not complete.
+	Waits(pod *corev1.Pod) string
+	// Shortage says which domains have room for how many of its pods.
+	Shortage(pod *corev1.Pod) string
+}
+
 // Checks look for why a pod gets no server although one that fits is free: the quota, what was refused lately, nodes of the tenant that
-// had less than their type, DaemonSets that take the room, and a gang for which no topology domain has room. shortage says the last.
+// had less than their type, DaemonSets that take the room, and a gang that is not complete, or for which no topology domain has room.
 // daemonPod returns the pod of a DaemonSet that core plans with, nil for one that has none yet.
-func (c *CloudProvider) Checks(shortage func(*corev1.Pod) string, daemonPod func(*appsv1.DaemonSet) *corev1.Pod) []explain.Check {
+func (c *CloudProvider) Checks(gangs Gangs, daemonPod func(*appsv1.DaemonSet) *corev1.Pod) []explain.Check {
+	says := func(why func(*corev1.Pod) string) func(context.Context, *corev1.Pod) (string, error) {
+		return func(_ context.Context, pod *corev1.Pod) (string, error) { return why(pod), nil }
+	}
 	return []explain.Check{
+		explain.Because(explain.ReasonGangIncomplete, says(gangs.Waits)),
 		explain.Because(explain.ReasonQuotaReached, c.QuotaReached),
 		explain.Because(explain.ReasonServerRefused, c.refusedFor),
 		explain.Because(explain.ReasonNoNodeTypeFits, c.tooSmallFor),
 		explain.Because(explain.ReasonNoNodeTypeFits, func(ctx context.Context, pod *corev1.Pod) (string, error) {
 			return c.daemonSetsBeside(ctx, pod, daemonPod)
 		}),
-		explain.Because(explain.ReasonInsufficientDomainCapacity, func(_ context.Context, pod *corev1.Pod) (string, error) {
-			return shortage(pod), nil
-		}),
+		explain.Because(explain.ReasonInsufficientDomainCapacity, says(gangs.Shortage)),
 	}
 }
 

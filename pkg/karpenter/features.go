@@ -10,7 +10,7 @@ import (
 
 // Features of this provider that are not stable. Without one of them, core does what it does elsewhere.
 const (
-	// GangPlacement plans pods with affinity to each other for one topology domain that has room for all of them.
+	// GangPlacement plans pods that need each other whole or not at all, in a topology domain that has room for all of them.
 	GangPlacement featuregate.Feature = "GangPlacement"
 	// RolloutWithoutSpare drains a drifted node first where there is no server for its replacement.
 	RolloutWithoutSpare featuregate.Feature = "RolloutWithoutSpare"

@@ -60,6 +60,8 @@ type Dependencies struct {
 	Clock      clock.Clock
 	// LaunchTimeout is how long a NodeClaim may be without a provider ID before it is deleted.
 	LaunchTimeout time.Duration
+	// GangIdleDuration is how long a gang that does not say its size waits for more pods after the last has come. Zero has it not wait.
+	GangIdleDuration time.Duration
 	// Enabled returns whether one of Features is on.
 	Enabled func(featuregate.Feature) bool
 }
@@ -121,12 +123,13 @@ func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
 	}
 	if d.Enabled(GangPlacement) {
 		c.gangs = gangs.NewPlacer(gangs.Dependencies{
-			Client: tenantClient, FreeServers: d.Servers.FreeServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
+			Client: tenantClient, Live: d.Clusters.Tenant.Live, Clock: d.Clock, IdleDuration: d.GangIdleDuration,
+			FreeServers: d.Servers.FreeServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
 			Plan: func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
 				return gangs.Simulation{Provisioner: c.Provisioner, Cluster: c.Cluster, Client: tenantClient, Clock: d.Clock}.Plan(ctx, pods)
 			},
 		})
-		all = append(all, c.gangs.PendingPods())
+		all = append(all, c.gangs.PendingPods(), interceptor.OnCreate(c.gangs.Mark))
 	}
 	return all
 }
@@ -137,6 +140,14 @@ func (c *Core) Shortage(pod *corev1.Pod) string {
 		return ""
 	}
 	return c.gangs.Shortage(pod)
+}
+
+// Waits returns why the gang of a pod is not planned yet; empty if there is no gang or it is complete.
+func (c *Core) Waits(pod *corev1.Pod) string {
+	if c.gangs == nil {
+		return ""
+	}
+	return c.gangs.Waits(pod)
 }
 
 // replaceControllers puts controllers of this provider in the place of some of core's.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,8 @@ const (
 	planRacks = 50
 	planHosts = 100
 	planPods  = 100
+	// 500 pods in 20 gangs.
+	gangPods, gangSize = 500, 25
 )
 
 // BenchmarkSchedulingPass has Karpenter's core plan servers for 100 pods, one server each, out of 10,000 hosts of 100
@@ -41,6 +44,12 @@ const (
 //	ratio         the latter over the former
 //	rack-ms       each pod selects one of the racks
 //	rack-ratio    that over plain
+//
+// and of 500 pods, one server each, of 20 types in four racks:
+//
+//	alone-ms      the pods do not care for racks
+//	gangs-ms      they are 20 gangs that say their size, each in one rack
+//	gangs-ratio   the latter over the former
 func BenchmarkSchedulingPass(b *testing.B) {
 	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		b.Fatal(err)
@@ -49,28 +58,42 @@ func BenchmarkSchedulingPass(b *testing.B) {
 	inRack := func(n int) []func(*corev1.Pod) {
 		return []func(*corev1.Pod){planning.Selecting("rack", fmt.Sprintf("r%02d", n%planRacks))}
 	}
-	plain := schedulingPass(b, func() []v1alpha1.DomainCapacity {
+	ofType := func(n int) []func(*corev1.Pod) {
+		return []func(*corev1.Pod){planning.Selecting(corev1.LabelInstanceTypeStable, fmt.Sprintf("type-%03d", n/gangSize))}
+	}
+	inGang := func(n int) []func(*corev1.Pod) {
+		return append(ofType(n), planning.Together(fmt.Sprint("gang-", n/gangSize), "rack"), func(pod *corev1.Pod) {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, v1alpha1.GangMinCountAnnotationKey, fmt.Sprint(gangSize))
+		})
+	}
+	plain := schedulingPass(b, planPods, func() []v1alpha1.DomainCapacity {
 		return []v1alpha1.DomainCapacity{planning.Domain(planHosts)}
 	}, anywhere)
-	racks := func() (domains []v1alpha1.DomainCapacity) {
-		for rack := range planRacks {
-			domains = append(domains, planning.Domain(planHosts/planRacks, "rack", fmt.Sprintf("r%02d", rack)))
+	inRacks := func(count int) func() []v1alpha1.DomainCapacity {
+		return func() (domains []v1alpha1.DomainCapacity) {
+			for rack := range count {
+				domains = append(domains, planning.Domain(int32(planHosts/count), "rack", fmt.Sprintf("r%02d", rack)))
+			}
+			return domains
 		}
-		return domains
 	}
-	spread, selected := schedulingPass(b, racks, anywhere), schedulingPass(b, racks, inRack)
+	racks, bigRacks := inRacks(planRacks), inRacks(planHosts/gangSize)
+	spread, selected := schedulingPass(b, planPods, racks, anywhere), schedulingPass(b, planPods, racks, inRack)
+	single, together := schedulingPass(b, gangPods, bigRacks, ofType), schedulingPass(b, gangPods, bigRacks, inGang)
 
 	measure := func(plan func()) time.Duration {
 		start := time.Now()
 		plan()
 		return time.Since(start)
 	}
-	var without, withTopology, rack time.Duration
+	var without, withTopology, rack, alone, ganged time.Duration
 	passes := 0
 	for b.Loop() {
 		without += measure(plain)
 		withTopology += measure(spread)
 		rack += measure(selected)
+		alone += measure(single)
+		ganged += measure(together)
 		passes++
 	}
 	milliseconds := func(total time.Duration) float64 { return total.Seconds() * 1000 / float64(passes) }
@@ -79,16 +102,19 @@ func BenchmarkSchedulingPass(b *testing.B) {
 	b.ReportMetric(withTopology.Seconds()/without.Seconds(), "ratio")
 	b.ReportMetric(milliseconds(rack), "rack-ms")
 	b.ReportMetric(rack.Seconds()/without.Seconds(), "rack-ratio")
+	b.ReportMetric(milliseconds(alone), "alone-ms")
+	b.ReportMetric(milliseconds(ganged), "gangs-ms")
+	b.ReportMetric(ganged.Seconds()/alone.Seconds(), "gangs-ratio")
 }
 
 // schedulingPass returns a function that plans once, and fails unless each pod gets a server.
-func schedulingPass(b *testing.B, domains func() []v1alpha1.DomainCapacity, constrain func(n int) []func(*corev1.Pod)) func() {
+func schedulingPass(b *testing.B, pods int, domains func() []v1alpha1.DomainCapacity, constrain func(n int) []func(*corev1.Pod)) func() {
 	b.Helper()
 	var simulation gangs.Simulation
 	plan := planning.Plan{Decorate: func(c client.Client, catalog *instancetypes.Catalog) client.Client {
 		simulation.Client, simulation.Clock = c, clock.RealClock{}
 		return interceptor.NewClient(c, gangs.NewPlacer(gangs.Dependencies{
-			Client: c,
+			Client: c, Live: c, Clock: clock.RealClock{},
 			FreeServers: func(context.Context) ([]instancetypes.FreeServers, error) {
 				return catalog.FreeServers(instancetypes.NewFilter(nil, nil)), nil
 			},
@@ -103,15 +129,15 @@ func schedulingPass(b *testing.B, domains func() []v1alpha1.DomainCapacity, cons
 	for n := range planTypes {
 		plan.Types = append(plan.Types, planning.NodeType(fmt.Sprintf("type-%03d", n), 8, domains()...))
 	}
-	for n := range planPods {
+	for n := range pods {
 		plan.Objects = append(plan.Objects,
 			client.Object(planning.Pod(fmt.Sprintf("pod-%03d", n), []string{"nvidia.com/gpu", "8"}, constrain(n)...)))
 	}
 	planner := plan.Planner(b)
 	return func() {
 		results, err := planner()
-		if err != nil || len(results.NewNodeClaims) != planPods {
-			b.Fatalf("%d NodeClaims for %d pods: %v %v", len(results.NewNodeClaims), planPods, err, results.PodErrors)
+		if err != nil || len(results.NewNodeClaims) != pods {
+			b.Fatalf("%d NodeClaims for %d pods: %v %v", len(results.NewNodeClaims), pods, err, results.PodErrors)
 		}
 	}
 }

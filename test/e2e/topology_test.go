@@ -5,11 +5,18 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -53,8 +60,7 @@ func TestMappedTopologyAndInstanceLabels(t *testing.T) {
 
 // There are two NVLink domains, of four and of six free servers. A training job has five pods that must be in one
 // domain, each as big as a server; the job does not name the domain. All of them run, in the domain that has room for five, and no
-// server of the other one is claimed on the way. The pool is created last, so that Karpenter plans the five pods at once: a gang that
-// arrives in parts may begin in the domain of four. Another job asks for rack r1, with five pods for its four servers: four
+// server of the other one is claimed on the way. Another job asks for rack r1, with five pods for its four servers: four
 // run, and the fifth is told how full the rack is, while a server in the other rack stays free.
 func TestTopologyGangAndRack(t *testing.T) {
 	system.Only(t)
@@ -88,5 +94,74 @@ func TestTopologyGangAndRack(t *testing.T) {
 	<-counted
 	if len(made) != 9 {
 		t.Errorf("%d NodeClaims were made for 9 servers: %v", len(made), made)
+	}
+}
+
+// Six pods that need each other, each as big as a server, must be in one NVLink domain. The domain of six has five free servers: none is
+// claimed, and an event says what is missing, whether a Job says how many they are or the pods do. Once the sixth is free, all run there.
+func TestTopologyGangWhole(t *testing.T) {
+	system.Only(t)
+	w := enter(t, nvlink)
+	const count = 6
+	whole := resources("cpu", "4", gpu, "8")
+	w.createPool(t, "nvl", 10, resources("cpu", "16", "memory", "64Gi", gpu, "8"), nil)
+	first := w.createPods(t, "first", 1, whole, func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"nvlink-domain": "n2"} })
+	w.untilRuns(t, first...)
+	together := func(gang string) *corev1.Affinity {
+		return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: "nvlink-domain", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"gang": gang}},
+			}},
+		}}
+	}
+	told := []string{"InsufficientDomainCapacity: no nvlink-domain has capacity for all 6 pods of the gang: n2 has capacity for 5, n1 for 4" +
+		"; it gets no server before there is room for all at one time"}
+
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: "job"}}
+	job.Spec.CompletionMode = ptr.To(batchv1.IndexedCompletion)
+	job.Spec.Parallelism, job.Spec.Completions = ptr.To[int32](count), ptr.To[int32](count)
+	job.Spec.Template.Labels = map[string]string{"gang": "job"}
+	job.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{w.container(whole)}, Affinity: together("job"),
+	}
+	w.group.place(&job.Spec.Template.Spec)
+	if err := w.tenant.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "an event on a pod of the Job says that no domain has six free servers", func(ctx context.Context) (string, error) {
+		pods := &corev1.PodList{}
+		err := w.tenant.List(ctx, pods, client.InNamespace(w.group.namespace), client.MatchingLabels(job.Spec.Template.Labels))
+		if err != nil || len(pods.Items) != count {
+			return fmt.Sprintf("there are %d pods", len(pods.Items)), err
+		}
+		return w.podHasEvent(pods.Items[0].Name, told...)(ctx)
+	})
+	w.remove(t, w.tenant, job)
+
+	pods := w.createPods(t, "six", count, whole, func(pod *corev1.Pod) {
+		pod.Labels, pod.Spec.Affinity = map[string]string{"gang": "six"}, together("six")
+		pod.Annotations = map[string]string{v1alpha1.GangMinCountAnnotationKey: fmt.Sprint(count)}
+	})
+	w.eventually(t, "events on the pods six say that no domain has six free servers", w.exactly(0, pods, told...))
+	claims, err := w.nodeClaims(t.Context())
+	if err != nil || len(claims) != 1 {
+		t.Errorf("there are %d NodeClaims, error %v; want that of pod first alone", len(claims), err)
+	}
+	last := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: first[0]}}
+	if err := w.tenant.Delete(t.Context(), last, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the six pods run", w.exactly(count, pods))
+	if diff := cmp.Diff(map[string]int{"n2": count}, w.nodeLabels(t, "nvlink-domain", pods)); diff != "" {
+		t.Errorf("all six must be in the domain of six (-want +got):\n%s", diff)
+	}
+	if claims, err = w.nodeClaims(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	planned := slices.DeleteFunc(slices.Clone(claims), func(claim karpv1.NodeClaim) bool {
+		return !strings.Contains(claim.Annotations[v1alpha1.GangsAnnotationKey], "gang=six")
+	})
+	if len(claims) != count || len(planned) != count-1 {
+		t.Errorf("there are %d NodeClaims, %d of them for the gang; want %d and %d", len(claims), len(planned), count, count-1)
 	}
 }

@@ -208,6 +208,14 @@ const (
 	NodeProfileAppliedAnnotationKey = Group + "/node-profile-applied"
 	// NodePoolHashAnnotationKey is on NodePools and NodeClaims in memory only: the hash of the NodePool without its NodeProfile.
 	NodePoolHashAnnotationKey = Group + "/nodepool-hash"
+	// GangMinCountAnnotationKey is on pods: how many pods of their gang must run at one time, a whole number from 1. No server is planned for
+	// the gang before there is room for so many.
+	GangMinCountAnnotationKey = "gang." + Group + "/min-count"
+	// GangIdleDurationAnnotationKey is on pods of a gang that does not say its size: how long it waits for more pods after the last has come,
+	// instead of the provider's --gang-idle-duration.
+	GangIdleDurationAnnotationKey = "gang." + Group + "/idle-duration"
+	// GangsAnnotationKey is on NodeClaims: the gangs that the server was planned for, as a JSON list.
+	GangsAnnotationKey = Group + "/gangs"
 	// DriftAnnotationKey is on NodeClaims: what has changed since the server was installed, in words.
 	DriftAnnotationKey = Group + "/drift"
 )

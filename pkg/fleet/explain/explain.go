@@ -35,6 +35,8 @@ const (
 	// ReasonInsufficientDomainCapacity: there are free servers, but not enough in one topology domain for all pods that must be
 	// together.
 	ReasonInsufficientDomainCapacity = "InsufficientDomainCapacity"
+	// ReasonGangIncomplete: pods of the gang do not exist yet, or its size cannot be read.
+	ReasonGangIncomplete = "GangIncomplete"
 	// ReasonQuotaReached: the tenant has all servers that it may have.
 	ReasonQuotaReached = "QuotaReached"
 	// ReasonServerRefused: there are free servers, and they were refused lately.

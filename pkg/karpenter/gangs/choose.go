@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
@@ -25,41 +26,157 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 )
 
-// maxAsked is how many domains of a gang core is asked about each time that it lists the pending pods. Each question plans all pods once.
-const maxAsked = 8
+const (
+	// maxAsked is how many domains of a gang core is asked about each time that it lists the pending pods. Each question plans all pods once.
+	maxAsked = 8
+	// maxQuestions is how many questions there are at most about gangs of which not all have room. The others wait for the next list.
+	maxQuestions = 2 * maxAsked
+	// askPeriod is how often core is asked about a gang that waits for capacity, while no more servers get free.
+	askPeriod = time.Minute
+	// movePeriod is how long core must plan no server for some pods of a gang that has servers before it gets servers in another domain.
+	movePeriod = 2 * time.Minute
+)
 
-// choose asks core which domain can hold each gang. The estimate of the gang's domains is the order in which core is asked: it knows no
-// classes, limits, DaemonSets or volumes. The first domain is chosen in which core plans all pods of the gang. If
-// there is none, the first is chosen in which core plans as many as it would without a requirement. If core would plan fewer pods of all
-// gangs together than without requirements, none is added. A gang stays in a domain where servers boot for it, and core is not asked: then
-// it may have fewer servers than core alone would plan, in two domains.
-func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang) error {
-	var open []*gang
-	kept := map[*gang]bool{}
+// choose decides in which domain each gang is planned, or that it waits. The estimate of the gang's domains is the order in which core is
+// asked: it knows no classes, limits, DaemonSets or volumes.
+//
+// A gang that has servers stays where they are. Of those that say their size, each is planned in the first domain in which core plans all
+// that it needs, and waits if there is none. The others are planned in the first domain in which core plans all pods, else in the first in
+// which it plans as many as without a requirement.
+func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang, snapshot *snapshot) error {
+	q := questions{Placer: p, ctx: ctx, pending: pending, gangs: gangs}
+	var open, sized []*gang
 	for _, gang := range gangs {
+		home := gang.home()
 		switch {
-		case gang.fixed != nil || len(gang.domains) == 0:
-			continue
+		case gang.isWaiting() || gang.fixed != nil:
+		case home != nil:
+			gang.chosen = home
+			if known := slices.IndexFunc(gang.domains, func(d *domain) bool { return slices.Equal(d.values, home.values) }); known >= 0 {
+				gang.chosen = gang.domains[known]
+			}
+		case gang.started():
+		case gang.minCount > 0:
+			sized = append(sized, gang)
+		case len(gang.domains) == 0:
 		case slices.ContainsFunc(gang.domains[0].nodes, func(f fit[*node]) bool { return f.server.booting }):
 			// Core does not know the topology of servers that boot, and would plan others in another domain.
-			gang.chosen, kept[gang] = gang.domains[0], true
+			gang.chosen = gang.domains[0]
 		default:
+			gang.chosen = gang.domains[0]
 			open = append(open, gang)
 		}
 	}
+	if err := q.whole(sized, snapshot.text()); err != nil {
+		return err
+	}
+	if err := q.most(open); err != nil {
+		return err
+	}
+	for _, gang := range gangs {
+		if err := q.move(gang); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// questions to core about the gangs among the pending pods.
+type questions struct {
+	*Placer
+	ctx     context.Context
+	pending []corev1.Pod
+	gangs   []*gang
+	count   int
+}
+
+// candidates are the domains that core is asked about, the best by the estimate first. Without any, core is asked without a requirement.
+func (g *gang) candidates() []*domain {
+	if len(g.domains) == 0 {
+		return []*domain{nil}
+	}
+	return g.domains[:min(len(g.domains), maxAsked)]
+}
+
+func (g *gang) hold() {
+	g.chosen, g.waits = nil, explain.Explanation{Reason: explain.ReasonInsufficientDomainCapacity}
+}
+
+// try returns whether core plans all gangs that do not wait if this one is in the domain.
+func (q *questions) try(g *gang, candidate *domain, sized []*gang) (bool, error) {
+	g.chosen, g.waits = candidate, explain.Explanation{}
+	planned, err := q.ask()
+	if err != nil {
+		return false, err
+	}
+	if candidate != nil {
+		candidate.pods = min(candidate.pods, int64(planned[g].now+planned[g].later))
+	}
+	return lo.EveryBy(sized, func(other *gang) bool { return other.isWaiting() || planned[other].now >= other.need() }), nil
+}
+
+// whole plans gangs as a whole, or has them wait. free is which servers there are.
+func (q *questions) whole(sized []*gang, free string) error {
+	var next []*gang
+	for _, gang := range sized {
+		gang.chosen = gang.candidates()[0]
+		if gang.free == free && q.Clock.Since(gang.asked) < askPeriod {
+			gang.hold()
+			continue
+		}
+		next = append(next, gang)
+	}
+	if len(next) == 0 {
+		return nil
+	}
+	planned, err := q.ask()
+	if err != nil {
+		return err
+	}
+	missing := lo.Filter(next, func(gang *gang, _ int) bool { return planned[gang].now < gang.need() })
+	if len(missing) == 0 {
+		return nil
+	}
+	// There is not room for all. One after the other is tried, those first about which core was asked least lately.
+	for _, gang := range next {
+		gang.hold()
+	}
+	slices.SortStableFunc(next, func(a, b *gang) int { return a.asked.Compare(b.asked) })
+	for _, gang := range next {
+		candidates := gang.candidates()
+		if q.count+len(candidates) > maxQuestions && q.count > 1 {
+			return nil
+		}
+		for _, candidate := range candidates {
+			whole, err := q.try(gang, candidate, sized)
+			if err != nil {
+				return err
+			}
+			if whole {
+				break
+			}
+			gang.hold()
+		}
+		gang.asked, gang.free = q.Clock.Now(), free
+	}
+	return nil
+}
+
+// most plans as many pods as possible of gangs that do not say their size. If core would plan fewer pods of all gangs together than without
+// requirements, none is added.
+func (q *questions) most(open []*gang) error {
 	if len(open) == 0 {
 		return nil
 	}
 	var planned map[*gang]answer
 	var err error
 	asked := map[*gang][]int{} // how many pods core plans, by the domain's place in the order
-	for _, gang := range open {
-		gang.chosen = gang.domains[0]
-	}
 	for range maxAsked {
-		if planned, err = p.ask(ctx, pending, gangs); err != nil {
+		if planned, err = q.ask(); err != nil {
 			return err
 		}
 		again := false
@@ -76,7 +193,7 @@ func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang
 		}
 	}
 	whole := func(gang *gang) bool { return planned[gang].now == len(gang.pods) }
-	if lo.EveryBy(gangs, func(gang *gang) bool { return kept[gang] || whole(gang) }) {
+	if lo.EveryBy(open, whole) {
 		return nil
 	}
 	chosen := lo.SliceToMap(open, func(gang *gang) (string, *domain) { return gang.id, gang.chosen })
@@ -84,7 +201,7 @@ func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang
 		for _, gang := range open {
 			gang.chosen = domainOf(gang)
 		}
-		return p.ask(ctx, pending, gangs)
+		return q.ask()
 	}
 	alone, err := require(func(*gang) *domain { return nil })
 	if err != nil {
@@ -111,6 +228,48 @@ func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang
 	return nil
 }
 
+// move gives the servers of a gang back if core has planned none for some of its pods for a while, none has become a node yet, and all pods
+// could be planned in another domain. The gang is planned there from the next list on.
+func (q *questions) move(g *gang) error {
+	planned := lo.CountBy(g.pods, func(pod *corev1.Pod) bool { return q.NodeClaimOf(client.ObjectKeyFromObject(pod)) != "" })
+	if len(g.keys) == 0 || g.isWaiting() || len(g.servers) == 0 || len(g.running) > 0 || g.minCount == 0 || planned >= g.need() {
+		g.stuck = time.Time{}
+		return nil
+	}
+	if g.stuck.IsZero() {
+		g.stuck = q.Clock.Now()
+	}
+	if q.Clock.Since(g.stuck) < movePeriod || slices.ContainsFunc(g.servers, func(nodeClaim *karpv1.NodeClaim) bool {
+		return nodeClaim.Status.NodeName != "" || len(gangsOf(nodeClaim)) > 1
+	}) {
+		return nil
+	}
+	g.stuck = q.Clock.Now()
+	home := g.chosen
+	for _, candidate := range append([]*domain{home}, g.candidates()...) {
+		whole, err := q.try(g, candidate, []*gang{g})
+		if err != nil {
+			return err
+		}
+		if !whole {
+			continue
+		}
+		if candidate == home {
+			break
+		}
+		for _, nodeClaim := range g.servers {
+			if err := client.IgnoreNotFound(q.Client.Delete(q.ctx, nodeClaim, client.Preconditions{UID: &nodeClaim.UID})); err != nil {
+				return fmt.Errorf("giving back the servers of a gang, %w", err)
+			}
+		}
+		g.waits = explain.Explanation{Reason: explain.ReasonGangIncomplete,
+			Message: "the servers of the gang are given back, because not all of its pods have room beside them; it gets others elsewhere"}
+		return nil
+	}
+	g.chosen = home
+	return nil
+}
+
 // answer is how many pods of a gang core plans now, and how many it leaves for a later pass because servers that fit them are reserved in
 // this one.
 type answer struct{ now, later int }
@@ -122,26 +281,28 @@ func sum(answers map[*gang]answer) (planned int) {
 	return planned
 }
 
-// ask returns what core plans for the gangs if they are required to be in the chosen domains.
-func (p *Placer) ask(ctx context.Context, pending []corev1.Pod, gangs []*gang) (map[*gang]answer, error) {
+// ask returns what core plans for the gangs that do not wait if they are required to be in the chosen domains.
+func (q *questions) ask() (map[*gang]answer, error) {
+	q.count++
 	members := map[client.ObjectKey]*gang{}
-	for _, gang := range gangs {
+	for _, gang := range q.gangs {
 		for _, pod := range gang.pods {
 			members[client.ObjectKeyFromObject(pod)] = gang
 		}
 	}
 	var pods []*corev1.Pod
-	for i := range pending {
-		if !podutils.IsProvisionable(&pending[i]) {
+	for i := range q.pending {
+		gang := members[client.ObjectKeyFromObject(&q.pending[i])]
+		if !podutils.IsProvisionable(&q.pending[i]) || gang != nil && gang.isWaiting() {
 			continue
 		}
-		pod := pending[i].DeepCopy() // core relaxes preferences in place
-		if gang := members[client.ObjectKeyFromObject(pod)]; gang != nil {
+		pod := q.pending[i].DeepCopy() // core relaxes preferences in place
+		if gang != nil {
 			gang.require(pod)
 		}
 		pods = append(pods, pod)
 	}
-	results, err := p.Plan(ctx, pods)
+	results, err := q.Plan(q.ctx, pods)
 	if err != nil {
 		return nil, fmt.Errorf("planning gangs, %w", err)
 	}
@@ -151,9 +312,20 @@ func (p *Placer) ask(ctx context.Context, pending []corev1.Pod, gangs []*gang) (
 			answers[gang] = answer{answers[gang].now + now, answers[gang].later + later}
 		}
 	}
+	types := map[*gang]sets.Set[string]{} // that each new server of a gang may have
 	for _, claim := range results.NewNodeClaims {
 		for _, pod := range claim.Pods {
 			count(pod, 1, 0)
+			if gang := members[client.ObjectKeyFromObject(pod)]; gang != nil {
+				names := sets.New[string]()
+				for _, instanceType := range claim.InstanceTypeOptions {
+					names.Insert(instanceType.Name)
+				}
+				if types[gang] != nil {
+					names = names.Intersection(types[gang])
+				}
+				types[gang] = names
+			}
 		}
 	}
 	for _, node := range results.ExistingNodes {
@@ -163,6 +335,13 @@ func (p *Placer) ask(ctx context.Context, pending []corev1.Pod, gangs []*gang) (
 	}
 	for pod := range results.ReservedOfferingErrors() {
 		count(pod, 0, 1)
+	}
+	for gang, answer := range answers {
+		// Core reserves a server of each type for each NodeClaim, and plans the rest of the pods in the next pass.
+		if answer.later > 0 && gang.chosen != nil && gang.chosen.count(types[gang])-len(results.NewNodeClaims) >= answer.later {
+			answer.now, answer.later = answer.now+answer.later, 0
+			answers[gang] = answer
+		}
 	}
 	return answers, nil
 }

@@ -1,68 +1,94 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gangs places pending pods that must run in one topology domain, in a domain that has capacity for all of them.
+// Package gangs plans servers for pods that need each other: all at one time, or all in one topology domain.
 //
-// Pods with a required affinity to each other by nvlink-domain, rack or the like may run in any domain, but all in the same
-// one. Karpenter's core takes for the first of them any domain that has a server, and the others must follow it, whether or
-// not there is capacity. So the pending pods that core lists get a requirement, in memory only, for a domain that all of
-// them fit into: the cheapest, and of those the one with the least capacity left over. Running pods have fixed the domain
-// already; core follows them by itself, and nothing is added.
+// A gang is pods with a required affinity to each other by nvlink-domain, rack or the like, a pod group of Kueue, or pods whose
+// annotation says how many must run at one time. Karpenter's core takes for the first of several pods with affinity any domain that has a
+// server, and the others must follow it, whether or not there is capacity. It also plans as many of them as there are servers.
+//
+// So what core reads of the pending pods is changed, in memory only. The pods of a gang get a requirement for a domain that all of them fit
+// into: the cheapest, and of those the one with the least capacity left over. A gang that says its size (size.go) is not among the pending
+// pods at all before that many exist, and before core would plan that many. Once it has a server, it is among them, and in the domain of
+// that server: NodeClaims say which gangs they were planned for (mark.go). Running pods have fixed the domain; core follows them by itself.
 //
 // Whether all fit is core's answer: its scheduler plans the pending pods with the requirement, and makes nothing of it (choose.go). The
 // estimate of this package is the order in which it is asked, and the text of messages. It knows no classes, limits, DaemonSets or volumes.
 //
-// This is Kubernetes' affinity, not gang scheduling: if core plans all pods in no domain, as many as possible get a server, in the first
-// domain in which core plans no fewer than without a requirement, and the rest stays pending.
+// A gang that does not say its size is Kubernetes' affinity: if core plans all pods in no domain, as many as possible get a server, in the
+// first domain in which core plans no fewer than without a requirement, and the rest stays pending.
 package gangs
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
 
-// gang is pending pods that must be in one domain.
+// gang is pending pods that need each other.
 type gang struct {
 	// id is the same for all pods of a gang, and for no other's.
-	id        string
-	namespace string
-	// keys of the labels that make the domain, sorted.
+	id, namespace string
+	// keys of the labels that make the domain, sorted. There are none if the pods may run anywhere.
 	keys []string
 	// selectors of the pods that fix the domain once they run.
 	selectors []labels.Selector
 	pods      []*corev1.Pod
+	// running are the pods of the gang that have a node.
+	running []*corev1.Pod
+	size
 	// fixed are the labels of the domain that pods of the gang run in, nil if none runs.
 	fixed map[string]string
+	// servers are the NodeClaims that were planned for these pods.
+	servers []*karpv1.NodeClaim
 	// domains that could hold the gang, by the estimate, the best first.
 	domains []*domain
-	// chosen is the domain that its pods are required to be in, nil if core is left to choose.
-	chosen *domain
+	decision
 }
 
-// require adds the requirement for the chosen domain to a pod of the gang.
-func (g *gang) require(pod *corev1.Pod) {
-	if g.chosen != nil {
-		pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, g.chosen.requirements(g.keys)...)
+// need is how many of the pending pods must be planned.
+func (g *gang) need() int {
+	if g.minCount == 0 {
+		return len(g.pods)
 	}
+	return max(0, g.minCount-len(g.running))
 }
 
-// requireOfAll adds the requirement to all pods of the gang.
-func (g *gang) requireOfAll() {
-	for _, pod := range g.pods {
-		g.require(pod)
+// started returns whether the gang has a server.
+func (g *gang) started() bool { return len(g.running) > 0 || g.fixed != nil || len(g.servers) > 0 }
+
+// require adds the requirement for the chosen domain and the mark of the gang to a pod. The affinity that the requirement fulfils is taken
+// out: it would only cost core time (BenchmarkSchedulingPass).
+func (g *gang) require(pod *corev1.Pod) {
+	var requirements []corev1.NodeSelectorRequirement
+	if g.chosen != nil {
+		requirements = g.chosen.requirements(g.keys)
+	}
+	pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, append(requirements, g.mark())...)
+	if g.chosen != nil && len(g.keys) > 0 {
+		affinity := *pod.Spec.Affinity.PodAffinity
+		affinity.RequiredDuringSchedulingIgnoredDuringExecution = lo.Reject(requiredAffinity(pod),
+			func(term corev1.PodAffinityTerm, _ int) bool {
+				_, own := ownTerm(pod, term)
+				return own
+			})
+		pod.Spec.Affinity.PodAffinity = &affinity
 	}
 }
 
@@ -71,6 +97,9 @@ func find(pods []corev1.Pod) []*gang {
 	byID := map[string]*gang{}
 	var found []*gang
 	for i := range pods {
+		if !podutils.IsProvisionable(&pods[i]) {
+			continue
+		}
 		candidate := gangOf(&pods[i])
 		if candidate == nil {
 			continue
@@ -96,28 +125,49 @@ func older(a, b *corev1.Pod) int {
 
 // gangOf returns the gang that the pod belongs to, without pods, or nil if it belongs to none.
 func gangOf(pod *corev1.Pod) *gang {
-	if !podutils.IsProvisionable(pod) || pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
-		return nil
-	}
 	result := &gang{namespace: pod.Namespace}
 	var ids []string
-	for _, term := range pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		selector, ok := selectsItself(pod, term)
-		if !ok || term.TopologyKey == corev1.LabelHostname {
+	for _, term := range requiredAffinity(pod) {
+		selector, own := ownTerm(pod, term)
+		if !own {
 			continue
 		}
 		result.keys = append(result.keys, term.TopologyKey)
 		result.selectors = append(result.selectors, selector)
 		ids = append(ids, term.TopologyKey+" "+selector.String())
 	}
-	if len(ids) == 0 {
-		return nil
-	}
 	slices.Sort(ids)
 	slices.Sort(result.keys)
 	result.keys = slices.Compact(result.keys)
-	result.id = pod.Namespace + "/" + strings.Join(ids, ";")
+	var name string
+	switch {
+	case pod.Labels[kueueGroup] != "":
+		name = "pod group " + pod.Labels[kueueGroup]
+	case len(ids) > 0:
+		name = strings.Join(ids, ";")
+	case pod.Annotations[v1alpha1.GangMinCountAnnotationKey] != "":
+		name = "Pod " + pod.Name
+		if owner := metav1.GetControllerOf(pod); owner != nil {
+			name = owner.Kind + " " + owner.Name
+		}
+	default:
+		return nil
+	}
+	result.id = pod.Namespace + "/" + name
 	return result
+}
+
+// ownTerm returns whether a term makes the pod a member of a gang, and selects the gang by what it returns.
+func ownTerm(pod *corev1.Pod, term corev1.PodAffinityTerm) (labels.Selector, bool) {
+	selector, itself := selectsItself(pod, term)
+	return selector, itself && term.TopologyKey != corev1.LabelHostname
+}
+
+func requiredAffinity(pod *corev1.Pod) []corev1.PodAffinityTerm {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
+		return nil
+	}
+	return pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
 // selectsItself returns whether a term of a pod selects the pod itself. Otherwise the pod follows others, which core handles.
@@ -160,7 +210,7 @@ func (g *gang) oneEach() bool {
 				return true
 			}
 		}
-		if pod.Spec.Affinity.PodAntiAffinity == nil {
+		if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 			continue
 		}
 		for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
@@ -278,6 +328,18 @@ func (d *domain) add(s *snapshot, count int64) {
 	}
 }
 
+// count is how many free servers of these types the domain has.
+func (d *domain) count(types sets.Set[string]) (servers int) {
+	counted := sets.New[string]()
+	for _, fit := range d.free {
+		if types.Has(fit.server.InstanceType.Name) && !counted.Has(fit.server.ID) {
+			counted.Insert(fit.server.ID)
+			servers += int(fit.server.Count)
+		}
+	}
+	return servers
+}
+
 // assume reserves what a gang will use of a domain.
 func (s *snapshot) assume(d *domain, request podRequest, count int64) {
 	for _, fit := range d.nodes {
@@ -320,6 +382,16 @@ type snapshot struct {
 	pools   []karpv1.NodePool
 	// nodes are the servers that the tenant has already, registered or not.
 	nodes []*node
+}
+
+// text is which servers are free.
+func (s *snapshot) text() string {
+	var free []string
+	for _, servers := range s.free {
+		free = append(free, fmt.Sprint(servers.ID, " ", servers.Count))
+	}
+	slices.Sort(free)
+	return strings.Join(free, ",")
 }
 
 // node is a server that the tenant has: a NodeClaim, with its Node once that exists.

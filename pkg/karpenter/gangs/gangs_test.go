@@ -117,13 +117,32 @@ func daemonSet(cpu string) *appsv1.DaemonSet {
 
 // placing returns the plan with gangs placed. It stores what Shortage says of a pod after each list.
 func placing(plan planning.Plan, short *string, object client.Object, dependencies Dependencies) planning.Plan {
+	plan, placer := placed(plan, dependencies)
+	decorate := plan.Decorate
+	plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		return interceptor.NewClient(decorate(c, catalog), interceptor.OnList(func(context.Context, *corev1.PodList, []client.ListOption) error {
+			if pod, ok := object.(*corev1.Pod); ok {
+				*short = placer().Shortage(pod)
+			}
+			return nil
+		}))
+	}
+	return plan
+}
+
+// placed returns the plan with gangs placed, and the placer once there is a planner.
+func placed(plan planning.Plan, dependencies Dependencies) (planning.Plan, func() *Placer) {
 	var simulation Simulation
+	var placer *Placer
 	plan.Made = func(provisioner *provisioning.Provisioner, cluster *state.Cluster) {
 		simulation.Provisioner, simulation.Cluster = provisioner, cluster
 	}
 	plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
 		simulation.Client, simulation.Clock = c, clock.RealClock{}
-		dependencies.Client = c
+		dependencies.Client, dependencies.Live = c, c
+		if dependencies.Clock == nil {
+			dependencies.Clock = clock.RealClock{}
+		}
 		dependencies.Plan = func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
 			return simulation.Plan(ctx, pods)
 		}
@@ -132,19 +151,13 @@ func placing(plan planning.Plan, short *string, object client.Object, dependenci
 		}
 		if dependencies.FreeServers == nil {
 			dependencies.FreeServers = func(context.Context) ([]instancetypes.FreeServers, error) {
-				return catalog.FreeServers(instancetypes.NewFilter(nil, nil)), nil
+				return plan.RemainingQuota.LimitServers(catalog.FreeServers(instancetypes.NewFilter(nil, nil))), nil
 			}
 		}
-		placer := NewPlacer(dependencies)
-		return interceptor.NewClient(c, placer.PendingPods(),
-			interceptor.OnList(func(context.Context, *corev1.PodList, []client.ListOption) error {
-				if pod, ok := object.(*corev1.Pod); ok {
-					*short = placer.Shortage(pod)
-				}
-				return nil
-			}))
+		placer = NewPlacer(dependencies)
+		return interceptor.NewClient(c, placer.PendingPods())
 	}
-	return plan
+	return plan, func() *Placer { return placer }
 }
 
 func TestGangIsPlacedInOneDomain(t *testing.T) {

@@ -10,9 +10,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -22,6 +29,7 @@ import (
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -30,12 +38,20 @@ import (
 // byNode is the index of pods by their node, which core has too.
 const byNode = "spec.nodeName"
 
+// DefaultIdleDuration is how long a gang that does not say its size waits for more pods: kube-controller-manager makes 20 a second.
+const DefaultIdleDuration = 10 * time.Second
+
 // Dependencies of a Placer.
 type Dependencies struct {
 	// Client reads the tenant cluster, from a cache with an index of pods by spec.nodeName.
 	Client client.Client
 	// FreeServers returns the servers that the tenant could get. After an error the pods are left as they are.
 	FreeServers func(context.Context) ([]instancetypes.FreeServers, error)
+	// Live reads the Jobs of gangs from the tenant cluster.
+	Live  client.Reader
+	Clock clock.PassiveClock
+	// IdleDuration is how long a gang that does not say its size waits for more pods after the last has come.
+	IdleDuration time.Duration
 	// NodeClaimOf returns the NodeClaim that core has created for a pending pod, empty if there is none.
 	NodeClaimOf func(pod types.NamespacedName) string
 	// Plan returns how core would plan these pods now. It creates nothing.
@@ -47,103 +63,182 @@ type Placer struct {
 	Dependencies
 
 	mu sync.Mutex
-	// short are the gangs that no domain had capacity for when pods were listed last: their message, by ID.
-	short map[string]string
-	// chosen are the domains that were chosen then, by the ID of the gang.
-	chosen map[string]*domain
+	// last are the gangs when the provisioner listed the pods last, by ID.
+	last map[string]decision
+	// marks are the IDs of these gangs, by their mark.
+	marks map[string]string
 }
+
+// decision is what was decided on a gang.
+type decision struct {
+	// chosen is the domain, nil if core is left to choose.
+	chosen *domain
+	// waits is why its pods are not among those that core plans, empty if they are.
+	waits explain.Explanation
+	// short is which capacity is missing, empty if none is.
+	short string
+	// members is how many pods it has had at most, and since when.
+	members int
+	since   time.Time
+	// asked is when core was asked last about a gang that waits for capacity, and free the free servers at that time.
+	asked time.Time
+	free  string
+	// stuck is since when core plans no server for some pods of a gang that has servers.
+	stuck time.Time
+}
+
+// isWaiting returns whether the pods of the gang are not among those that core plans.
+func (d decision) isWaiting() bool { return d.waits != (explain.Explanation{}) }
 
 // NewPlacer returns a Placer.
 func NewPlacer(dependencies Dependencies) *Placer { return &Placer{Dependencies: dependencies} }
 
-// PendingPods adds requirements to the pods of gangs when core lists the pending pods.
+// PendingPods adds requirements to the pods of gangs when core lists the pending pods, and takes those that have to wait out of the list.
 func (p *Placer) PendingPods() interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
 		if !interceptor.SelectsPending(opts) {
 			return nil // Part of a gang must not be placed by itself.
 		}
-		return p.place(ctx, pods.Items)
+		gangs, err := p.place(ctx, pods.Items)
+		if err != nil {
+			return err
+		}
+		waiting := sets.New[types.UID]()
+		for _, gang := range gangs {
+			for _, pod := range gang.pods {
+				if gang.isWaiting() {
+					waiting.Insert(pod.UID)
+					continue
+				}
+				gang.require(pod)
+			}
+		}
+		pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return waiting.Has(pod.UID) })
+		return nil
 	})
 }
 
-func (p *Placer) place(ctx context.Context, pending []corev1.Pod) error {
+// place decides on the gangs among the pending pods.
+func (p *Placer) place(ctx context.Context, pending []corev1.Pod) ([]*gang, error) {
 	gangs := find(pending)
 	if len(gangs) == 0 {
-		p.remember(nil, nil)
-		return nil
+		p.remember(nil)
+		return nil, nil
 	}
-	for _, gang := range gangs {
-		if err := p.fixDomain(ctx, gang); err != nil {
-			return err
-		}
+	if err := p.follow(ctx, gangs); err != nil {
+		return nil, err
 	}
 	if injection.GetControllerName(ctx) == disruption {
 		p.repeat(gangs)
-		return nil
+		return gangs, nil
 	}
 	snapshot, err := p.snapshot(ctx, pending, gangs)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	p.waitForPods(ctx, gangs)
 	for _, gang := range gangs {
-		gang.domains = snapshot.place(gang)
+		if !gang.isWaiting() {
+			gang.domains = snapshot.place(gang)
+		}
 	}
-	if err := p.choose(ctx, pending, gangs); err != nil {
+	if err := p.choose(ctx, pending, gangs, snapshot); err != nil {
 		// Core meets the same error when it plans, and reports it. Other pods must not wait for gangs.
 		log.FromContext(ctx).V(1).Info("not placing gangs", "error", err)
 		for _, gang := range gangs {
 			gang.chosen = nil
+			if gang.minCount > 0 && !gang.started() && !gang.isWaiting() {
+				gang.hold()
+			}
 		}
 	}
-	short, chosen := map[string]string{}, map[string]*domain{}
 	for _, gang := range gangs {
-		chosen[gang.id] = gang.chosen
-		if shortage := shortageOf(gang); shortage != "" {
-			short[gang.id] = shortage
-		}
-		gang.requireOfAll()
+		gang.short = shortageOf(gang)
 	}
-	p.remember(short, chosen)
-	return nil
+	p.remember(gangs)
+	return gangs, nil
 }
 
 // disruption is the name of core's controller that lists the pending pods for each node that it could take away.
 const disruption = "disruption"
 
-// repeat requires what was chosen when the provisioner listed the pods. Core is not asked: it would plan all pods up to ten times for each
-// node.
+// repeat decides what was decided when the provisioner listed the pods. Core is not asked: it would plan all pods many times for each node.
 func (p *Placer) repeat(gangs []*gang) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, gang := range gangs {
 		if gang.fixed == nil {
-			gang.chosen = p.chosen[gang.id]
+			gang.chosen = p.last[gang.id].chosen
 		}
-		gang.requireOfAll()
+		gang.waits = p.last[gang.id].waits
 	}
 }
 
-// fixDomain sets the domain of a gang that has running pods.
-func (p *Placer) fixDomain(ctx context.Context, gang *gang) error {
-	for _, selector := range gang.selectors {
+// waitForPods has gangs wait that are not complete.
+func (p *Placer) waitForPods(ctx context.Context, gangs []*gang) {
+	for _, gang := range gangs {
+		wait := func(format string, arguments ...any) {
+			gang.waits = explain.Explanation{Reason: explain.ReasonGangIncomplete, Message: fmt.Sprintf(format, arguments...)}
+		}
+		gang.decision = p.lastOf(gang)
+		gang.chosen, gang.waits = nil, explain.Explanation{}
+		if members := len(gang.pods) + len(gang.running); members > gang.members || gang.since.IsZero() {
+			gang.members, gang.since = members, p.Clock.Now()
+		}
+		var problem string
+		var err error
+		gang.size, problem, err = p.sizeOf(ctx, gang)
+		idle := ptr.Deref(gang.idle, p.IdleDuration)
+		members, complete := len(gang.pods)+len(gang.running), p.Clock.Since(gang.since) >= idle
+		switch {
+		case apierrors.IsForbidden(err):
+			log.FromContext(ctx).Error(err, "reading the size of a gang: it counts as one that does not say its size")
+		case err != nil:
+			wait("the size of the gang cannot be read: %v", err)
+		case problem != "":
+			wait("%s", problem)
+		case gang.started():
+		case members >= gang.minCount && gang.minCount > 0:
+		case gang.minCount > 0 && (gang.firm || !complete):
+			wait("%d of the %d pods of the gang exist: it gets no server before all do", members, gang.minCount)
+		case !complete:
+			wait("the gang does not say its size: it gets servers once no pod of it has come for %s", idle)
+		default:
+			gang.minCount = 0 // the rest comes when these pods run
+		}
+	}
+}
+
+// follow finds the pods of the gangs that have a node, and the domain that those have fixed.
+func (p *Placer) follow(ctx context.Context, gangs []*gang) error {
+	for namespace, gangs := range lo.GroupBy(gangs, func(gang *gang) string { return gang.namespace }) {
+		byID := lo.KeyBy(gangs, func(gang *gang) string { return gang.id })
 		pods := &corev1.PodList{}
-		if err := p.Client.List(ctx, pods, client.InNamespace(gang.namespace), client.MatchingLabelsSelector{Selector: selector},
-			client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing the pods of a gang, %w", err)
+		if err := p.Client.List(ctx, pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing the pods of gangs, %w", err)
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
 			if pod.Spec.NodeName == "" || podutils.IsTerminal(pod) || podutils.IsTerminating(pod) {
 				continue
 			}
-			node := &corev1.Node{}
-			found, err := kube.Find(ctx, p.Client, client.ObjectKey{Name: pod.Spec.NodeName}, node)
-			if err != nil {
-				return err
+			if own := gangOf(pod); own != nil && byID[own.id] != nil {
+				byID[own.id].running = append(byID[own.id].running, pod)
 			}
-			if found {
-				gang.fixed = node.Labels
-				return nil
+			for _, gang := range gangs {
+				if gang.fixed != nil || !slices.ContainsFunc(gang.selectors, func(selector labels.Selector) bool {
+					return selector.Matches(labels.Set(pod.Labels))
+				}) {
+					continue
+				}
+				node := &corev1.Node{}
+				found, err := kube.Find(ctx, p.Client, client.ObjectKey{Name: pod.Spec.NodeName}, node)
+				if err != nil {
+					return err
+				}
+				if found {
+					gang.fixed = node.Labels
+				}
 			}
 		}
 	}
@@ -168,6 +263,7 @@ func (p *Placer) snapshot(ctx context.Context, pending []corev1.Pod, gangs []*ga
 	if err := p.Client.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeClaims, %w", err)
 	}
+	takeServers(gangs, nodeClaims.Items)
 	byName := map[string]*node{}
 	for i := range nodeClaims.Items {
 		nodeClaim := &nodeClaims.Items[i]
@@ -243,38 +339,56 @@ func (p *Placer) assumeNominated(pending []corev1.Pod, gangs []*gang, nodes map[
 // namedDomains is how many domains a message names.
 const namedDomains = 5
 
+// Waits says why the gang of a pod is not planned yet although there may be servers for it: it is not complete. It is empty if the
+// pod belongs to no such gang. As Shortage it is as of the last time that core listed the pending pods.
+func (p *Placer) Waits(pod *corev1.Pod) string {
+	if waits := p.lastOf(gangOf(pod)).waits; waits.Reason == explain.ReasonGangIncomplete {
+		return waits.Message
+	}
+	return ""
+}
+
 // Shortage says that no domain has capacity for all pods of the gang of a pod, and for how many each has:
 // "no nvlink-domain has capacity for all 5 pods of the gang: n2 has capacity for 4, n1 for 2". If pods of the gang run,
 // it is about their domain. It is empty if there is capacity, or if the pod belongs to no gang. It is as of the last time that
 // core listed the pending pods.
-func (p *Placer) Shortage(pod *corev1.Pod) string {
-	gang := gangOf(pod)
+func (p *Placer) Shortage(pod *corev1.Pod) string { return p.lastOf(gangOf(pod)).short }
+
+// lastOf is the last decision on a gang, which may be nil.
+func (p *Placer) lastOf(gang *gang) decision {
 	if gang == nil {
-		return ""
+		return decision{}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.short[gang.id]
+	return p.last[gang.id]
 }
 
-func (p *Placer) remember(short map[string]string, chosen map[string]*domain) {
+func (p *Placer) remember(gangs []*gang) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.short, p.chosen = short, chosen
+	p.last, p.marks = map[string]decision{}, map[string]string{}
+	for _, gang := range gangs {
+		p.last[gang.id], p.marks[markOf(gang.id)] = gang.decision, gang.id
+	}
 }
 
-// shortageOf returns the message.
+// shortageOf returns the message. It is empty if the gang waits for pods.
 func shortageOf(g *gang) string {
-	domains := slices.DeleteFunc(g.domains, func(d *domain) bool { return d.pods == 0 })
-	slices.SortStableFunc(domains, func(a, b *domain) int { return cmp.Compare(b.pods, a.pods) })
-	if len(domains) > 0 && domains[0].pods >= int64(len(g.pods)) {
+	if g.waits.Reason == explain.ReasonGangIncomplete {
 		return ""
+	}
+	count, waits := g.need(), g.isWaiting()
+	domains := slices.DeleteFunc(slices.Clone(g.domains), func(d *domain) bool { return d.pods == 0 })
+	slices.SortStableFunc(domains, func(a, b *domain) int { return cmp.Compare(b.pods, a.pods) })
+	if len(domains) > 0 && domains[0].pods >= int64(count) && !waits {
+		return ""
+	}
+	capacity := int64(0)
+	if len(domains) > 0 {
+		capacity = domains[0].pods
 	}
 	if g.fixed != nil {
-		capacity := int64(0)
-		if len(domains) > 0 {
-			capacity = domains[0].pods
-		}
 		var values []string
 		for _, key := range g.keys {
 			values = append(values, key+" "+g.fixed[key])
@@ -282,7 +396,14 @@ func shortageOf(g *gang) string {
 		return fmt.Sprintf("%s, where other pods of the gang run, has capacity for %d of these %d pods", strings.Join(values, " and "),
 			capacity, len(g.pods))
 	}
-	sentence := fmt.Sprintf("no %s has capacity for all %d pods of the gang", strings.Join(g.keys, " and "), len(g.pods))
+	end := ""
+	if waits {
+		end = "; it gets no server before there is room for all at one time"
+	}
+	if len(g.keys) == 0 {
+		return fmt.Sprintf("there is capacity for %d of the %d pods of the gang%s", min(capacity, int64(count)), count, end)
+	}
+	sentence := fmt.Sprintf("no %s has capacity for all %d pods of the gang", strings.Join(g.keys, " and "), count)
 	var parts []string
 	for i, domain := range domains {
 		if i == namedDomains {
@@ -297,7 +418,7 @@ func shortageOf(g *gang) string {
 		}
 	}
 	if len(parts) == 0 {
-		return sentence + ": none has capacity for any of them"
+		parts = []string{"none has capacity for any of them"}
 	}
-	return sentence + ": " + strings.Join(parts, ", ")
+	return sentence + ": " + strings.Join(parts, ", ") + end
 }

@@ -413,7 +413,7 @@ func (w *world) why(ctx context.Context, pod *corev1.Pod) (explain.Explanation, 
 		Tenant: tenantCluster, NodeTypes: all[v1alpha1.NodeType](w.management), NodePools: all[karpv1.NodePool](w.tenant),
 		NodeClasses: all[v1alpha1.MetalNodeClass](w.tenant), NodeClaims: all[karpv1.NodeClaim](w.tenant),
 	}
-	return fleet.Pod(ctx, pod, w.cloud.Checks(w.core.Shortage, w.core.Cluster.GetDaemonSetPod)...)
+	return fleet.Pod(ctx, pod, w.cloud.Checks(w.core, w.core.Cluster.GetDaemonSetPod)...)
 }
 
 // after is the snapshot as it would be.

@@ -1,0 +1,109 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gangs
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// Core carries the requirements of pods to the NodeClaims that it creates for them, and nothing else. So a pod of a gang requires that the
+// node does not have a label which is made of the gang's ID. No node has it. NodeClaims get an annotation instead of this requirement, in
+// the write that creates them, so that a provider which is killed at any time knows afterwards which servers are there for a gang.
+
+const markPrefix = "gang." + v1alpha1.Group + "/planned-"
+
+func (g *gang) mark() corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: markOf(g.id), Operator: corev1.NodeSelectorOpDoesNotExist}
+}
+
+func markOf(id string) string {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(id))
+	return fmt.Sprintf("%s%016x", markPrefix, hash.Sum64())
+}
+
+// Mark replaces the requirements by the annotation on a NodeClaim that core creates.
+func (p *Placer) Mark(nodeClaim *karpv1.NodeClaim) {
+	var ids []string
+	nodeClaim.Spec.Requirements = slices.DeleteFunc(nodeClaim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues) bool {
+		if !strings.HasPrefix(r.Key, markPrefix) {
+			return false
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if known := p.marks[r.Key]; known != "" {
+			ids = append(ids, known)
+		}
+		return true
+	})
+	if len(ids) == 0 {
+		return
+	}
+	slices.Sort(ids)
+	text, err := json.Marshal(ids)
+	if err != nil {
+		panic(err) // strings can be written
+	}
+	metav1.SetMetaDataAnnotation(&nodeClaim.ObjectMeta, v1alpha1.GangsAnnotationKey, string(text))
+}
+
+// gangsOf are the gangs that a NodeClaim was planned for. There are none if somebody has changed the annotation.
+func gangsOf(nodeClaim *karpv1.NodeClaim) (ids []string) {
+	if text := nodeClaim.Annotations[v1alpha1.GangsAnnotationKey]; text != "" {
+		if err := json.Unmarshal([]byte(text), &ids); err != nil {
+			return nil
+		}
+	}
+	return ids
+}
+
+// takeServers finds the NodeClaims that were planned for the pods of the gangs, and not for earlier pods of the same name. Those that are
+// being deleted are nobody's: nothing waits for them, which could be for ever.
+func takeServers(gangs []*gang, nodeClaims []karpv1.NodeClaim) {
+	byID := map[string][]*karpv1.NodeClaim{}
+	for i := range nodeClaims {
+		if !nodeClaims[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		for _, id := range gangsOf(&nodeClaims[i]) {
+			byID[id] = append(byID[id], &nodeClaims[i])
+		}
+	}
+	for _, gang := range gangs {
+		for _, nodeClaim := range byID[gang.id] {
+			if !nodeClaim.CreationTimestamp.Before(&gang.pods[0].CreationTimestamp) {
+				gang.servers = append(gang.servers, nodeClaim)
+			}
+		}
+	}
+}
+
+// home is the domain that the NodeClaims of a gang are required to be in. It is nil if they may be anywhere.
+func (g *gang) home() *domain {
+	for _, nodeClaim := range g.servers {
+		values := make([]string, 0, len(g.keys))
+		for _, key := range g.keys {
+			for _, requirement := range nodeClaim.Spec.Requirements {
+				if requirement.Key == key && requirement.Operator == corev1.NodeSelectorOpIn && len(requirement.Values) == 1 {
+					values = append(values, requirement.Values[0])
+					break
+				}
+			}
+		}
+		if len(values) == len(g.keys) && len(values) > 0 {
+			return &domain{values: values}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,561 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gangs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
+)
+
+func annotated(key, value string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value) }
+}
+
+func minCount(count int) func(*corev1.Pod) {
+	return annotated(v1alpha1.GangMinCountAnnotationKey, strconv.Itoa(count))
+}
+
+func labelled(key, value string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { metav1.SetMetaDataLabel(&pod.ObjectMeta, key, value) }
+}
+
+func alone(pod *corev1.Pod) { pod.Spec.Affinity = nil }
+
+func kueue(group string, count int) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		labelled(kueueGroup, group)(pod)
+		annotated(kueueCount, strconv.Itoa(count))(pod)
+	}
+}
+
+func selecting(key, value string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		labelled(key, value)(pod)
+		pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchLabels = map[string]string{key: value}
+	}
+}
+
+func ownedBy(job string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "batch/v1", Kind: "Job", Name: job, UID: types.UID(job), Controller: ptr.To(true)},
+		}
+	}
+}
+
+func jobOf(name string, parallelism, completions, succeeded int32) *batchv1.Job {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	job.Spec = batchv1.JobSpec{CompletionMode: ptr.To(batchv1.IndexedCompletion), Parallelism: &parallelism, Completions: &completions}
+	job.Status.Succeeded = succeeded
+	return job
+}
+
+// planner is core with a placer, and the pods that they plan.
+type planner struct {
+	t      *testing.T
+	placer func() *Placer
+	tenant client.Client
+	pass   func() (scheduling.Results, error)
+}
+
+func newPlanner(t *testing.T, plan planning.Plan, dependencies Dependencies) *planner {
+	t.Helper()
+	p := &planner{t: t}
+	plan, p.placer = placed(plan, dependencies)
+	decorate := plan.Decorate
+	plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+		p.tenant = c
+		return decorate(c, catalog)
+	}
+	p.pass = plan.Planner(t)
+	return p
+}
+
+// plans returns how many NodeClaims core plans in each domain.
+func (p *planner) plans() map[string]int {
+	p.t.Helper()
+	results, err := p.pass()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return domainsOf(results)
+}
+
+func domainsOf(results scheduling.Results) map[string]int {
+	got := map[string]int{}
+	for _, claim := range results.NewNodeClaims {
+		got[strings.Join(claim.Requirements.Get(nvlink).Values(), ",")]++
+	}
+	return got
+}
+
+func TestWholeOrNotAtAll(t *testing.T) {
+	twoDomains := []*v1alpha1.NodeType{h100(in("n1", 4), in("n2", 6))}
+	anywhere := func(count int, change ...func(*corev1.Pod)) []client.Object {
+		return members("train", count, wholeServer, append([]func(*corev1.Pod){alone}, change...)...)
+	}
+	for name, tc := range map[string]struct {
+		reason       string
+		types        []*v1alpha1.NodeType
+		objects      []client.Object
+		pools        []*karpv1.NodePool
+		quota        *int64
+		want         map[string]int
+		waits, short string
+	}{
+		"all fit": {
+			reason: "they are planned where all fit", types: twoDomains, objects: members("train", 5, wholeServer, minCount(5)),
+			want: map[string]int{"n2": 5},
+		},
+		"no domain for all": {
+			reason: "five of seven would wait for the other two on expensive servers", types: twoDomains,
+			objects: members("train", 7, wholeServer, minCount(7)), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"64 of 70 servers": {
+			reason: "one domain has them", types: []*v1alpha1.NodeType{h100(in("n1", 64), in("n2", 6))},
+			objects: members("train", 64, wholeServer, minCount(64)), want: map[string]int{"n1": 64},
+		},
+		"63 servers": {
+			reason: "one is missing", types: []*v1alpha1.NodeType{h100(in("n1", 63), in("n2", 6))},
+			objects: members("train", 64, wholeServer, minCount(64)), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 64 pods of the gang: n1 has capacity for 63, n2 for 6; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"more than must run": {
+			reason: "four of six do, and six fit nowhere", types: []*v1alpha1.NodeType{h100(in("n1", 3), in("n2", 5))},
+			objects: members("train", 6, wholeServer, minCount(4)), want: map[string]int{"n2": 5},
+		},
+		"pods that do not exist": {
+			reason: "their servers would be for others", types: twoDomains, objects: members("train", 3, wholeServer, minCount(4)),
+			want: map[string]int{}, waits: "3 of the 4 pods of the gang exist: it gets no server before all do",
+		},
+		"two of six on eight servers": {
+			reason: "one of them has room, and half of each does not help", types: []*v1alpha1.NodeType{h100(in("n1", 8))},
+			objects: slices.Concat(members("a", 6, wholeServer, minCount(6)), members("b", 6, wholeServer, minCount(6))),
+			want:    map[string]int{"n1": 6},
+		},
+		"limits": {
+			reason: "core keeps them, and so the gang waits", types: []*v1alpha1.NodeType{h100(in("n1", 6))},
+			pools: []*karpv1.NodePool{planning.Pool("small", func(pool *karpv1.NodePool) {
+				pool.Spec.Limits = karpv1.Limits(env.Resources("nvidia.com/gpu", "32"))
+			})},
+			objects: members("train", 5, wholeServer, minCount(5)), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 5 pods of the gang: n1 has capacity for 4; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"quota": {
+			reason: "the tenant may have four", types: []*v1alpha1.NodeType{h100(in("n1", 6))}, quota: ptr.To(int64(4)),
+			objects: members("train", 5, wholeServer, minCount(5)), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 5 pods of the gang: n1 has capacity for 4; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"servers of two types": {
+			// Core reserves one of each type that fits for each NodeClaim, so it plans two more the next time.
+			reason:  "together they are enough",
+			types:   []*v1alpha1.NodeType{h100(in("n1", 2), in("n2", 3)), planning.NodeType("b200-8x", 8, in("n2", 2))},
+			objects: members("train", 5, wholeServer, minCount(5)), want: map[string]int{"n2": 3},
+		},
+		"too few of two types": {
+			reason:  "together they are not enough",
+			types:   []*v1alpha1.NodeType{h100(in("n1", 2), in("n2", 3)), planning.NodeType("b200-8x", 8, in("n2", 2))},
+			objects: members("train", 6, wholeServer, minCount(6)), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 6 pods of the gang: n2 has capacity for 5, n1 for 2; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"others": {
+			reason: "they do not wait for the gang", types: []*v1alpha1.NodeType{h100(in("n1", 2))},
+			objects: append(members("train", 3, wholeServer, minCount(3)), planning.Pod("single", wholeServer)), want: map[string]int{"": 1},
+			short: "no nvlink-domain has capacity for all 3 pods of the gang: n1 has capacity for 2; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"a pod group of Kueue": {
+			reason: "it says its size, and may be anywhere", types: twoDomains, objects: anywhere(10, kueue("train", 10)),
+			want: map[string]int{"n1": 4, "n2": 6},
+		},
+		"a pod group of Kueue without capacity": {
+			reason: "as above", types: twoDomains, objects: anywhere(11, kueue("train", 11)), want: map[string]int{},
+			short: "there is capacity for 10 of the 11 pods of the gang; it gets no server before there is room for all at one time",
+		},
+		"an annotation without affinity": {
+			reason: "the pods of one controller are the gang", types: twoDomains, objects: anywhere(11, ownedBy("train"), minCount(11)),
+			want:  map[string]int{},
+			short: "there is capacity for 10 of the 11 pods of the gang; it gets no server before there is room for all at one time",
+		},
+		"an Indexed Job": {
+			reason: "all its pods run at one time", types: twoDomains,
+			objects: append(members("train", 7, wholeServer, ownedBy("train")), jobOf("train", 7, 7, 0)), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"an Indexed Job that is being made": {
+			reason: "its other pods come", types: twoDomains,
+			objects: append(members("train", 2, wholeServer, ownedBy("train")), jobOf("train", 5, 5, 0)), want: map[string]int{},
+			waits: "2 of the 5 pods of the gang exist: it gets no server before all do",
+		},
+		"an Indexed Job that is half done": {
+			reason: "what is done needs no server", types: twoDomains,
+			objects: append(members("train", 2, wholeServer, ownedBy("train")), jobOf("train", 5, 5, 3)), want: map[string]int{"n1": 2},
+		},
+		"a Job of one pod after the other": {
+			reason: "each of its pods is of use alone", types: twoDomains,
+			objects: append(members("train", 7, wholeServer, ownedBy("train")), jobOf("train", 7, 70, 0)), want: map[string]int{"n2": 6},
+			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4",
+		},
+		"exclusive placement of a JobSet": {
+			reason: "its controller makes the others once the leader runs", types: twoDomains,
+			objects: append(members("train", 1, wholeServer, ownedBy("train"), annotated(leaderFirst[0], "rack")), jobOf("train", 5, 5, 0)),
+			want:    map[string]int{"n1": 1},
+		},
+		"exclusive placement of a LeaderWorkerSet": {
+			reason: "as above", types: twoDomains,
+			objects: members("train", 1, wholeServer, selecting(lwsGroup, "0"), annotated(lwsSize, "5"), annotated(leaderFirst[1], "rack")),
+			want:    map[string]int{"n1": 1},
+		},
+		"a group of a LeaderWorkerSet": {
+			reason: "its pods say how many they are", types: twoDomains,
+			objects: members("train", 7, wholeServer, selecting(lwsGroup, "0"), annotated(lwsSize, "7")), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"a wrong number": {
+			reason: "nobody knows what is meant", types: twoDomains,
+			objects: members("train", 5, wholeServer, annotated(v1alpha1.GangMinCountAnnotationKey, "five")), want: map[string]int{},
+			waits: `annotation gang.karpenter.metal3.io/min-count of pod train-0 is "five": it must be a whole number from 1, such as 64`,
+		},
+		"a wrong duration": {
+			reason: "as above", types: twoDomains,
+			objects: members("train", 5, wholeServer, annotated(v1alpha1.GangIdleDurationAnnotationKey, "5")), want: map[string]int{},
+			waits: `annotation gang.karpenter.metal3.io/idle-duration of pod train-0 is "5": it must be a duration, such as 30s`,
+		},
+		"one that runs": {
+			reason: "a gang that has started gets what there is, in its domain", types: []*v1alpha1.NodeType{h100(in("n1", 2), in("n2", 6))},
+			objects: slices.Concat(members("train", 5, wholeServer, minCount(5))[1:],
+				server("s1", "n1", members("train", 1, wholeServer, minCount(5))[0]), []client.Object{&corev1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: "s1", Labels: map[string]string{nvlink: "n1", corev1.LabelHostname: "s1"}},
+					Spec:       corev1.NodeSpec{ProviderID: "metal3://metal3-system/s1/s1"}}}), want: map[string]int{"n1": 2},
+			short: "nvlink-domain n1, where other pods of the gang run, has capacity for 2 of these 4 pods",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := planning.Plan{Types: tc.types, Pools: tc.pools, Objects: tc.objects}
+			plan.RemainingQuota.Servers = tc.quota
+			dependencies := Dependencies{}
+			p := newPlanner(t, plan, dependencies)
+			got := p.plans()
+			if _, keyed := tc.want[""]; !keyed && len(got) > 0 && tc.objects[0].(*corev1.Pod).Spec.Affinity == nil {
+				got = map[string]int{"": got[""] + got["n1"] + got["n2"] + got["n1,n2"] + got["n2,n1"]}
+				total := 0
+				for _, count := range tc.want {
+					total += count
+				}
+				tc.want = map[string]int{"": total}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			pod := tc.objects[0].(*corev1.Pod)
+			if diff := cmp.Diff([]string{tc.waits, tc.short}, []string{p.placer().Waits(pod), p.placer().Shortage(pod)}); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestGangsComeInBatches: pods of gangs come in random batches. Nothing is planned before all are there, or before none has come for
+// the idle duration.
+func TestGangsComeInBatches(t *testing.T) {
+	for seed := range uint64(30) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		now := testclock.NewFakeClock(time.Now())
+		sized := random.IntN(2) == 0
+		count, idle := 2+random.IntN(6), time.Duration(1+random.IntN(60))*time.Second
+		change := []func(*corev1.Pod){}
+		if sized {
+			change = append(change, minCount(count))
+		} else if random.IntN(2) == 0 {
+			change = append(change, annotated(v1alpha1.GangIdleDurationAnnotationKey, idle.String()))
+		}
+		flag := idle
+		if len(change) > 0 {
+			flag = time.Hour // the annotation wins
+		}
+		p := newPlanner(t, planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 8))}}, Dependencies{Clock: now, IdleDuration: flag})
+		pods := members("train", count, wholeServer, change...)
+		for made := 0; made < count; {
+			batch := min(1+random.IntN(3), count-made)
+			for _, pod := range pods[made : made+batch] {
+				if err := p.tenant.Create(t.Context(), pod); err != nil {
+					t.Fatal(err)
+				}
+			}
+			made += batch
+			if made == count && sized {
+				break
+			}
+			for range 1 + random.IntN(3) {
+				if got := p.plans(); len(got) > 0 {
+					t.Fatalf("seed %d: %v is planned when %d of %d pods exist", seed, got, made, count)
+				}
+				now.Step(time.Duration(random.Int64N(int64(idle) / 4)))
+			}
+		}
+		if !sized {
+			now.Step(idle)
+		}
+		if got := p.plans(); got["n1"] != count {
+			t.Errorf("seed %d: planned %v, want %d servers", seed, got, count)
+		}
+	}
+}
+
+// TestErrorKeepsGangsWaiting: when core cannot be asked, nothing is known of a gang that says its size. Others are as core would have them.
+func TestErrorKeepsGangsWaiting(t *testing.T) {
+	p := newPlanner(t, planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 6))},
+		Objects: append(members("sized", 3, wholeServer, minCount(3)), members("other", 3, wholeServer)...)}, Dependencies{})
+	plan, broken := p.placer().Plan, errors.New("no types yet")
+	p.placer().Plan = func(context.Context, []*corev1.Pod) (scheduling.Results, error) { return scheduling.Results{}, broken }
+	results, err := p.pass()
+	if now, _ := perGang(results); err != nil || now["sized"] != 0 || now["other"] != 3 {
+		t.Errorf("planned %v, error %v; want the other gang alone", now, err)
+	}
+	p.placer().Plan = plan
+	if results, err = p.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := perGang(results); now["sized"] != 3 || now["other"] != 3 {
+		t.Errorf("planned %v; want both gangs", now)
+	}
+}
+
+// TestServersSayTheirGang: what core creates for a gang says so, and has no other trace of it.
+func TestServersSayTheirGang(t *testing.T) {
+	p := newPlanner(t, planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n1", 4), in("n2", 6))},
+		Objects: append(members("train", 5, wholeServer, minCount(5)), planning.Pod("single", wholeServer))}, Dependencies{})
+	results, err := p.pass()
+	if err != nil || len(results.NewNodeClaims) != 6 {
+		t.Fatalf("%d NodeClaims, error %v", len(results.NewNodeClaims), err)
+	}
+	for _, planned := range results.NewNodeClaims {
+		nodeClaim, want := planned.ToNodeClaim(), []string{"default/nvlink-domain gang=train"}
+		if planned.Pods[0].Name == "single" {
+			want = nil
+		}
+		p.placer().Mark(nodeClaim)
+		if got := gangsOf(nodeClaim); !slices.Equal(got, want) {
+			t.Errorf("the NodeClaim for %s is for %q, want %q", planned.Pods[0].Name, got, want)
+		}
+		for _, requirement := range nodeClaim.Spec.Requirements {
+			if strings.HasPrefix(requirement.Key, "gang.") {
+				t.Errorf("requirement %+v is left", requirement)
+			}
+		}
+		for key := range nodeClaim.Labels {
+			if strings.HasPrefix(key, "gang.") {
+				t.Errorf("label %s is left", key)
+			}
+		}
+	}
+}
+
+// bootingFor is a server in a domain on which nothing runs yet, planned for a gang.
+func bootingFor(name, domain, gang string) *karpv1.NodeClaim {
+	nodeClaim := server(name, domain)[0].(*karpv1.NodeClaim)
+	nodeClaim.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: fmt.Sprintf(`["default/nvlink-domain gang=%s"]`, gang)}
+	nodeClaim.Finalizers = []string{"karpenter.sh/termination"}
+	nodeClaim.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
+		{Key: nvlink, Operator: corev1.NodeSelectorOpIn, Values: []string{domain}},
+	}
+	return nodeClaim
+}
+
+// TestDecidedOnce: a gang stays where its servers are, whatever comes later, and gets others only when it cannot be there.
+func TestDecidedOnce(t *testing.T) {
+	now := testclock.NewFakeClock(time.Now())
+	mapped := map[string]string{}
+	dependencies := Dependencies{Clock: now, NodeClaimOf: func(pod types.NamespacedName) string { return mapped[pod.Name] }}
+	plan := func(free ...v1alpha1.DomainCapacity) planning.Plan {
+		return planning.Plan{Types: []*v1alpha1.NodeType{h100(free...)}, Objects: append(members("train", 5, wholeServer, minCount(5)),
+			bootingFor("s1", "n1", "train"), bootingFor("s2", "n1", "train"), bootingFor("s3", "n1", "train"))}
+	}
+	// Core is not told of the three servers here, and so plans what is free of the five.
+	p := newPlanner(t, plan(in("n1", 2), in("n2", 6)), dependencies)
+	if got := p.plans(); !cmp.Equal(got, map[string]int{"n1": 2}) {
+		t.Errorf("planned %v; want the rest in n1, where three servers boot", got)
+	}
+
+	p = newPlanner(t, plan(in("n1", 1), in("n2", 6)), dependencies)
+	for name := range 4 {
+		mapped[fmt.Sprint("train-", name)] = "s1"
+	}
+	living := func() (living int) {
+		nodeClaims := &karpv1.NodeClaimList{}
+		if err := p.tenant.List(t.Context(), nodeClaims); err != nil {
+			t.Fatal(err)
+		}
+		for i := range nodeClaims.Items {
+			if nodeClaims.Items[i].DeletionTimestamp.IsZero() {
+				living++
+			}
+		}
+		return living
+	}
+	if got := p.plans(); got["n2"] != 0 || living() != 3 {
+		t.Errorf("planned %v with %d servers; want none elsewhere, what is missing may come back", got, living())
+	}
+	now.Step(movePeriod)
+	if got := p.plans(); len(got) > 0 || living() != 0 {
+		t.Errorf("planned %v with %d servers; want them given back first", got, living())
+	}
+	// Their BMC may never answer.
+	if got := p.plans(); !cmp.Equal(got, map[string]int{"n2": 5}) {
+		t.Errorf("planned %v; want all in n2 while the servers of n1 are given back", got)
+	}
+}
+
+// TestNeverMoved: servers stay although core plans none for some of the pods, for any of these reasons.
+func TestNeverMoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		free   []v1alpha1.DomainCapacity
+		change func(*karpv1.NodeClaim)
+		pods   []func(*corev1.Pod)
+	}{
+		"Registered": {"one has become a node", []v1alpha1.DomainCapacity{in("n2", 6)}, func(n *karpv1.NodeClaim) {
+			n.Status.NodeName = n.Name
+		}, nil},
+		"Shared": {"it is another gang's as well", []v1alpha1.DomainCapacity{in("n2", 6)}, func(n *karpv1.NodeClaim) {
+			n.Annotations[v1alpha1.GangsAnnotationKey] = `["default/nvlink-domain gang=train","default/other"]`
+		}, nil},
+		"Nowhere": {"no other domain has room", []v1alpha1.DomainCapacity{in("n2", 4)}, func(*karpv1.NodeClaim) {}, nil},
+		"Unsized": {"nobody says that the gang needs all", []v1alpha1.DomainCapacity{in("n2", 6)}, func(*karpv1.NodeClaim) {},
+			[]func(*corev1.Pod){func(pod *corev1.Pod) { pod.Annotations = nil }}},
+		"Anywhere": {"a gang without a topology key has no other domain", []v1alpha1.DomainCapacity{in("n2", 4)}, func(n *karpv1.NodeClaim) {
+			n.Annotations[v1alpha1.GangsAnnotationKey] = `["default/pod group train"]`
+		}, []func(*corev1.Pod){alone, kueue("train", 5)}},
+		"Enough": {"it needs no more in its domain", []v1alpha1.DomainCapacity{in("n1", 5), in("n2", 6)}, func(*karpv1.NodeClaim) {}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := testclock.NewFakeClock(time.Now())
+			nodeClaim := bootingFor("s1", "n1", "train")
+			tc.change(nodeClaim)
+			p := newPlanner(t, planning.Plan{Types: []*v1alpha1.NodeType{h100(tc.free...)},
+				Objects: append(members("train", 5, wholeServer, append([]func(*corev1.Pod){minCount(5)}, tc.pods...)...), nodeClaim)},
+				Dependencies{Clock: now})
+			for range 4 {
+				if got := p.plans(); got["n2"] > 0 {
+					t.Errorf("%s: planned %v", tc.reason, got)
+				}
+				now.Step(movePeriod)
+			}
+			found, err := kube.Find(t.Context(), p.tenant, client.ObjectKeyFromObject(nodeClaim), nodeClaim)
+			if err != nil || !found || !nodeClaim.DeletionTimestamp.IsZero() {
+				t.Errorf("%s: found %v, error %v, deleted %v", tc.reason, found, err, nodeClaim.DeletionTimestamp)
+			}
+		})
+	}
+}
+
+// TestWholeInRandomWorlds: core plans all that a gang needs, or none of it. A gang that is there alone, and that core would plan in some
+// domain, is planned.
+func TestWholeInRandomWorlds(t *testing.T) { wholeInWorlds(t, 0, 300) }
+
+// TestWholeInMoreWorlds is the same in many more worlds.
+func TestWholeInMoreWorlds(t *testing.T) {
+	system.Only(t)
+	wholeInWorlds(t, 300, 2_000)
+}
+
+func wholeInWorlds(t *testing.T, first, end uint64) {
+	t.Helper()
+	var some, none, parts int
+	for seed := first; seed < end; seed++ {
+		random := rand.New(rand.NewPCG(seed, 4))
+		plan, need, members := world(seed), map[string]int{}, map[string]int{}
+		for _, object := range plan.Objects {
+			if name := object.GetLabels()["gang"]; name != "" {
+				members[name]++
+			}
+		}
+		for _, object := range plan.Objects {
+			if name := object.GetLabels()["gang"]; name != "" {
+				if need[name] == 0 {
+					need[name] = max(1, members[name]-random.IntN(2))
+				}
+				minCount(need[name])(object.(*corev1.Pod))
+			}
+		}
+		together, _ := placed(plan, Dependencies{})
+		results := together.Solve(t)
+		now, later := perGang(results)
+		for name, need := range need {
+			switch {
+			case now[name] >= need:
+				some++
+			case now[name] == 0:
+				none++
+			case now[name]+later[name] >= need && len(plan.Types) > 1:
+				parts++ // core reserves a server of each type for each NodeClaim
+			default:
+				t.Errorf("seed %d: %d pods of %s are planned, and %d need to be", seed, now[name], name, need)
+			}
+		}
+		if len(need) > 1 || len(plan.Objects) > members["train-0"] || now["train-0"] > 0 {
+			continue
+		}
+		for _, domain := range []string{"n1", "n2", "n3", "n4"} {
+			there := world(seed)
+			for _, object := range there.Objects {
+				planning.Selecting(nvlink, domain)(object.(*corev1.Pod))
+			}
+			if planned, _ := perGang(there.Solve(t)); planned["train-0"] >= need["train-0"] {
+				t.Errorf("seed %d: core plans %d pods in %s, and none with the placer", seed, planned["train-0"], domain)
+			}
+		}
+	}
+	// A test in which nothing happens shows nothing.
+	if worlds := int(end - first); some < worlds/5 || none < worlds/5 || parts == 0 {
+		t.Errorf("of the gangs of %d worlds, %d are planned, %d are not, and %d with servers of several types", worlds, some, none, parts)
+	}
+}
+
+// perGang counts the pods of each gang that core plans, and those that it leaves for the next pass.
+func perGang(results scheduling.Results) (now, later map[string]int) {
+	now, later = map[string]int{}, map[string]int{}
+	for _, claim := range results.NewNodeClaims {
+		for _, pod := range claim.Pods {
+			now[pod.Labels["gang"]]++
+		}
+	}
+	for pod := range results.ReservedOfferingErrors() {
+		later[pod.Labels["gang"]]++
+	}
+	return now, later
+}
