@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,13 +89,31 @@ func RequestsWhere(ctx context.Context, reader client.Reader, list client.Object
 	return requests
 }
 
-// OnlyDeletions lets the events of deletions through.
-func OnlyDeletions() predicate.Predicate {
+// Events are kinds of events of a watch.
+type Events uint8
+
+// The kinds of events. Creations are also those of all objects that there are when a watch begins.
+const (
+	Creations Events = 1 << iota
+	Updates
+	Deletions
+)
+
+// Only lets events of some kinds through: Only(Creations|Deletions).
+func Only(events Events) predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		CreateFunc:  func(event.CreateEvent) bool { return events&Creations != 0 },
+		UpdateFunc:  func(event.UpdateEvent) bool { return events&Updates != 0 },
+		DeleteFunc:  func(event.DeleteEvent) bool { return events&Deletions != 0 },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
+}
+
+// Changed lets those updates of objects of one kind through that change a part of them, and all other events.
+func Changed[T client.Object, R any](part func(T) R) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !equality.Semantic.DeepEqual(Of(part)(e.ObjectOld), Of(part)(e.ObjectNew))
+	}}
 }
 
 // Of makes a function of one kind a function of objects, as handlers, predicates and indexes take it. It returns the zero value
@@ -108,7 +127,7 @@ func Of[T client.Object, R any](f func(T) R) func(client.Object) R {
 	}
 }
 
-// Enqueue is a handler that enqueues the requests for an object of one kind.
+// Enqueue is a handler that enqueues the requests for an object of one kind; after an update those for the object before, too.
 func Enqueue[T client.Object](requests func(context.Context, T) []reconcile.Request) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 		return Of(func(typed T) []reconcile.Request { return requests(ctx, typed) })(object)

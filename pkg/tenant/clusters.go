@@ -16,11 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
@@ -74,6 +78,30 @@ func (c liveClient) Get(ctx context.Context, key client.ObjectKey, object client
 
 func (c liveClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return c.live.List(ctx, list, opts...)
+}
+
+// Watch is a source of events of a kind in the management cluster, for a controller of the tenant cluster.
+func (c Clusters) Watch(kind client.Object, handle handler.EventHandler, predicates ...predicate.Predicate) source.Source {
+	return source.Kind(c.Management.Cache, kind, handle, predicates...)
+}
+
+// WatchMachines is a source of the requests for Machines.
+func (c Clusters) WatchMachines(requests func(context.Context, *v1alpha1.Machine) []reconcile.Request,
+	predicates ...predicate.Predicate) source.Source {
+	return c.Watch(&v1alpha1.Machine{}, kube.Enqueue(requests), predicates...)
+}
+
+// WatchTenantCluster is a source of events of the tenant's TenantCluster.
+func (c Clusters) WatchTenantCluster(handle handler.EventHandler, predicates ...predicate.Predicate) source.Source {
+	ours := predicate.NewPredicateFuncs(func(object client.Object) bool { return client.ObjectKeyFromObject(object) == c.TenantCluster })
+	return c.Watch(&v1alpha1.TenantCluster{}, handle, append(predicates, ours)...)
+}
+
+// Enqueue enqueues the one request of a controller that compares everything.
+func (c Clusters) Enqueue() handler.EventHandler {
+	return kube.Enqueue(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: c.TenantCluster}}
+	})
 }
 
 // MachineKey is the key of a Machine of the tenant's namespace.

@@ -201,7 +201,7 @@ func (s *Sweep) Register(ctx context.Context, mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(sweepName).
 		For(&v1alpha1.IPAddress{}).
-		Watches(&v1alpha1.Machine{}, kube.Enqueue(s.addressesOf), builder.WithPredicates(kube.OnlyDeletions())).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(s.addressesOf), builder.WithPredicates(kube.Only(kube.Deletions))).
 		Complete(s)
 }
 

@@ -75,21 +75,21 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 	}
 	b, onSpec := builder.ControllerManagedBy(mgr), builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	for _, kind := range []client.Object{&v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{}} {
-		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.installedWith), onSpec).Watches(kind, r.movePending(), onSpec)
+		b.Watches(kind, kube.Enqueue(r.installedWith), onSpec)
+	}
+	b.Watches(&v1alpha1.NodeType{}, kube.Enqueue(r.installedOfType), onSpec)
+	b.Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(r.installedOfProvider), onSpec)
+	for _, kind := range []client.Object{&v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{}, &v1alpha1.NodeType{},
+		&v1alpha1.NodeProvider{}, &v1alpha1.NodeProfile{}, &v1alpha1.TenantCluster{}} {
+		b.Watches(kind, r.movePending(), onSpec)
 	}
 	return b.
 		Named(controllerName).
 		For(&v1alpha1.Machine{}).
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
 		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
-		Watches(&v1alpha1.TenantCluster{}, r.movePending(), onSpec).
-		Watches(&v1alpha1.NodeProfile{}, r.movePending(), onSpec).
 		WatchesMetadata(&corev1.Namespace{}, r.movePending(), builder.WithPredicates(standAloneChanged)).
 		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
-		Watches(&v1alpha1.NodeType{}, kube.Enqueue(r.installedOfType), onSpec).
-		Watches(&v1alpha1.NodeType{}, r.movePending(), onSpec).
-		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(r.installedOfProvider), onSpec).
-		Watches(&v1alpha1.NodeProvider{}, r.movePending(), onSpec).
 		WatchesRawSource(source.Func(r.scheduler.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -103,7 +103,7 @@ func (o OrphanHosts) register(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanHostsControllerName).
 		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(claimed, hostUpdated)).
-		Watches(&v1alpha1.Machine{}, kube.Enqueue(o.hostOfDeleted), builder.WithPredicates(kube.OnlyDeletions())).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(o.hostOfDeleted), builder.WithPredicates(kube.Only(kube.Deletions))).
 		Complete(o)
 }
 
@@ -111,13 +111,9 @@ func (o OrphanHosts) register(mgr manager.Manager) error {
 func (o OrphanSecrets) register(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanSecretsControllerName).
-		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(namespaceOfHost), builder.WithPredicates(onlyCreations)).
-		Watches(&v1alpha1.Machine{}, kube.Enqueue(secretOfDeleted), builder.WithPredicates(kube.OnlyDeletions())).
+		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(namespaceOfHost), builder.WithPredicates(kube.Only(kube.Creations))).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(secretOfDeleted), builder.WithPredicates(kube.Only(kube.Deletions))).
 		Complete(o)
-}
-
-var onlyCreations = predicate.Funcs{
-	UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
 // hostUpdated lets updates of a host through that change more than when Metal3 has last written it. Without it, every Machine would

@@ -22,7 +22,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -59,13 +58,12 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(c.Name()).
 		For(&v1alpha1.NodeProvider{}).
-		Watches(&v1alpha1.NodeType{}, handler.EnqueueRequestsFromMapFunc(c.providersOf)).
+		Watches(&v1alpha1.NodeType{}, kube.Enqueue(c.providersOf)).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), c))
 }
 
 // providersOf are the providers whose servers a NodeType has, or that have a template of its name and wait for its deletion.
-func (c *Controller) providersOf(ctx context.Context, object client.Object) []reconcile.Request {
-	nodeType, _ := object.(*v1alpha1.NodeType)
+func (c *Controller) providersOf(ctx context.Context, nodeType *v1alpha1.NodeType) []reconcile.Request {
 	return kube.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, kube.Of(func(provider *v1alpha1.NodeProvider) bool {
 		return nodeType.Spec.ProviderRef.Name == provider.Name || metav1.IsControlledBy(nodeType, provider) || lists(provider, nodeType.Name)
 	}))

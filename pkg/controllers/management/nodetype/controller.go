@@ -27,8 +27,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -76,19 +74,10 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(c.Name()).
 		For(&v1alpha1.NodeType{}).
-		Watches(&v1alpha1.NodeProvider{}, handler.EnqueueRequestsFromMapFunc(c.ofProvider),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.TenantCluster{}, handler.EnqueueRequestsFromMapFunc(c.ofNamespace), builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(event.UpdateEvent) bool { return false },
-		})).
-		Watches(&v1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(ofMachine), builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(e event.UpdateEvent) bool {
-				before, isBefore := e.ObjectOld.(*v1alpha1.Machine)
-				after, isAfter := e.ObjectNew.(*v1alpha1.Machine)
-				return isBefore && isAfter && (before.HasJoined() != after.HasJoined() ||
-					!equality.Semantic.DeepEqual(before.NodeSize(), after.NodeSize()))
-			},
-		})).
+		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(c.ofProvider), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(c.ofNamespace), builder.WithPredicates(kube.Only(kube.Creations|kube.Deletions))).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(ofMachine), builder.WithPredicates(predicate.Or(
+			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).NodeSize)))).
 		WatchesRawSource(source.Func(c.start)).
 		Complete(c)
 }

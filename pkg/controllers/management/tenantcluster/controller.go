@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -182,12 +181,7 @@ func (c *Controller) writeReturn(ctx context.Context, tenant *v1alpha1.TenantClu
 
 // Register adds the controller to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
-	createdOrDeleted := predicate.Funcs{
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectOld.GetDeletionTimestamp().IsZero() && !e.ObjectNew.GetDeletionTimestamp().IsZero()
-		},
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
+	createdOrDeleted := kube.Changed(func(object client.Object) bool { return object.GetDeletionTimestamp().IsZero() })
 	build := builder.ControllerManagedBy(mgr).
 		Named(controllerName).
 		For(&v1alpha1.TenantCluster{}).
@@ -198,12 +192,12 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		// A deleted Machine may be the last one; a new one has to be deleted as well.
 		Watches(&v1alpha1.Machine{}, kube.Enqueue(c.deletedTenantsOf), builder.WithPredicates(createdOrDeleted)).
-		Watches(&v1alpha1.Machine{}, countChanged())
+		Watches(&v1alpha1.Machine{}, enqueueTenant(), builder.WithPredicates(kube.Changed(countedAs)))
 	if _, err := mgr.GetRESTMapper().RESTMapping(deviceClassKind.GroupKind(), deviceClassKind.Version); err == nil {
 		build.Watches(&resourcev1.DeviceClass{}, kube.Enqueue(func(ctx context.Context, _ *resourcev1.DeviceClass) []reconcile.Request {
 			return kube.Requests(ctx, c.client, &v1alpha1.TenantClusterList{})
 		}),
-			builder.WithPredicates(predicate.Or[client.Object](createdOrDeleted, predicate.LabelChangedPredicate{})))
+			builder.WithPredicates(predicate.Or(createdOrDeleted, predicate.LabelChangedPredicate{})))
 	} else if !meta.IsNoMatchError(err) {
 		return fmt.Errorf("reading whether the management cluster serves DeviceClasses, %w", err)
 	}

@@ -93,32 +93,34 @@ func rolloutOf(tenant string, machines []v1alpha1.Machine) *v1alpha1.RolloutStat
 		}
 		rollout.Total++
 		counted := countedAs(machine)
-		if counted.upToDate {
+		if counted.UpToDate {
 			rollout.UpToDate++
 		}
-		if counted.unavailable {
+		if counted.Unavailable {
 			rollout.Unavailable++
 		}
 	}
 	return rollout
 }
 
-type counted struct{ upToDate, unavailable bool }
+type counted struct{ UpToDate, Unavailable bool }
 
 func countedAs(machine *v1alpha1.Machine) counted {
 	is := func(kind string) bool {
 		return conditions.Find(machine.Status.Conditions, kind).Status == metav1.ConditionTrue
 	}
 	return counted{
-		upToDate: is(v1alpha1.ConditionJoined) && !is(v1alpha1.ConditionDrifted) && machine.DeletionTimestamp.IsZero(),
+		UpToDate: is(v1alpha1.ConditionJoined) && !is(v1alpha1.ConditionDrifted) && machine.DeletionTimestamp.IsZero(),
 		// One that is being deleted is given back although its condition may be true for a moment longer.
-		unavailable: !is(v1alpha1.ConditionReady) || !machine.DeletionTimestamp.IsZero(),
+		Unavailable: !is(v1alpha1.ConditionReady) || !machine.DeletionTimestamp.IsZero(),
 	}
 }
 
-// countChanged enqueues the TenantCluster of a Machine that counts differently.
-func countChanged() handler.EventHandler {
-	enqueue := func(object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// enqueueTenant enqueues the TenantCluster of a Machine, a while later.
+func enqueueTenant() handler.EventHandler {
+	enqueue := func(object client.Object, queue queue) {
 		if machine, ok := object.(*v1alpha1.Machine); ok && machine.Spec.TenantClusterRef != nil {
 			queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{
 				Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name,
@@ -126,18 +128,8 @@ func countChanged() handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			enqueue(e.Object, queue)
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			before, was := e.ObjectOld.(*v1alpha1.Machine)
-			after, is := e.ObjectNew.(*v1alpha1.Machine)
-			if was && is && countedAs(before) != countedAs(after) {
-				enqueue(after, queue)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			enqueue(e.Object, queue)
-		},
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue queue) { enqueue(e.Object, queue) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue queue) { enqueue(e.ObjectNew, queue) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue queue) { enqueue(e.Object, queue) },
 	}
 }

@@ -12,15 +12,12 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
@@ -113,19 +110,12 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 			return fmt.Errorf("registering the metric of the record of use, %w", err)
 		}
 	}
-	byName := func(_ context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: host.Namespace, Name: host.Name}}}
-	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(c.Name()).
 		For(&v1alpha1.HostUsage{}).
-		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(byName), builder.WithPredicates(claimChanged)).
+		Watches(&bmov1alpha1.BareMetalHost{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(claimChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(c)
 }
 
-// claimChanged lets updates of a host through that are of its claim.
-var claimChanged = predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bool {
-	claim := kube.Of(usage.ClaimOn)
-	return !equality.Semantic.DeepEqual(claim(updated.ObjectOld), claim(updated.ObjectNew))
-}}
+var claimChanged = kube.Changed(usage.ClaimOn)

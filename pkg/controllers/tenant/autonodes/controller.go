@@ -25,12 +25,10 @@ import (
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
@@ -198,28 +196,16 @@ func (c *Controller) Name() string { return "tenant.autonodes" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
 	// The status of NodePools changes all the time; edits change the generation or the label by which we know ours.
 	edits := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request })
+	enqueue, onSpec := c.clusters.Enqueue(), predicate.GenerationChangedPredicate{}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		Watches(&karpv1.NodePool{}, enqueue, edits).
 		Watches(&v1alpha1.MetalNodeClass{}, enqueue, edits).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, cluster *v1alpha1.TenantCluster) []reconcile.Request {
-				if client.ObjectKeyFromObject(cluster) != c.clusters.TenantCluster {
-					return nil
-				}
-				return request
-			}), predicate.Or(predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{},
-				predicate.TypedAnnotationChangedPredicate[*v1alpha1.TenantCluster]{}))).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.NodeType) []reconcile.Request { return request }),
-			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeType]{})).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProfile{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, *v1alpha1.NodeProfile) []reconcile.Request { return request }),
-			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProfile]{})).
+		WatchesRawSource(c.clusters.WatchTenantCluster(enqueue, predicate.Or(onSpec, predicate.AnnotationChangedPredicate{}))).
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeType{}, enqueue, onSpec)).
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeProfile{}, enqueue, onSpec)).
 		Complete(c)
 }
 

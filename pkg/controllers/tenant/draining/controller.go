@@ -17,11 +17,9 @@ import (
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
@@ -147,18 +145,10 @@ func (c *Controller) Name() string { return "tenant.draining" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		// A deleted NodeClaim may be the last one.
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(
-			func(context.Context, client.Object) []reconcile.Request { return request }), builder.WithPredicates(kube.OnlyDeletions())).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, cluster *v1alpha1.TenantCluster) []reconcile.Request {
-				if client.ObjectKeyFromObject(cluster) != c.clusters.TenantCluster {
-					return nil
-				}
-				return request
-			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+		Watches(&karpv1.NodeClaim{}, c.clusters.Enqueue(), builder.WithPredicates(kube.Only(kube.Deletions))).
+		WatchesRawSource(c.clusters.WatchTenantCluster(c.clusters.Enqueue(), predicate.GenerationChangedPredicate{})).
 		Complete(c)
 }

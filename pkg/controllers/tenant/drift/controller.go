@@ -18,12 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
@@ -139,37 +137,26 @@ func (c *Controller) Name() string { return "machine.drift" }
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
-			predicate.TypedFuncs[*v1alpha1.Machine]{
-				UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.Machine]) bool {
-					return !maps.Equal(e.ObjectOld.Spec.Properties, e.ObjectNew.Spec.Properties) || driftedOf(e.ObjectOld) != driftedOf(e.ObjectNew)
-				},
-				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
-			})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.clusters.MachineOf), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false },
-			// A NodeClaim has its Machine from its launch on.
-			UpdateFunc: func(e event.UpdateEvent) bool { return providerID(e.ObjectOld) != providerID(e.ObjectNew) },
-			DeleteFunc: func(event.DeleteEvent) bool { return false },
-		})).
-		Watches(&v1alpha1.MetalNodeClass{}, handler.EnqueueRequestsFromMapFunc(c.machinesOf),
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.Machine{}, &handler.EnqueueRequestForObject{},
+			kube.Only(kube.Creations|kube.Updates), kube.Changed(relevant))).
+		// A NodeClaim has its Machine from its launch on.
+		Watches(&karpv1.NodeClaim{}, kube.Enqueue(c.clusters.MachineOf), builder.WithPredicates(kube.Only(kube.Updates),
+			kube.Changed(func(nodeClaim *karpv1.NodeClaim) string { return nodeClaim.Status.ProviderID }))).
+		Watches(&v1alpha1.MetalNodeClass{}, kube.Enqueue(c.machinesOf),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
-// drifted is the condition Drifted of a Machine, in comparable form.
-func driftedOf(machine *v1alpha1.Machine) metav1.Condition {
-	condition := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted)
-	return metav1.Condition{Status: condition.Status, Reason: condition.Reason, Message: condition.Message}
-}
-
-func providerID(object client.Object) string {
-	if nodeClaim, ok := object.(*karpv1.NodeClaim); ok {
-		return nodeClaim.Status.ProviderID
-	}
-	return ""
+// relevant are the parts of a Machine that decide whether it is reconciled again.
+func relevant(machine *v1alpha1.Machine) (parts struct {
+	Properties map[string]string
+	Drifted    metav1.Condition
+}) {
+	drifted := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted)
+	parts.Properties = machine.Spec.Properties
+	parts.Drifted = metav1.Condition{Status: drifted.Status, Reason: drifted.Reason, Message: drifted.Message}
+	return parts
 }
 
 // machinesOf maps a MetalNodeClass to the Machines of that class.

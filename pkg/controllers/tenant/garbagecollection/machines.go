@@ -15,19 +15,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
@@ -114,16 +110,9 @@ func (c *MachineController) Name() string { return "machine.garbagecollection" }
 func (c *MachineController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
-			// The status of a Machine does not depend on its NodeClaim.
-			predicate.TypedFuncs[*v1alpha1.Machine]{
-				CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.Machine]) bool { return madeForNodeClaim(c.clusters, e.Object) },
-				UpdateFunc: func(event.TypedUpdateEvent[*v1alpha1.Machine]) bool { return false },
-				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
-			})).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.clusters.MachineOf),
-			builder.WithPredicates(kube.OnlyDeletions())).
+		// The status of a Machine does not depend on its NodeClaim.
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.Machine{}, &handler.EnqueueRequestForObject{}, kube.Only(kube.Creations))).
+		Watches(&karpv1.NodeClaim{}, kube.Enqueue(c.clusters.MachineOf), builder.WithPredicates(kube.Only(kube.Deletions))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
@@ -198,32 +187,19 @@ func (c *NodeClaimController) Name() string { return "nodeclaim.machinegone" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *NodeClaimController) Register(_ context.Context, m manager.Manager) error {
-	enqueue := func(machine *v1alpha1.Machine, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		if name := machine.Labels[v1alpha1.NodeClaimLabelKey]; name != "" && c.clusters.Owns(machine) {
-			queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+	nodeClaimOf := func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+		name := machine.Labels[v1alpha1.NodeClaimLabelKey]
+		if name == "" || !c.clusters.Owns(machine) {
+			return nil
 		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: name}}}
 	}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		// At the start, the Machine of any NodeClaim may have been deleted while the provider was down.
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.Funcs{
-			UpdateFunc:  func(event.UpdateEvent) bool { return false },
-			DeleteFunc:  func(event.DeleteEvent) bool { return false },
-			GenericFunc: func(event.GenericEvent) bool { return false },
-		})).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			handler.TypedFuncs[*v1alpha1.Machine, reconcile.Request]{
-				UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.Machine],
-					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-					if e.ObjectOld.DeletionTimestamp.IsZero() && !e.ObjectNew.DeletionTimestamp.IsZero() {
-						enqueue(e.ObjectNew, queue)
-					}
-				},
-				DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.Machine],
-					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-					enqueue(e.Object, queue)
-				},
-			})).
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(kube.Only(kube.Creations))).
+		WatchesRawSource(c.clusters.WatchMachines(nodeClaimOf, kube.Only(kube.Updates|kube.Deletions),
+			kube.Changed(func(machine *v1alpha1.Machine) bool { return machine.DeletionTimestamp.IsZero() }))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }

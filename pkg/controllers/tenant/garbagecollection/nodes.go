@@ -16,19 +16,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
@@ -123,50 +119,27 @@ func (c *NodeController) Name() string { return "node.garbagecollection" }
 func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return nodeOfNodeClaim(e.Object.(*corev1.Node)) },
-			// Of all that the kubelet writes, only whether it runs matters.
-			UpdateFunc: func(e event.UpdateEvent) bool {
-				before, after := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-				return nodeOfNodeClaim(after) && (!nodeOfNodeClaim(before) || isReady(before) != isReady(after))
-			},
-			DeleteFunc: func(event.DeleteEvent) bool { return false },
-		})).
-		Watches(&karpv1.NodeClaim{}, handler.Funcs{
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-				c.enqueueNodes(ctx, e.Object.(*karpv1.NodeClaim).Status.ProviderID, queue)
-			},
-		}).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			handler.TypedFuncs[*v1alpha1.Machine, reconcile.Request]{
-				// The Machine has another server now.
-				UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*v1alpha1.Machine],
-					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-					if c.clusters.Owns(e.ObjectNew) && e.ObjectOld.Status.ProviderID != e.ObjectNew.Status.ProviderID {
-						c.enqueueNodes(ctx, e.ObjectOld.Status.ProviderID, queue)
-					}
-				},
-				DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*v1alpha1.Machine],
-					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-					if c.clusters.Owns(e.Object) {
-						c.enqueueNodes(ctx, e.Object.Status.ProviderID, queue)
-					}
-				},
-			})).
+		// Of all that the kubelet writes, only whether it runs matters.
+		For(&corev1.Node{}, builder.WithPredicates(kube.Only(kube.Creations|kube.Updates), predicate.NewPredicateFuncs(kube.Of(nodeOfNodeClaim)),
+			kube.Changed(func(node *corev1.Node) [2]bool { return [2]bool{nodeOfNodeClaim(node), isReady(node)} }))).
+		Watches(&karpv1.NodeClaim{}, kube.Enqueue(func(ctx context.Context, nodeClaim *karpv1.NodeClaim) []reconcile.Request {
+			return c.nodesWith(ctx, nodeClaim.Status.ProviderID)
+		}), builder.WithPredicates(kube.Only(kube.Deletions))).
+		// A Machine with another provider ID has another server now.
+		WatchesRawSource(c.clusters.WatchMachines(func(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+			return c.nodesWith(ctx, machine.Status.ProviderID)
+		}, kube.Only(kube.Updates|kube.Deletions), predicate.NewPredicateFuncs(kube.Of(c.clusters.Owns)),
+			kube.Changed(func(machine *v1alpha1.Machine) string { return machine.Status.ProviderID }))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }
 
-// enqueueNodes enqueues the Nodes that have a provider ID. If the list fails, each is reconciled after nodePeriod anyway.
-func (c *NodeController) enqueueNodes(ctx context.Context, providerID string,
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// nodesWith are the Nodes that have a provider ID. If the list fails, each is reconciled after nodePeriod anyway.
+func (c *NodeController) nodesWith(ctx context.Context, providerID string) []reconcile.Request {
 	if providerID == "" {
-		return
+		return nil
 	}
-	ofServer := client.MatchingFields{tenant.NodeProviderIDField: providerID}
-	for _, request := range kube.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{}, ofServer) {
-		queue.Add(request)
-	}
+	return kube.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{}, client.MatchingFields{tenant.NodeProviderIDField: providerID})
 }
 
 // leftoverPeriod is how often leftovers are searched for although no Machine was deleted.
@@ -277,14 +250,8 @@ func (c *LeftoverController) Register(_ context.Context, m manager.Manager) erro
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(singleton.Source()).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			handler.TypedFuncs[*v1alpha1.Machine, reconcile.Request]{
-				DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.Machine],
-					queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-					if c.clusters.Owns(e.Object) {
-						queue.Add(reconcile.Request{})
-					}
-				},
-			})).
+		WatchesRawSource(c.clusters.WatchMachines(func(context.Context, *v1alpha1.Machine) []reconcile.Request {
+			return []reconcile.Request{{}}
+		}, kube.Only(kube.Deletions), predicate.NewPredicateFuncs(kube.Of(c.clusters.Owns)))).
 		Complete(singleton.AsReconciler(c))
 }

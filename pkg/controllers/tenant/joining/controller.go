@@ -7,22 +7,18 @@ package joining
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -107,50 +103,33 @@ func (c *Controller) Name() string { return "machine.joining" }
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			&handler.TypedEnqueueRequestForObject[*v1alpha1.Machine]{},
-			predicate.NewTypedPredicateFuncs(c.clusters.Owns), predicate.TypedFuncs[*v1alpha1.Machine]{UpdateFunc: matters})).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.machineOf), builder.WithPredicates(nodeEvents())).
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.Machine{}, &handler.EnqueueRequestForObject{},
+			predicate.NewPredicateFuncs(kube.Of(c.clusters.Owns)), kube.Changed(relevant))).
+		// A registration is a Node that appears, or gets its provider ID. Nodes change all the time, and nothing else about them matters.
+		Watches(&corev1.Node{}, kube.Enqueue(c.machineOf), builder.WithPredicates(kube.Only(kube.Creations|kube.Updates),
+			kube.Changed(func(node *corev1.Node) string { return node.Spec.ProviderID }))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
-// matters lets updates of a Machine through that could change what its server joins with. Each look at one is several live reads, and
-// its status changes with each stage of the installation.
-func matters(e event.TypedUpdateEvent[*v1alpha1.Machine]) bool {
-	before, after := e.ObjectOld, e.ObjectNew
-	return before.Generation != after.Generation || !maps.Equal(before.Annotations, after.Annotations) ||
-		before.Status.ProviderID != after.Status.ProviderID ||
-		meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionClaimed) !=
-			meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionClaimed)
+// relevant are the parts of a Machine that could change what its server joins with. Each look at one is several live reads, and its
+// status changes with each stage of the installation.
+func relevant(machine *v1alpha1.Machine) (parts struct {
+	Generation  int64
+	Annotations map[string]string
+	ProviderID  string
+	Claimed     bool
+}) {
+	parts.Generation, parts.Annotations, parts.ProviderID = machine.Generation, machine.Annotations, machine.Status.ProviderID
+	parts.Claimed = meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionClaimed)
+	return parts
 }
 
 // machineOf maps a Node of ours to its Machine.
-func (c *Controller) machineOf(_ context.Context, node client.Object) []reconcile.Request {
-	_, _, name, ok := v1alpha1.ParseProviderID(node.(*corev1.Node).Spec.ProviderID)
+func (c *Controller) machineOf(_ context.Context, node *corev1.Node) []reconcile.Request {
+	_, _, name, ok := v1alpha1.ParseProviderID(node.Spec.ProviderID)
 	if !ok {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: c.clusters.MachineKey(name)}}
-}
-
-// nodeEvents lets through what can be a registration: a Node that appears, or gets its provider ID. Nodes change
-// all the time, and nothing else about them matters here.
-func nodeEvents() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return providerID(e.Object) != "" },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return providerID(e.ObjectOld) != providerID(e.ObjectNew)
-		},
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
-}
-
-func providerID(object any) string {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return ""
-	}
-	return node.Spec.ProviderID
 }

@@ -22,12 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
@@ -164,56 +161,34 @@ func (c *Controller) Name() string { return "nodeclaim.status" }
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		For(&karpv1.NodeClaim{}, builder.WithPredicates(predicate.Funcs{
-			// Core writes all conditions of a NodeClaim at once without comparing versions, and may overwrite ours.
-			UpdateFunc: func(e event.UpdateEvent) bool { return relevant(e.ObjectOld) != relevant(e.ObjectNew) },
-		})).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
-				return requestFor(machine.Labels[v1alpha1.NodeClaimLabelKey])
-			}), predicate.NewTypedPredicateFuncs(c.isOfNodeClaim))).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(nodeClaimOf), builder.WithPredicates(predicate.Funcs{
-			CreateFunc:  func(event.CreateEvent) bool { return false },
-			DeleteFunc:  func(event.DeleteEvent) bool { return false },
-			GenericFunc: func(event.GenericEvent) bool { return false },
-			UpdateFunc: func(e event.UpdateEvent) bool {
-				return !equality.Semantic.DeepEqual(allocatable(e.ObjectOld), allocatable(e.ObjectNew))
-			},
-		})).
+		// Core writes all conditions of a NodeClaim at once without comparing versions, and may overwrite ours.
+		For(&karpv1.NodeClaim{}, builder.WithPredicates(kube.Changed(relevant))).
+		WatchesRawSource(c.clusters.WatchMachines(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+			return requestFor(machine.Labels[v1alpha1.NodeClaimLabelKey])
+		}, predicate.NewPredicateFuncs(kube.Of(c.isOfNodeClaim)))).
+		Watches(&corev1.Node{}, kube.Enqueue(nodeClaimOf), builder.WithPredicates(kube.Only(kube.Updates),
+			kube.Changed(func(node *corev1.Node) corev1.ResourceList { return node.Status.Allocatable }))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(c)
 }
 
 // relevant are the parts of a NodeClaim that decide whether it is reconciled again.
-func relevant(object client.Object) (parts struct {
-	providerID, nodeName             string
-	deleting, initialized            bool
-	serverReady, advertised, planned metav1.Condition
+func relevant(nodeClaim *karpv1.NodeClaim) (parts struct {
+	ProviderID, NodeName             string
+	Deleting, Initialized            bool
+	ServerReady, Advertised, Planned metav1.Condition
 }) {
-	if nodeClaim, ok := object.(*karpv1.NodeClaim); ok {
-		parts.providerID, parts.nodeName = nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName
-		parts.deleting = !nodeClaim.DeletionTimestamp.IsZero()
-		parts.initialized = isInitialized(nodeClaim)
-		parts.serverReady = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionServerReady)
-		parts.advertised = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionResourcesAdvertised)
-		parts.planned = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionNodeAsPlanned)
-	}
+	parts.ProviderID, parts.NodeName = nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName
+	parts.Deleting = !nodeClaim.DeletionTimestamp.IsZero()
+	parts.Initialized = isInitialized(nodeClaim)
+	parts.ServerReady = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionServerReady)
+	parts.Advertised = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionResourcesAdvertised)
+	parts.Planned = conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionNodeAsPlanned)
 	return parts
 }
 
-func allocatable(object client.Object) corev1.ResourceList {
-	if node, ok := object.(*corev1.Node); ok {
-		return node.Status.Allocatable
-	}
-	return nil
-}
-
 // nodeClaimOf maps a Node to its NodeClaim, which has the name of its Machine.
-func nodeClaimOf(_ context.Context, object client.Object) []reconcile.Request {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return nil
-	}
+func nodeClaimOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 	_, _, name, ours := v1alpha1.ParseProviderID(node.Spec.ProviderID)
 	if !ours {
 		return nil

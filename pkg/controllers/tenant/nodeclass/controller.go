@@ -24,11 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
@@ -149,23 +147,15 @@ func (c *Controller) Name() string { return "metalnodeclass" }
 
 // Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	onSpec := predicate.GenerationChangedPredicate{}
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		For(&v1alpha1.MetalNodeClass{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&karpv1.NodeClaim{}, kube.Enqueue(classOf), builder.WithPredicates(kube.OnlyDeletions())).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProvider{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProvider) []reconcile.Request {
-				return c.allClasses(ctx)
-			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProvider]{})).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.TenantCluster) []reconcile.Request {
-				return c.allClasses(ctx)
-			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+		For(&v1alpha1.MetalNodeClass{}, builder.WithPredicates(onSpec)).
+		Watches(&karpv1.NodeClaim{}, kube.Enqueue(classOf), builder.WithPredicates(kube.Only(kube.Deletions))).
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeProvider{}, kube.Enqueue(c.allClasses), onSpec)).
+		WatchesRawSource(c.clusters.WatchTenantCluster(kube.Enqueue(c.allClasses), onSpec)).
 		// The status of NodeTypes changes with every claim, and does not matter here.
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeType) []reconcile.Request {
-				return c.allClasses(ctx)
-			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeType]{})).
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeType{}, kube.Enqueue(c.allClasses), onSpec)).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
@@ -186,7 +176,7 @@ func classOf(_ context.Context, nodeClaim *karpv1.NodeClaim) []reconcile.Request
 }
 
 // allClasses returns a request for every class of the tenant. There are few of them.
-func (c *Controller) allClasses(ctx context.Context) []reconcile.Request {
+func (c *Controller) allClasses(ctx context.Context, _ client.Object) []reconcile.Request {
 	return kube.Requests(ctx, c.clusters.Tenant.Client, &v1alpha1.MetalNodeClassList{})
 }
 

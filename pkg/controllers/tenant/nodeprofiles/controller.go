@@ -11,20 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
@@ -137,57 +136,31 @@ func (c *Controller) Name() string { return "node.profile" }
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
-		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(e event.UpdateEvent) bool {
-				return !equality.Semantic.DeepEqual(relevant(e.ObjectOld), relevant(e.ObjectNew))
-			},
-			DeleteFunc: func(event.DeleteEvent) bool { return false },
-		})).
-		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-			return c.all(ctx)
-		}), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.Machine{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
-				return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: machine.ReportedNode().Name}}}
-			}), predicate.TypedFuncs[*v1alpha1.Machine]{
-				UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.Machine]) bool {
-					return !equality.Semantic.DeepEqual(e.ObjectOld.Spec.ProfileRef, e.ObjectNew.Spec.ProfileRef) ||
-						e.ObjectOld.ReportedNode().Name != e.ObjectNew.ReportedNode().Name
-				},
-				DeleteFunc: func(event.TypedDeleteEvent[*v1alpha1.Machine]) bool { return false },
-			})).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, cluster *v1alpha1.TenantCluster) []reconcile.Request {
-				if client.ObjectKeyFromObject(cluster) != c.clusters.TenantCluster {
-					return nil
-				}
-				return c.all(ctx)
-			}), predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeProfile{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.NodeProfile) []reconcile.Request { return c.all(ctx) }),
-			predicate.TypedGenerationChangedPredicate[*v1alpha1.NodeProfile]{})).
+		For(&corev1.Node{}, builder.WithPredicates(kube.Only(kube.Creations|kube.Updates), kube.Changed(relevant))).
+		Watches(&karpv1.NodePool{}, kube.Enqueue(c.all), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesRawSource(c.clusters.WatchMachines(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: machine.ReportedNode().Name}}}
+		}, kube.Only(kube.Creations|kube.Updates), kube.Changed(func(machine *v1alpha1.Machine) [2]string {
+			return [2]string{ptr.Deref(machine.Spec.ProfileRef, v1alpha1.NameReference{}).Name, machine.ReportedNode().Name}
+		}))).
+		WatchesRawSource(c.clusters.WatchTenantCluster(kube.Enqueue(c.all), predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeProfile{}, kube.Enqueue(c.all), predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }
 
 // all are the requests for all Nodes. What changes profiles is rare, and a Node that has what it is to have costs no write.
-func (c *Controller) all(ctx context.Context) []reconcile.Request {
+func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	return kube.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{})
 }
 
 // relevant are the parts of a Node that decide whether it is reconciled again.
-func relevant(object client.Object) (parts struct {
+func relevant(node *corev1.Node) (parts struct {
 	Labels, Annotations map[string]string
 	Spec                corev1.NodeSpec
 	Ready               corev1.ConditionStatus
 }) {
-	if node, ok := object.(*corev1.Node); ok {
-		parts.Labels, parts.Annotations, parts.Spec = node.Labels, node.Annotations, node.Spec
-		for i := range node.Status.Conditions {
-			if node.Status.Conditions[i].Type == corev1.NodeReady {
-				parts.Ready = node.Status.Conditions[i].Status
-			}
-		}
-	}
+	parts.Labels, parts.Annotations, parts.Spec = node.Labels, node.Annotations, node.Spec
+	parts.Ready = nodeutils.GetCondition(node, corev1.NodeReady).Status
 	return parts
 }

@@ -29,8 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -156,46 +154,33 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 			"1.30 or later is needed", "controller", c.Name())
 		return nil
 	}
-	request := []reconcile.Request{{NamespacedName: c.clusters.TenantCluster}}
-	enqueue := enqueueFor[client.Object](request)
+	enqueue := c.clusters.Enqueue()
 	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
 		return slices.Contains(c.policies(), object.GetName()) || !c.classes && object.GetName() == TokensPolicy
 	}), predicate.GenerationChangedPredicate{})
 	started := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		queue.Add(request[0])
+		queue.Add(reconcile.Request{NamespacedName: c.clusters.TenantCluster})
 		return nil
 	})
 	build := controllerruntime.NewControllerManagedBy(m).
 		Named(c.Name()).
 		WatchesRawSource(started).
-		WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.TenantCluster{}, enqueueFor[*v1alpha1.TenantCluster](request),
-			predicate.TypedGenerationChangedPredicate[*v1alpha1.TenantCluster]{})).
+		WatchesRawSource(c.clusters.WatchTenantCluster(enqueue, predicate.GenerationChangedPredicate{})).
 		Watches(&admissionregistrationv1.ValidatingAdmissionPolicy{}, enqueue, ours).
 		Watches(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, enqueue, ours).
 		WithOptions(controller.Options{CacheSyncTimeout: kube.CacheSyncTimeout})
 	if c.classes {
-		createdOrDeleted := predicate.TypedFuncs[*resourcev1.DeviceClass]{UpdateFunc: func(event.TypedUpdateEvent[*resourcev1.DeviceClass]) bool {
-			return false
-		}}
-		build = build.WatchesRawSource(source.Kind(c.clusters.Tenant.Cache, &resourcev1.DeviceClass{},
-			enqueueFor[*resourcev1.DeviceClass](request), createdOrDeleted))
+		build.WatchesRawSource(source.Kind(c.clusters.Tenant.Cache, client.Object(&resourcev1.DeviceClass{}), enqueue,
+			kube.Only(kube.Creations|kube.Deletions)))
 	} else {
 		// The policies name NodeTypes and their labels. The capacities in a status do not matter to them.
-		labels := predicate.TypedFuncs[*v1alpha1.NodeType]{UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.NodeType]) bool {
-			return !equality.Semantic.DeepEqual(e.ObjectOld.Status.Requirements, e.ObjectNew.Status.Requirements)
-		}}
-		build = build.WatchesRawSource(source.Kind(c.clusters.Management.Cache, &v1alpha1.NodeType{}, enqueueFor[*v1alpha1.NodeType](request),
-			labels))
+		build.WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeType{}, enqueue,
+			kube.Changed(func(nodeType *v1alpha1.NodeType) []v1alpha1.NodeTypeRequirement { return nodeType.Status.Requirements })))
 	}
 	if err := build.Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", c.Name(), err)
 	}
 	return nil
-}
-
-// enqueueFor maps every object to the one request.
-func enqueueFor[T client.Object](request []reconcile.Request) handler.TypedEventHandler[T, reconcile.Request] {
-	return handler.TypedEnqueueRequestsFromMapFunc(func(context.Context, T) []reconcile.Request { return request })
 }
 
 // policies are the names of those that the controller writes.
