@@ -1,5 +1,6 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenant has the controllers of the provider in the packages below, one for each concern. What they share is in pkg/tenant.
+// Package tenant has the controllers of the provider in the packages below, one for each concern. Each registers with the manager of
+// the tenant cluster. What they share is in pkg/tenant.
 package tenant

@@ -155,9 +155,6 @@ func NewSweep(allocator Allocator, inUse InUse) *Sweep {
 	return &Sweep{allocator: allocator, inUse: inUse}
 }
 
-// Name of the controller.
-func (s *Sweep) Name() string { return sweepName }
-
 // Reconcile looks at one address.
 func (s *Sweep) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	address := &v1alpha1.IPAddress{}

@@ -52,9 +52,6 @@ func NewController(writer client.Client, live client.Reader, endpoint Endpoint) 
 	return &Controller{client: writer, live: live, endpoint: endpoint}
 }
 
-// Name of the controller.
-func (c *Controller) Name() string { return controllerName }
-
 // Register adds the controllers of this package to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	options := func() controller.Options {

@@ -50,13 +50,9 @@ func NewController(client client.Client, live client.Reader, inventory *inventor
 	return &Controller{client: client, live: live, inventory: inventory, recorder: recorder, clock: clock}
 }
 
-// Name of the controller.
-func (c *Controller) Name() string { return "nodeprovider" }
-
-// Register adds the controller to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
-		Named(c.Name()).
+		Named("nodeprovider").
 		For(&v1alpha1.NodeProvider{}).
 		Watches(&v1alpha1.NodeType{}, kube.Enqueue(c.providersOf)).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), c))

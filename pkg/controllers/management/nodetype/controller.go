@@ -61,10 +61,6 @@ func NewController(client client.Client, inventory *inventory.Inventory, recorde
 	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock, disk: disk}
 }
 
-// Name of the controller.
-func (c *Controller) Name() string { return "nodetype" }
-
-// Register adds the controller to a manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, JoinedField, JoinedAs); err != nil {
 		return fmt.Errorf("indexing Machines by %s, %w", JoinedField, err)
@@ -72,7 +68,7 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	// No predicate on NodeTypes: if the cache was stale when the status was compared, the event of the written status leads
 	// to the comparison that finds it. It costs no write.
 	return ctrl.NewControllerManagedBy(mgr).
-		Named(c.Name()).
+		Named("nodetype").
 		For(&v1alpha1.NodeType{}).
 		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(c.ofProvider), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(c.ofNamespace), builder.WithPredicates(kube.Only(kube.Creations|kube.Deletions))).

@@ -179,7 +179,6 @@ func (c *Controller) writeReturn(ctx context.Context, tenant *v1alpha1.TenantClu
 	return c.writeStatus(ctx, before, tenant)
 }
 
-// Register adds the controller to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	createdOrDeleted := kube.Changed(func(object client.Object) bool { return object.GetDeletionTimestamp().IsZero() })
 	build := builder.ControllerManagedBy(mgr).

@@ -41,9 +41,6 @@ type Controller struct {
 	delayed sync.Map
 }
 
-// Name of the controller.
-func (c *Controller) Name() string { return "host.usage" }
-
 // Trim is a transform for caches: of the uses it keeps the first and the last one, and of the folded ones those that ended first. They
 // decide whether there is something to write, and what is written follows from a live read.
 func Trim(record *v1alpha1.HostUsage) {
@@ -103,7 +100,6 @@ func (c *Controller) wait(record *v1alpha1.HostUsage, claim *v1alpha1.HostUse, n
 	return min(c.Delay-now.Sub(claim.Start.Time), c.Delay) // the clock may have been set back
 }
 
-// Register adds the controller to a manager.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if c.Written != nil {
 		if err := ctrlmetrics.Registry.Register(c.Written); err != nil {
@@ -111,7 +107,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).
-		Named(c.Name()).
+		Named("host.usage").
 		For(&v1alpha1.HostUsage{}).
 		Watches(&bmov1alpha1.BareMetalHost{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(claimChanged)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).

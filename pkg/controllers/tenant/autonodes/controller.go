@@ -30,7 +30,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
@@ -72,14 +71,12 @@ type Controller struct {
 	servers  Servers
 }
 
-// NewController constructs an autonodes controller.
 func NewController(clk clock.Clock, clusters tenant.Clusters, catalog Catalog, servers Servers) *Controller {
 	return &Controller{clock: clk, clusters: clusters, catalog: catalog, servers: servers}
 }
 
 // Reconcile compares everything. There is one request, for the tenant.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	if err := c.servers.Synced(); err != nil {
 		return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 	}
@@ -191,16 +188,12 @@ func (c *Controller) prune(ctx context.Context, pools []pool, release release) e
 	return errors.Join(errs...)
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "tenant.autonodes" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	// The status of NodePools changes all the time; edits change the generation or the label by which we know ours.
 	edits := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))
 	enqueue, onSpec := c.clusters.Enqueue(), predicate.GenerationChangedPredicate{}
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("tenant.autonodes").
 		Watches(&karpv1.NodePool{}, enqueue, edits).
 		Watches(&v1alpha1.MetalNodeClass{}, enqueue, edits).
 		WatchesRawSource(c.clusters.WatchTenantCluster(enqueue, predicate.Or(onSpec, predicate.AnnotationChangedPredicate{}))).

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -42,14 +41,12 @@ type Controller struct {
 	clusters tenant.Clusters
 }
 
-// NewController constructs a draining controller.
 func NewController(clk clock.PassiveClock, clusters tenant.Clusters) *Controller {
 	return &Controller{clock: clk, clusters: clusters}
 }
 
 // Reconcile deletes the NodeClaims that have servers. There is one request, for the tenant.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	// Read live: a cache may have a TenantCluster of that name that was deleted before this one was created.
 	cluster := &v1alpha1.TenantCluster{}
 	found, err := kube.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
@@ -140,13 +137,9 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCl
 	return client.IgnoreNotFound(kube.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "tenant.draining" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("tenant.draining").
 		// A deleted NodeClaim may be the last one.
 		Watches(&karpv1.NodeClaim{}, c.clusters.Enqueue(), builder.WithPredicates(kube.Only(kube.Deletions))).
 		WatchesRawSource(c.clusters.WatchTenantCluster(c.clusters.Enqueue(), predicate.GenerationChangedPredicate{})).

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -44,14 +43,12 @@ type Controller struct {
 	recorder events.Recorder
 }
 
-// NewController constructs a drift controller.
 func NewController(clusters tenant.Clusters, recorder events.Recorder) *Controller {
 	return &Controller{clusters: clusters, recorder: recorder}
 }
 
 // Reconcile compares one Machine with its class and its NodeClaim.
 func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	// 1. Only Machines that were created for a NodeClaim that is not being deleted.
 	if !c.clusters.Owns(machine) || machine.Labels[v1alpha1.NodeClaimLabelKey] == "" || !machine.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
@@ -130,13 +127,9 @@ func (c *Controller) writeDrift(ctx context.Context, machine *v1alpha1.Machine, 
 	return nil
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "machine.drift" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("machine.drift").
 		WatchesRawSource(c.clusters.Watch(&v1alpha1.Machine{}, &handler.EnqueueRequestForObject{},
 			kube.Only(kube.Creations|kube.Updates), kube.Changed(relevant))).
 		// A NodeClaim has its Machine from its launch on.

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -43,14 +42,12 @@ type MachineController struct {
 	breaker  *breaker
 }
 
-// NewMachineController constructs a garbage collector of Machines.
 func NewMachineController(clk clock.PassiveClock, clusters tenant.Clusters) *MachineController {
 	return &MachineController{clusters: clusters, breaker: newBreaker(clk, clusters)}
 }
 
 // Reconcile deletes the Machine if the NodeClaim that it was made for is gone.
 func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	// 1. Only Machines that were created for a NodeClaim.
 	if !madeForNodeClaim(c.clusters, machine) || !machine.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
@@ -103,13 +100,9 @@ func nodeClaimExists(ctx context.Context, reader client.Reader, machine *v1alpha
 	return found && tenant.MadeFor(machine, nodeClaim), err
 }
 
-// Name implements Karpenter's controller interface.
-func (c *MachineController) Name() string { return "machine.garbagecollection" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *MachineController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("machine.garbagecollection").
 		// The status of a Machine does not depend on its NodeClaim.
 		WatchesRawSource(c.clusters.Watch(&v1alpha1.Machine{}, &handler.EnqueueRequestForObject{}, kube.Only(kube.Creations))).
 		Watches(&karpv1.NodeClaim{}, kube.Enqueue(c.clusters.MachineOf), builder.WithPredicates(kube.Only(kube.Deletions))).
@@ -127,14 +120,12 @@ type NodeClaimController struct {
 	recorder events.Recorder
 }
 
-// NewNodeClaimController constructs a garbage collector of NodeClaims.
 func NewNodeClaimController(clusters tenant.Clusters, recorder events.Recorder) *NodeClaimController {
 	return &NodeClaimController{clusters: clusters, recorder: recorder}
 }
 
 // Reconcile deletes the NodeClaim if its Machine is being deleted, or is gone before the node has registered.
 func (c *NodeClaimController) Reconcile(ctx context.Context, nodeClaim *karpv1.NodeClaim) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	// 1. Only NodeClaims that have a server of ours. Others may still be waiting for their Machine.
 	_, _, name, ours := v1alpha1.ParseProviderID(nodeClaim.Status.ProviderID)
 	if !ours || !nodeClaim.DeletionTimestamp.IsZero() {
@@ -182,10 +173,6 @@ func (c *NodeClaimController) whyDelete(
 	return "", nil
 }
 
-// Name implements Karpenter's controller interface.
-func (c *NodeClaimController) Name() string { return "nodeclaim.machinegone" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *NodeClaimController) Register(_ context.Context, m manager.Manager) error {
 	nodeClaimOf := func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 		name := machine.Labels[v1alpha1.NodeClaimLabelKey]
@@ -195,7 +182,7 @@ func (c *NodeClaimController) Register(_ context.Context, m manager.Manager) err
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: name}}}
 	}
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("nodeclaim.machinegone").
 		// At the start, the Machine of any NodeClaim may have been deleted while the provider was down.
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(kube.Only(kube.Creations))).
 		WatchesRawSource(c.clusters.WatchMachines(nodeClaimOf, kube.Only(kube.Updates|kube.Deletions),

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -44,14 +43,12 @@ type NodeController struct {
 	clusters tenant.Clusters
 }
 
-// NewNodeController constructs a garbage collector of Nodes.
 func NewNodeController(clusters tenant.Clusters) *NodeController {
 	return &NodeController{clusters: clusters}
 }
 
 // Reconcile deletes the Node if it is not ready and neither its NodeClaim nor its Machine exists.
 func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	// 1. A ready Node has a kubelet that runs. When it stops, the Node changes, which is an event.
 	if !nodeOfNodeClaim(node) || isReady(node) || !node.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
@@ -112,13 +109,9 @@ func (c *NodeController) hasOwner(
 	return found && mayBe(machine.Status.ProviderID), err
 }
 
-// Name implements Karpenter's controller interface.
-func (c *NodeController) Name() string { return "node.garbagecollection" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("node.garbagecollection").
 		// Of all that the kubelet writes, only whether it runs matters.
 		For(&corev1.Node{}, builder.WithPredicates(kube.Only(kube.Creations|kube.Updates), predicate.NewPredicateFuncs(kube.Of(nodeOfNodeClaim)),
 			kube.Changed(func(node *corev1.Node) [2]bool { return [2]bool{nodeOfNodeClaim(node), isReady(node)} }))).
@@ -152,14 +145,12 @@ type LeftoverController struct {
 	clusters tenant.Clusters
 }
 
-// NewLeftoverController constructs a garbage collector of join tokens and user data.
 func NewLeftoverController(clusters tenant.Clusters) *LeftoverController {
 	return &LeftoverController{clusters: clusters}
 }
 
 // Reconcile checks all join tokens and user data once. It reads only metadata, so that no secret gets into its memory.
 func (c *LeftoverController) Reconcile(ctx context.Context) (reconciler.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	tokens, err := listSecrets(ctx, c.clusters.Tenant.Live, metav1.NamespaceSystem, v1alpha1.MachineUIDLabelKey)
 	if err != nil {
 		return reconciler.Result{}, fmt.Errorf("listing join tokens, %w", err)
@@ -241,14 +232,10 @@ func listSecrets(ctx context.Context, live client.Reader, namespace, label strin
 	return list.Items, nil
 }
 
-// Name implements Karpenter's controller interface.
-func (c *LeftoverController) Name() string { return "machine.leftovers" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster. All deletions of
-// Machines lead to the same request.
+// Register leads all deletions of Machines to the same request.
 func (c *LeftoverController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("machine.leftovers").
 		WatchesRawSource(singleton.Source()).
 		WatchesRawSource(c.clusters.WatchMachines(func(context.Context, *v1alpha1.Machine) []reconcile.Request {
 			return []reconcile.Request{{}}

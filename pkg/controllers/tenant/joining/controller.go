@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -49,7 +48,6 @@ func NewController(clusters tenant.Clusters, ca CASource, version VersionSource)
 // Reconcile brings one Machine a step further. It decides only from what it reads, so the next run completes one that
 // has crashed between two writes.
 func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	if !c.clusters.Owns(machine) {
 		return reconcile.Result{}, nil
 	}
@@ -96,13 +94,9 @@ func machineRef(machine *v1alpha1.Machine) v1alpha1.MachineReference {
 	return v1alpha1.MachineReference{Namespace: machine.Namespace, Name: machine.Name, UID: machine.UID}
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "machine.joining" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("machine.joining").
 		WatchesRawSource(c.clusters.Watch(&v1alpha1.Machine{}, &handler.EnqueueRequestForObject{},
 			predicate.NewPredicateFuncs(kube.Of(c.clusters.Owns)), kube.Changed(relevant))).
 		// A registration is a Node that appears, or gets its provider ID. Nodes change all the time, and nothing else about them matters.

@@ -24,7 +24,6 @@ import (
 	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -159,7 +158,7 @@ func (c *Controller) ask() (string, error) {
 
 // Reconcile asks in time, also while no server joins and no node is looked at.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
-	if _, err := c.Least(injection.WithControllerName(ctx, c.Name())); err != nil {
+	if _, err := c.Least(ctx); err != nil {
 		if apierrors.IsConflict(err) { // another client's write
 			return reconciler.Result{RequeueAfter: kube.ConflictRetry}, nil
 		}
@@ -168,13 +167,9 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	return reconciler.Result{RequeueAfter: period}, nil
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "tenant.kubernetesversion" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("tenant.kubernetesversion").
 		WatchesRawSource(singleton.Source()).
 		Complete(singleton.AsReconciler(c))
 }

@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -57,7 +56,6 @@ func NewController(clk clock.PassiveClock, clusters tenant.Clusters, recorder ev
 // Reconcile writes the status of one NodeClaim, if it has changed. It takes the name and not the object, because it has to
 // see NodeClaims go.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	nodeClaim := &karpv1.NodeClaim{}
 	if _, err := kube.Find(ctx, c.clusters.Tenant.Client, request.NamespacedName, nodeClaim); err != nil {
 		return reconcile.Result{}, err
@@ -154,13 +152,9 @@ func (c *Controller) isOfNodeClaim(machine *v1alpha1.Machine) bool {
 	return c.clusters.Owns(machine) && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "nodeclaim.status" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("nodeclaim.status").
 		// Core writes all conditions of a NodeClaim at once without comparing versions, and may overwrite ours.
 		For(&karpv1.NodeClaim{}, builder.WithPredicates(kube.Changed(relevant))).
 		WatchesRawSource(c.clusters.WatchMachines(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {

@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
@@ -50,14 +49,12 @@ type Controller struct {
 	recorder events.Recorder
 }
 
-// NewController constructs a node class controller.
 func NewController(clk clock.Clock, clusters tenant.Clusters, recorder events.Recorder) *Controller {
 	return &Controller{clock: clk, clusters: clusters, recorder: recorder}
 }
 
 // Reconcile validates one class, or finalizes it.
 func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	if !nodeClass.DeletionTimestamp.IsZero() {
 		return c.finalize(ctx, nodeClass)
 	}
@@ -142,14 +139,10 @@ func (c *Controller) validateTenant(
 	return nil, nil
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "metalnodeclass" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	onSpec := predicate.GenerationChangedPredicate{}
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("metalnodeclass").
 		For(&v1alpha1.MetalNodeClass{}, builder.WithPredicates(onSpec)).
 		Watches(&karpv1.NodeClaim{}, kube.Enqueue(classOf), builder.WithPredicates(kube.Only(kube.Deletions))).
 		WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeProvider{}, kube.Enqueue(c.allClasses), onSpec)).

@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -40,14 +39,12 @@ type Controller struct {
 	recorder events.Recorder
 }
 
-// NewController constructs a controller.
 func NewController(clusters tenant.Clusters, recorder events.Recorder) *Controller {
 	return &Controller{clusters: clusters, recorder: recorder}
 }
 
 // Reconcile writes what has to change on one Node, with the record of it, in one write.
 func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	machine, err := c.machineOf(ctx, node)
 	if err != nil || machine == nil {
 		return reconcile.Result{}, err
@@ -129,13 +126,9 @@ func (c *Controller) poolOf(ctx context.Context, machine *v1alpha1.Machine) (pro
 	}, found, err
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return "node.profile" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("node.profile").
 		For(&corev1.Node{}, builder.WithPredicates(kube.Only(kube.Creations|kube.Updates), kube.Changed(relevant))).
 		Watches(&karpv1.NodePool{}, kube.Enqueue(c.all), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(c.clusters.WatchMachines(func(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {

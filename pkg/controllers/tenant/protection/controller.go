@@ -143,15 +143,11 @@ func (c *Controller) reconcileClasses(ctx context.Context, users []string) (reco
 		put(ctx, c.clusters.Tenant.Client, resourceClaimsPolicy(names)))
 }
 
-// Name implements Karpenter's controller interface.
-func (c *Controller) Name() string { return c.name }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 	served := admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy")
 	if _, err := m.GetRESTMapper().RESTMapping(served.GroupKind(), served.Version); meta.IsNoMatchError(err) {
 		log.FromContext(ctx).Info("The tenant does not serve ValidatingAdmissionPolicies, so its users can change generated objects; Kubernetes "+
-			"1.30 or later is needed", "controller", c.Name())
+			"1.30 or later is needed", "controller", c.name)
 		return nil
 	}
 	enqueue := c.clusters.Enqueue()
@@ -163,7 +159,7 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 		return nil
 	})
 	build := controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named(c.name).
 		WatchesRawSource(started).
 		WatchesRawSource(c.clusters.WatchTenantCluster(enqueue, predicate.GenerationChangedPredicate{})).
 		Watches(&admissionregistrationv1.ValidatingAdmissionPolicy{}, enqueue, ours).
@@ -178,7 +174,7 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 			kube.Changed(func(nodeType *v1alpha1.NodeType) []v1alpha1.NodeTypeRequirement { return nodeType.Status.Requirements })))
 	}
 	if err := build.Complete(c); err != nil {
-		return fmt.Errorf("starting controller %s, %w", c.Name(), err)
+		return fmt.Errorf("starting controller %s, %w", c.name, err)
 	}
 	return nil
 }

@@ -23,7 +23,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/events"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	nodepoolutils "sigs.k8s.io/karpenter/pkg/utils/nodepool"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -70,7 +69,6 @@ func NewPodController(clusters tenant.Clusters, recorder events.Recorder, planne
 
 // Reconcile explains why one pod is pending.
 func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	// 1. A new server would not help the pod.
 	if !explain.Pending(pod) {
 		return reconcile.Result{}, nil
@@ -136,13 +134,9 @@ func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (explain.E
 	return explanation, err
 }
 
-// Name implements Karpenter's controller interface.
-func (c *PodController) Name() string { return "pod.pending" }
-
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *PodController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("pod.pending").
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(kube.Of(explain.Pending)))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
@@ -167,17 +161,12 @@ type NodePoolController struct {
 	recorder events.Recorder
 }
 
-// NewNodePoolController constructs a controller.
 func NewNodePoolController(provider cloudprovider.CloudProvider, meets Meets, recorder events.Recorder) *NodePoolController {
 	return &NodePoolController{provider: provider, meets: meets, recorder: recorder}
 }
 
-// Name implements Karpenter's controller interface.
-func (c *NodePoolController) Name() string { return "nodepool.check" }
-
 // Reconcile checks the requirements of one NodePool.
 func (c *NodePoolController) Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (reconcile.Result, error) {
-	ctx = injection.WithControllerName(ctx, c.Name())
 	if !nodePool.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
@@ -234,10 +223,9 @@ func (c *NodePoolController) check(
 		"correct it, or label the BareMetalHosts", requirement.Text), nil
 }
 
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
 func (c *NodePoolController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
-		Named(c.Name()).
+		Named("nodepool.check").
 		For(&karpv1.NodePool{},
 			builder.WithPredicates(nodepoolutils.IsManagedPredicateFuncs(c.provider), predicate.GenerationChangedPredicate{})).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
