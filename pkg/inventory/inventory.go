@@ -7,6 +7,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -49,7 +50,8 @@ type Inventory struct {
 	listening sync.RWMutex
 	listeners []func(types []string)
 
-	hostsSynced, typesSynced gate
+	// hostsSynced and typesSynced are closed once all are known.
+	hostsSynced, typesSynced chan struct{}
 }
 
 // NewInventory returns an empty inventory.
@@ -67,8 +69,8 @@ func NewInventory(options Options) *Inventory {
 		suspects:    map[string]map[*host]struct{}{},
 		exclusive:   map[string]map[string]int{},
 		domains:     map[place]*domain{},
-		hostsSynced: newGate(),
-		typesSynced: newGate(),
+		hostsSynced: make(chan struct{}),
+		typesSynced: make(chan struct{}),
 	}
 }
 
@@ -177,18 +179,15 @@ func (i *Inventory) update(change func(changed)) {
 
 // Synced returns whether all hosts and all types that were there at the start have been taken in. Nothing may be decided
 // before that: a host or type that is not known yet would count as one that does not exist.
-func (i *Inventory) Synced() bool { return i.hostsSynced.open() && i.typesSynced.open() }
+func (i *Inventory) Synced() bool { return isClosed(i.hostsSynced) && isClosed(i.typesSynced) }
 
 // WaitForSync blocks until Synced is true. It returns the context's error if that ends first.
 func (i *Inventory) WaitForSync(ctx context.Context) error {
-	if err := i.hostsSynced.wait(ctx); err != nil {
-		return err
-	}
-	return i.typesSynced.wait(ctx)
+	return cmp.Or(wait(ctx, i.hostsSynced), wait(ctx, i.typesSynced))
 }
 
 // WaitForHosts blocks until all hosts that were there at the start have been taken in. It returns the context's error if that ends first.
-func (i *Inventory) WaitForHosts(ctx context.Context) error { return i.hostsSynced.wait(ctx) }
+func (i *Inventory) WaitForHosts(ctx context.Context) error { return wait(ctx, i.hostsSynced) }
 
 // MarkTypesSynced is called by the feed of the types, once SetType has been called for each that there is.
 func (i *Inventory) MarkTypesSynced() { i.synced(i.typesSynced) }
@@ -196,15 +195,18 @@ func (i *Inventory) MarkTypesSynced() { i.synced(i.typesSynced) }
 // MarkHostsSynced is called by the feed of the hosts, once SetHost has been called for each that there is.
 func (i *Inventory) MarkHostsSynced() { i.synced(i.hostsSynced) }
 
-// synced closes the channel that WaitForSync waits for, once both are known.
-func (i *Inventory) synced(gate gate) {
-	if !gate.unlock() || !i.Synced() {
-		return
-	}
+// synced closes one of the channels that WaitForSync waits for, and calls the listeners once both are closed.
+func (i *Inventory) synced(channel chan struct{}) {
 	i.lock.Lock()
-	names := slices.Sorted(maps.Keys(i.types))
+	opens := !isClosed(channel)
+	if opens {
+		close(channel)
+	}
+	synced, names := i.Synced(), slices.Sorted(maps.Keys(i.types))
 	i.lock.Unlock()
-	i.notify(names)
+	if opens && synced {
+		i.notify(names)
+	}
 }
 
 // changed are the names of the types whose hosts or profile a change concerns.
@@ -350,35 +352,19 @@ func (i *Inventory) use(name string, difference int32, changed changed) {
 	}
 }
 
-// gate is closed at first and opens once.
-type gate struct {
-	once *sync.Once
-	done chan struct{}
-}
-
-func newGate() gate { return gate{once: &sync.Once{}, done: make(chan struct{})} }
-
-// unlock opens the gate, and returns whether this call did.
-func (g gate) unlock() (opened bool) {
-	g.once.Do(func() {
-		close(g.done)
-		opened = true
-	})
-	return opened
-}
-
-func (g gate) open() bool {
+// isClosed returns whether a channel is closed that nothing is sent to.
+func isClosed(channel chan struct{}) bool {
 	select {
-	case <-g.done:
+	case <-channel:
 		return true
 	default:
 		return false
 	}
 }
 
-func (g gate) wait(ctx context.Context) error {
+func wait(ctx context.Context, channel chan struct{}) error {
 	select {
-	case <-g.done:
+	case <-channel:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
