@@ -63,7 +63,12 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).For(&v1alpha1.Machine{}).WithOptions(options()).Complete(c); err != nil {
 		return fmt.Errorf("starting controller %s, %w", controllerName, err)
 	}
-	return orphans{c}.register(mgr, options())
+	if err := ctrl.NewControllerManagedBy(mgr).Named(orphansName).WithOptions(options()).
+		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(predicate.NewPredicateFuncs(kube.Of(isHooked)))).
+		Complete(orphans{c}); err != nil {
+		return fmt.Errorf("starting controller %s, %w", orphansName, err)
+	}
+	return nil
 }
 
 // Reconcile moves the server of one Machine, if its hook is pending.
@@ -191,16 +196,6 @@ const orphansName = "network.orphans"
 
 // orphans moves servers back whose Machine was deleted by force, or has another server.
 type orphans struct{ *Controller }
-
-func (o orphans) register(mgr manager.Manager, options controller.Options) error {
-	hooked := predicate.NewPredicateFuncs(kube.Of(isHooked))
-	err := ctrl.NewControllerManagedBy(mgr).Named(orphansName).
-		For(&bmov1alpha1.BareMetalHost{}, builder.WithPredicates(hooked)).WithOptions(options).Complete(o)
-	if err != nil {
-		return fmt.Errorf("starting controller %s, %w", orphansName, err)
-	}
-	return nil
-}
 
 // isHooked returns whether a host that is empty and clean has the hook.
 func isHooked(host *bmov1alpha1.BareMetalHost) bool {

@@ -121,15 +121,6 @@ func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
 	return requests
 }
 
-// believed is what the Machines that there are say of the nodes of a type.
-func (c *Controller) believed(ctx context.Context, nodeType *v1alpha1.NodeType) (capacity.Belief, error) {
-	machines := &v1alpha1.MachineList{}
-	if err := c.client.List(ctx, machines, client.MatchingFields{JoinedField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return capacity.Belief{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
-	}
-	return capacity.Believe(nodeType, machines.Items), nil
-}
-
 // start runs before the first Reconcile. Then it enqueues a type whenever its hosts change.
 func (c *Controller) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	if err := c.Resume(ctx); err != nil {
@@ -199,10 +190,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if invalid == nil {
 		nodeType.Status.Resources = effectiveResources(nodeType, summary)
 	}
-	belief, err := c.believed(ctx, nodeType)
-	if err != nil {
-		return reconcile.Result{}, err
+	machines := &v1alpha1.MachineList{}
+	if err := c.client.List(ctx, machines, client.MatchingFields{JoinedField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
 	}
+	belief := capacity.Believe(nodeType, machines.Items)
 	nodeType.Status.SmallestNode = belief.Smallest
 	if differs(before.Status.Provisioning, belief.Provisioning) {
 		nodeType.Status.Provisioning = belief.Provisioning
@@ -291,55 +283,42 @@ func effectiveResources(nodeType *v1alpha1.NodeType, summary inventory.Summary) 
 // status computes the status of a NodeType.
 func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resource.Quantity, invalid *inventory.InvalidType,
 	now time.Time) v1alpha1.NodeTypeStatus {
-	status := v1alpha1.NodeTypeStatus{
-		Cost:         nodeType.EffectiveCost(),
-		Accelerators: capacity.Accelerators(&nodeType.Spec.HardwareProfile),
-		Resources:    nodeType.Status.Resources,
-		Capacity:     summary.Capacity,
-		Zones:        summary.Zones,
-		Domains:      summary.Domains,
-		Requirements: summary.Requirements,
-		Provisioning: nodeType.Status.Provisioning,
-		CountedUntil: nodeType.Status.CountedUntil,
-		Conditions:   slices.Clone(nodeType.Status.Conditions),
-
-		ObservedGeneration: nodeType.Generation,
-
-		SmallestNode:     nodeType.Status.SmallestNode,
-		EphemeralStorage: capacity.EphemeralStorage(&nodeType.Spec.HardwareProfile, summary.SmallestDisk, disk),
-	}
-	if invalid != nil {
+	status := *nodeType.Status.DeepCopy()
+	status.ObservedGeneration, status.Cost = nodeType.Generation, nodeType.EffectiveCost()
+	status.Accelerators = capacity.Accelerators(&nodeType.Spec.HardwareProfile)
+	status.Capacity = v1alpha1.Capacity{}
+	if invalid == nil {
+		status.Capacity, status.Zones, status.Domains = summary.Capacity, summary.Zones, summary.Domains
+		status.Requirements = summary.Requirements
+		status.EphemeralStorage = capacity.EphemeralStorage(&nodeType.Spec.HardwareProfile, summary.SmallestDisk, disk)
+	} else {
 		// Zones and requirements stay: to tenants a type that loses them would have changed, and they would replace the nodes
 		// that run. None of its servers can be claimed.
-		status.Capacity = v1alpha1.Capacity{}
-		status.Zones = slices.Clone(nodeType.Status.Zones)
 		for i := range status.Zones {
 			status.Zones[i].Capacity = v1alpha1.Capacity{}
 		}
-		status.Domains = slices.Clone(nodeType.Status.Domains)
 		for i := range status.Domains {
 			status.Domains[i].Capacity = v1alpha1.Capacity{}
 		}
-		status.Requirements = nodeType.Status.Requirements
-		status.EphemeralStorage = nodeType.Status.EphemeralStorage
 	}
-	synced := synced(summary, invalid)
-	for _, condition := range []metav1.Condition{synced, hasCapacity(nodeType, summary, invalid), hardwareFits(nodeType, summary, invalid)} {
+
+	all := []metav1.Condition{synced(summary), hasCapacity(nodeType, summary), hardwareFits(nodeType, summary)}
+	if invalid != nil {
+		for i, state := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionFalse, metav1.ConditionUnknown} {
+			all[i].Status, all[i].Reason, all[i].Message = state, invalid.Reason, invalid.Message
+		}
+	}
+	for _, condition := range all {
 		condition.ObservedGeneration = nodeType.Generation
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	// Whether a server is free, and whether all are as big as they should be, is no error of the type.
-	conditions.SetReady(&status.Conditions, conditions.Sum(synced), nodeType.Generation, metav1.NewTime(now))
+	conditions.SetReady(&status.Conditions, conditions.Sum(all[0]), nodeType.Generation, metav1.NewTime(now))
 	return status
 }
 
-func synced(summary inventory.Summary, invalid *inventory.InvalidType) metav1.Condition {
-	if invalid != nil {
-		return metav1.Condition{
-			Type: v1alpha1.ConditionSynced, Status: metav1.ConditionFalse, Reason: invalid.Reason, Message: invalid.Message,
-		}
-	}
+func synced(summary inventory.Summary) metav1.Condition {
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionSynced, Status: metav1.ConditionTrue,
 		Reason: v1alpha1.ReasonSynced, Message: "cost and capacity are up to date",
@@ -351,12 +330,10 @@ func synced(summary inventory.Summary, invalid *inventory.InvalidType) metav1.Co
 	return condition
 }
 
-func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *inventory.InvalidType) metav1.Condition {
+func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionHasCapacity, Status: metav1.ConditionFalse}
 	counts, selector := summary.Counts(), nodeType.Spec.HostSelector(nodeType, nodeType.Name)
 	switch {
-	case invalid != nil:
-		condition.Reason, condition.Message = invalid.Reason, invalid.Message
 	case selector == nil:
 		condition.Reason = v1alpha1.ReasonNoSelector
 		condition.Message = "bareMetalHosts is left out: the type has no servers until it names a selector, or is named in the annotation " +
@@ -374,9 +351,6 @@ func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid
 		condition.Message = fmt.Sprintf("%s, %d available", counts, counts.Available)
 	default:
 		condition.Reason, condition.Message = v1alpha1.ReasonExhausted, counts.String()
-	}
-	if invalid != nil {
-		return condition
 	}
 	if limit := nodeType.Spec.MaxCapacity; limit != nil && summary.Used >= *limit {
 		condition.Message += fmt.Sprintf("; maxCapacity %d is reached", *limit)
@@ -440,11 +414,9 @@ func inspected(nodeType *v1alpha1.NodeType, summary inventory.Summary) string {
 
 // hardwareFits is the condition that the servers are as big as the type says. Smaller ones are not claimed. Either their
 // labels or the type may be wrong.
-func hardwareFits(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *inventory.InvalidType) metav1.Condition {
+func hardwareFits(nodeType *v1alpha1.NodeType, summary inventory.Summary) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionHardwareFits}
 	switch small := summary.Capacity.TooSmall; {
-	case invalid != nil:
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionUnknown, invalid.Reason, invalid.Message
 	case small > 0:
 		verb := "have"
 		if small == 1 {

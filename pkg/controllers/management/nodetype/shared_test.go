@@ -48,7 +48,7 @@ func TestSharedServers(t *testing.T) {
 		nodeType.Spec.Resources = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
 		nodeType.Spec.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{}}
 		summary, _ := hosts.Summary(name)
-		if got := hasCapacity(nodeType, summary, nil).Message; got != want {
+		if got := hasCapacity(nodeType, summary).Message; got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}

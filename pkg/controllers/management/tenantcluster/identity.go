@@ -110,25 +110,16 @@ func (c *Controller) announce() handler.EventHandler {
 			if !was || !is {
 				return
 			}
-			for _, now := range after.Blocked() {
+			announced := append(after.Blocked(), conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned))
+			if synced := conditions.Find(after.Status.Conditions, v1alpha1.ConditionPoolsSynced); synced.Reason == v1alpha1.ReasonReleasesServers {
+				announced = append(announced, synced)
+			}
+			for _, now := range announced {
 				if old := conditions.Find(before.Status.Conditions, now.Type); old.Status != now.Status || old.Reason != now.Reason {
-					c.say(after, now)
+					c.recorder.Eventf(after, nil, v1alpha1.EventType(now.Reason), now.Reason, now.Reason, "%s",
+						conditions.Truncate(now.Message, conditions.MaxEventNote))
 				}
-			}
-			now := conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned)
-			if old := conditions.Find(before.Status.Conditions, now.Type); old.Reason != now.Reason {
-				c.say(after, now)
-			}
-			now = conditions.Find(after.Status.Conditions, v1alpha1.ConditionPoolsSynced)
-			old := conditions.Find(before.Status.Conditions, now.Type)
-			if now.Reason == v1alpha1.ReasonReleasesServers && old.Reason != now.Reason {
-				c.say(after, now)
 			}
 		},
 	}
-}
-
-func (c *Controller) say(tenant *v1alpha1.TenantCluster, condition metav1.Condition) {
-	c.recorder.Eventf(tenant, nil, v1alpha1.EventType(condition.Reason), condition.Reason, condition.Reason, "%s",
-		conditions.Truncate(condition.Message, conditions.MaxEventNote))
 }
