@@ -6,17 +6,14 @@
 package autonodes
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/samber/lo"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,10 +97,10 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := c.clusters.Tenant.Live.List(ctx, existing); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodePools, %w", err)
 	}
-	pools := poolsOf(cluster, servers{advertises: c.catalog.Advertises, exists: c.catalog.Exists,
-		offered: c.catalog.Offered}, nodePoolsOf(OwnerLabel(c.clusters.TenantCluster), existing.Items...))
+	pools := poolsOf(cluster, c.catalog, nodePoolsOf(OwnerLabel(c.clusters.TenantCluster), existing.Items...))
 	for i := range pools {
-		problem, err := c.profileProblem(ctx, cluster, &pools[i])
+		profile := pools[i].nodePool.Labels[v1alpha1.NodeProfileLabelKey]
+		_, problem, err := nodeprofiles.Resolve(cluster, profile, c.clusters.FindNodeProfile(ctx))
 		if err != nil {
 			return reconcile.Result{}, err
 		}
@@ -153,12 +150,6 @@ func (c *Controller) apply(ctx context.Context, pools []pool, release release) o
 	}
 	result.notes = append(renamed(pools), result.notes...)
 	return result
-}
-
-// profileProblem is why the nodes of a pool cannot have their NodeProfile, empty if they can or have none.
-func (c *Controller) profileProblem(ctx context.Context, cluster *v1alpha1.TenantCluster, p *pool) (string, error) {
-	_, problem, err := nodeprofiles.Resolve(cluster, p.nodePool.Labels[v1alpha1.NodeProfileLabelKey], c.clusters.FindNodeProfile(ctx))
-	return problem, err
 }
 
 // prune deletes our objects that are in no pool any more. NodePools come first: their MetalNodeClasses wait for the NodeClaims.
@@ -284,28 +275,22 @@ var errBeingDeleted = errors.New("is being deleted, and is created again once it
 func (c *Controller) put(ctx context.Context, p *pool) error {
 	class := &v1alpha1.MetalNodeClass{}
 	// A class that is being deleted waits for its NodeClaims, and the NodePool is still updated.
-	pending := c.write(ctx, p.nodeClass, class, func() bool {
-		same := equality.Semantic.DeepEqual(class.Spec, p.nodeClass.Spec) &&
-			class.Annotations[v1alpha1.NarrowedAnnotationKey] == p.nodeClass.Annotations[v1alpha1.NarrowedAnnotationKey]
+	pending := c.write(ctx, p.nodeClass, class, func() {
+		setLabels(class, p.nodeClass)
 		class.Spec = p.nodeClass.Spec
 		class.Annotations = lo.Assign(lo.OmitByKeys(class.Annotations, []string{v1alpha1.NarrowedAnnotationKey}), p.nodeClass.Annotations)
-		return setOwner(class, p.nodeClass) && same
 	})
 	if pending != nil && !errors.Is(pending, errBeingDeleted) {
 		return pending
 	}
 	nodePool := &karpv1.NodePool{}
 	recreate := false
-	if err := c.write(ctx, p.nodePool, nodePool, func() bool {
-		if (nodePool.Spec.Replicas == nil) != (p.nodePool.Spec.Replicas == nil) {
-			// Karpenter cannot turn a static pool into a dynamic one. The next reconcile creates it again.
-			recreate = true
-			return true
+	if err := c.write(ctx, p.nodePool, nodePool, func() {
+		// Karpenter cannot turn a static pool into a dynamic one. The next reconcile creates it again.
+		if recreate = (nodePool.Spec.Replicas == nil) != (p.nodePool.Spec.Replicas == nil); !recreate {
+			setLabels(nodePool, p.nodePool)
+			nodePool.Spec = p.nodePool.Spec
 		}
-		same := sameSpec(nodePool, p.nodePool) && hasProfile(nodePool, p.nodePool)
-		nodePool.Spec = p.nodePool.Spec
-		setProfile(nodePool, p.nodePool)
-		return setOwner(nodePool, p.nodePool) && same
 	}); err != nil {
 		return err
 	}
@@ -318,9 +303,9 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 	return fmt.Errorf("NodePool %s %w", nodePool.Name, errBeingDeleted)
 }
 
-// write creates the wanted object, or lets change correct the existing one and writes it if that changed anything. The error
-// is errBeingDeleted while the existing one is being deleted.
-func (c *Controller) write(ctx context.Context, wanted, existing client.Object, change func() (same bool)) error {
+// write creates the wanted object, or lets change correct the existing one and writes it if that changed anything of its JSON: the
+// struct of a duration keeps how it was written. The error is errBeingDeleted while the existing one is being deleted.
+func (c *Controller) write(ctx context.Context, wanted, existing client.Object, change func()) error {
 	key := client.ObjectKeyFromObject(wanted)
 	found, err := kube.Find(ctx, c.clusters.Tenant.Client, key, existing)
 	if err != nil {
@@ -335,9 +320,10 @@ func (c *Controller) write(ctx context.Context, wanted, existing client.Object, 
 	if !existing.GetDeletionTimestamp().IsZero() {
 		return fmt.Errorf("%s %s %w", kindOf(wanted), key.Name, errBeingDeleted)
 	}
-	before, ok := existing.DeepCopyObject().(client.Object)
-	if !ok || change() {
-		return nil
+	before := existing.DeepCopyObject().(client.Object)
+	change()
+	if changes, err := client.MergeFrom(before).Data(existing); err != nil || string(changes) == "{}" {
+		return err
 	}
 	log.FromContext(ctx).Info("Restoring an object of the TenantCluster", "kind", kindOf(wanted), "name", key.Name)
 	if err := c.clusters.Tenant.Client.Patch(ctx, existing,
@@ -352,27 +338,14 @@ func (c *Controller) remove(ctx context.Context, object client.Object) error {
 	return kube.Delete(ctx, c.clusters.Tenant.Client, object, "deleting")
 }
 
-// sameSpec compares as JSON: the struct of a duration keeps how it was written, and would differ.
-func sameSpec(a, b *karpv1.NodePool) bool {
-	left, errLeft := json.Marshal(a.Spec)
-	right, errRight := json.Marshal(b.Spec)
-	return errLeft == nil && errRight == nil && bytes.Equal(left, right)
-}
-
-func setOwner(existing, wanted client.Object) (had bool) {
-	return kube.SetLabel(existing, v1alpha1.TenantPoolLabelKey, wanted.GetLabels()[v1alpha1.TenantPoolLabelKey])
-}
-
-// hasProfile returns whether the label that says which NodeProfile the nodes of a pool have is as it should be.
-func hasProfile(existing, wanted *karpv1.NodePool) bool {
-	return existing.Labels[v1alpha1.NodeProfileLabelKey] == wanted.Labels[v1alpha1.NodeProfileLabelKey]
-}
-
-func setProfile(existing, wanted *karpv1.NodePool) {
-	if profile := wanted.Labels[v1alpha1.NodeProfileLabelKey]; profile != "" {
-		kube.SetLabel(existing, v1alpha1.NodeProfileLabelKey, profile)
-	} else {
-		delete(existing.Labels, v1alpha1.NodeProfileLabelKey)
+// setLabels makes the labels that say whose an object is, and which NodeProfile its nodes have, those of the wanted one.
+func setLabels(existing, wanted client.Object) {
+	for _, key := range []string{v1alpha1.TenantPoolLabelKey, v1alpha1.NodeProfileLabelKey} {
+		if value := wanted.GetLabels()[key]; value != "" {
+			kube.SetLabel(existing, key, value)
+		} else {
+			delete(existing.GetLabels(), key)
+		}
 	}
 }
 

@@ -32,7 +32,10 @@ var environment env.Environment
 
 func TestMain(m *testing.M) { env.Main(m, &environment) }
 
-type catalog struct{ servers }
+type catalog struct {
+	advertises, exists func(string) bool
+	offered            func(provider string) []matching.Offered
+}
 
 func (c catalog) Advertises(key string) bool                 { return c.advertises(key) }
 func (c catalog) Exists(name string) bool                    { return c.exists(name) }
@@ -40,7 +43,7 @@ func (c catalog) Offered(provider string) []matching.Offered { return c.offered(
 func (catalog) Synced() error                                { return nil }
 
 func newController(clusters tenant.Clusters) *Controller {
-	return NewController(clock.RealClock{}, clusters, catalog{known}, catalog{known})
+	return NewController(clock.RealClock{}, clusters, known, known)
 }
 
 // start runs the controller with caches and watches. When the test ends, its pools go after the controller has stopped:

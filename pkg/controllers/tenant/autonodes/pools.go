@@ -45,21 +45,11 @@ type pool struct {
 	narrowing []corev1.NodeSelectorRequirement
 }
 
-// servers is what decides whether a selector can match any of them.
-type servers struct {
-	// advertises returns whether some NodeType has a label.
-	advertises func(key string) bool
-	// exists returns whether there is a NodeType of that name.
-	exists func(name string) bool
-	// offered are the labels of each NodeType of a NodeProvider.
-	offered func(provider string) []matching.Offered
-}
-
 // poolsOf returns the pools of a TenantCluster in the order of its spec, including those that cannot be written. existing are the
 // NodePools of the tenant.
-func poolsOf(tenant *v1alpha1.TenantCluster, servers servers, existing pools.NodePools) []pool {
+func poolsOf(tenant *v1alpha1.TenantCluster, catalog Catalog, existing pools.NodePools) []pool {
 	owner := OwnerLabel(client.ObjectKeyFromObject(tenant))
-	return lo.Map(pools.PoolsOf(tenant, existing), func(from pools.Pool, _ int) pool { return newPool(from, owner, servers) })
+	return lo.Map(pools.PoolsOf(tenant, existing), func(from pools.Pool, _ int) pool { return newPool(from, owner, catalog) })
 }
 
 // nodePoolsOf are the NodePools as far as it matters which pool each is that of.
@@ -75,7 +65,7 @@ func nodePoolsOf(owner string, existing ...karpv1.NodePool) pools.NodePools {
 	return found
 }
 
-func newPool(from pools.Pool, owner string, servers servers) pool {
+func newPool(from pools.Pool, owner string, catalog Catalog) pool {
 	labels, name := map[string]string{v1alpha1.TenantPoolLabelKey: owner}, from.NodePool
 	template := from.Template
 	p := pool{
@@ -92,9 +82,9 @@ func newPool(from pools.Pool, owner string, servers servers) pool {
 	if template.Profile != "" {
 		p.nodePool.Labels[v1alpha1.NodeProfileLabelKey] = template.Profile
 	}
-	requirements, problem := requirementsOf(template.NodeTypeSelector, from.AutoNodes.Provider, servers)
+	requirements, problem := requirementsOf(template.NodeTypeSelector, from.AutoNodes.Provider, catalog)
 	p.Problem = problem
-	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, servers.offered(from.AutoNodes.Provider))
+	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, catalog.Offered(from.AutoNodes.Provider))
 	spec := &p.nodePool.Spec
 	spec.Limits = karpv1.Limits(template.Limits.DeepCopy())
 	spec.Template.Labels = maps.Clone(template.NodeLabels)
@@ -209,9 +199,9 @@ func (p *pool) duration(field, text string) (result karpv1.NillableDuration) {
 // match nothing, which a NodePool cannot express, so the NodePool is not written. NotIn and NotExists match everything and
 // are left out.
 func requirementsOf(
-	selector []v1alpha1.NodeTypeSelectorRequirement, provider string, servers servers,
+	selector []v1alpha1.NodeTypeSelectorRequirement, provider string, catalog Catalog,
 ) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
-	entries, err := selectorEntries(selector, provider, servers)
+	entries, err := selectorEntries(selector, provider, catalog)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -223,7 +213,7 @@ func requirementsOf(
 		path := field.NewPath("nodeTypeSelector").Index(i)
 		selects := entry.Operator == corev1.NodeSelectorOpIn || entry.Operator == corev1.NodeSelectorOpExists
 		switch {
-		case servers.advertises(entry.Key), karpv1.WellKnownLabels.Has(entry.Key):
+		case catalog.Advertises(entry.Key), karpv1.WellKnownLabels.Has(entry.Key):
 			requirements = append(requirements,
 				karpv1.NodeSelectorRequirementWithMinValues{Key: entry.Key, Operator: entry.Operator, Values: entry.Values})
 		case selects && v1alpha1.IsTypeLabel(entry.Key):

@@ -23,7 +23,7 @@ import (
 )
 
 // known are the labels of the fleet of these tests.
-var known = servers{
+var known = catalog{
 	advertises: func(key string) bool {
 		return slices.Contains([]string{"vcluster.com/node-type", "node.kubernetes.io/instance-type", "vcluster.com/os-image", "rack",
 			"example.com/tier", "example.com/fabric", "type.karpenter.metal3.io/customer-a"}, key)

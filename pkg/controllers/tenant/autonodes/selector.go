@@ -19,7 +19,7 @@ import (
 )
 
 // selectorEntries converts the nodeTypeSelector of a pool of that provider.
-func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider string, servers servers) (
+func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider string, catalog Catalog) (
 	[]corev1.NodeSelectorRequirement, *field.Error,
 ) {
 	path := field.NewPath("nodeTypeSelector")
@@ -30,7 +30,7 @@ func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider s
 			return nil, err
 		}
 		if matching.NamesTypes(requirement.Key) {
-			requirement.Values = compat.TypeNames(requirement.Values, provider, servers.exists)
+			requirement.Values = compat.TypeNames(requirement.Values, provider, catalog.Exists)
 		}
 		entries = append(entries, requirement)
 	}

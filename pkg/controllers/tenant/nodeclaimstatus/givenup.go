@@ -27,18 +27,14 @@ const reasonServerGivenUp = "ServerGivenUp"
 // says of it.
 func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine, cachedNodeClaim *karpv1.NodeClaim) error {
 	machine, nodeClaim := &v1alpha1.Machine{}, &karpv1.NodeClaim{}
-	if err := c.clusters.Management.Live.Get(ctx, client.ObjectKeyFromObject(cachedMachine), machine); kube.IsGone(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("reading machine %s, which has been given up, %w", client.ObjectKeyFromObject(cachedMachine), err)
+	if found, err := kube.Find(ctx, c.clusters.Management.Live, client.ObjectKeyFromObject(cachedMachine), machine); err != nil || !found {
+		return err
 	}
 	if machine.UID != cachedMachine.UID || !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
 		return nil
 	}
-	if err := c.clusters.Tenant.Live.Get(ctx, client.ObjectKeyFromObject(cachedNodeClaim), nodeClaim); kube.IsGone(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("reading nodeclaim %s, whose server has been given up, %w", cachedNodeClaim.Name, err)
+	if found, err := kube.Find(ctx, c.clusters.Tenant.Live, client.ObjectKeyFromObject(cachedNodeClaim), nodeClaim); err != nil || !found {
+		return err
 	}
 	if !tenant.MadeFor(machine, nodeClaim) || !nodeClaim.DeletionTimestamp.IsZero() {
 		return nil

@@ -20,15 +20,13 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -205,54 +203,28 @@ func self(ctx context.Context, c client.Client) (string, error) {
 
 // put creates or updates a policy and its binding: the policy first, because a binding without one is an error.
 func put(ctx context.Context, c client.Client, wanted policy) error {
-	spec := defaulted(wanted.spec)
-	existing := &admissionregistrationv1.ValidatingAdmissionPolicy{}
-	if err := ensure(ctx, c, wanted.name, existing, func() bool {
-		same := equality.Semantic.DeepEqual(existing.Spec, spec)
-		existing.Spec = spec
-		return same
-	}); err != nil {
+	existing, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	if err := ensure(ctx, c, wanted.name, existing, func() { existing.Spec = wanted.spec }); err != nil {
 		return err
 	}
-	bindingSpec := admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: wanted.name, ValidationActions: wanted.actions}
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-	return ensure(ctx, c, wanted.name, binding, func() bool {
-		same := equality.Semantic.DeepEqual(binding.Spec, bindingSpec)
-		binding.Spec = bindingSpec
-		return same
+	return ensure(ctx, c, wanted.name, binding, func() {
+		binding.Spec = admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: wanted.name, ValidationActions: wanted.actions}
 	})
 }
 
-// defaulted is a spec as the API server returns it, so that it can be compared.
-func defaulted(spec admissionregistrationv1.ValidatingAdmissionPolicySpec) admissionregistrationv1.ValidatingAdmissionPolicySpec {
-	spec.MatchConstraints = spec.MatchConstraints.DeepCopy()
-	spec.MatchConstraints.MatchPolicy = ptr.To(admissionregistrationv1.Equivalent)
-	spec.MatchConstraints.NamespaceSelector, spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{}, &metav1.LabelSelector{}
-	return spec
-}
-
-// ensure creates an object, or lets change correct the existing one and writes it if that changed anything.
-func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func() (same bool)) error {
-	found, err := kube.Find(ctx, c, client.ObjectKey{Name: name}, object)
-	if err != nil {
-		return err
-	}
-	if !found {
-		object.SetName(name)
+// ensure creates an object, or corrects the existing one, unless it has been written since it was read.
+func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func()) error {
+	object.SetName(name)
+	done, err := controllerutil.CreateOrUpdate(ctx, c, object, func() error {
 		kube.SetLabel(object, managedByLabel, managedBy)
 		change()
-		if err := c.Create(ctx, object); err != nil {
-			return fmt.Errorf("creating %T %s, %w", object, name, err)
-		}
 		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("writing %T %s, %w", object, name, err)
 	}
-	labelled := kube.SetLabel(object, managedByLabel, managedBy)
-	if change() && labelled {
-		return nil
-	}
-	log.FromContext(ctx).Info("Restoring a policy of the tenant", "name", name)
-	if err := c.Update(ctx, object); err != nil { // of the version that was read
-		return fmt.Errorf("updating %T %s, %w", object, name, err)
+	if done == controllerutil.OperationResultUpdated {
+		log.FromContext(ctx).Info("Restored a policy of the tenant", "name", name)
 	}
 	return nil
 }

@@ -63,10 +63,8 @@ func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 	message := fmt.Sprintf("it is generated from TenantCluster %s in the management cluster: change its spec.privateNodes.autoNodes there",
 		tenant)
 	return policy{name: PoolsPolicy(tenant), actions: deny, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
-		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
-			resources("karpenter.sh", write, "nodepools"), resources(v1alpha1.Group, write, "metalnodeclasses"),
-		}},
+		FailurePolicy:    ptr.To(admissionregistrationv1.Fail),
+		MatchConstraints: matching(resources("karpenter.sh", write, "nodepools"), resources(v1alpha1.Group, write, "metalnodeclasses")),
 		MatchConditions: []admissionregistrationv1.MatchCondition{
 			notBy(users),
 			// Karpenter writes finalizers and annotations.
@@ -94,11 +92,9 @@ func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 // deviceClassesPolicy leaves DeviceClasses to the sync.
 func deviceClassesPolicy(users []string) policy {
 	return policy{name: DeviceClassesPolicy, actions: deny, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
-		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
-			resources("resource.k8s.io", write, "deviceclasses"),
-		}},
-		MatchConditions: []admissionregistrationv1.MatchCondition{notBy(users)},
+		FailurePolicy:    ptr.To(admissionregistrationv1.Fail),
+		MatchConstraints: matching(resources("resource.k8s.io", write, "deviceclasses")),
+		MatchConditions:  []admissionregistrationv1.MatchCondition{notBy(users)},
 		Validations: []admissionregistrationv1.Validation{{
 			Expression: "false", Reason: ptr.To(metav1.StatusReasonForbidden),
 			Message: "the DeviceClasses of this cluster are those that the platform allows, and are kept in sync with it: ask the platform for " +
@@ -112,11 +108,8 @@ func deviceClassesPolicy(users []string) policy {
 func resourceClaimsPolicy(classes []string) policy {
 	const missing = ".filter(name, name != '' && !(name in variables.available))"
 	return policy{name: ResourceClaimsPolicy, actions: warn, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: ptr.To(admissionregistrationv1.Ignore),
-		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
-			resources("resource.k8s.io", []admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "resourceclaims",
-				"resourceclaimtemplates"),
-		}},
+		FailurePolicy:    ptr.To(admissionregistrationv1.Ignore),
+		MatchConstraints: matching(resources("resource.k8s.io", write[:1], "resourceclaims", "resourceclaimtemplates")),
 		Variables: []admissionregistrationv1.Variable{
 			{Name: "available", Expression: list(classes)},
 			{Name: "devices", Expression: "request.resource.resource == 'resourceclaims' ? object.spec.devices : object.spec.spec.devices"},
@@ -136,6 +129,12 @@ func resourceClaimsPolicy(classes []string) policy {
 
 // listed is how many names a warning names.
 const listed = 5
+
+// matching is what a policy applies to, as the API server returns it, so that it can be compared.
+func matching(rules ...admissionregistrationv1.NamedRuleWithOperations) *admissionregistrationv1.MatchResources {
+	return &admissionregistrationv1.MatchResources{ResourceRules: rules, MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
+		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}}
+}
 
 func resources(group string, operations []admissionregistrationv1.OperationType,
 	names ...string) admissionregistrationv1.NamedRuleWithOperations {
@@ -210,10 +209,8 @@ var typeLabels = list([]string{v1alpha1.NodeTypeLabelKey, corev1.LabelInstanceTy
 func ofNodePools(name string, users []string, actions []admissionregistrationv1.ValidationAction) policy {
 	return policy{name: name, actions: actions, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		// The manager enforces it in any case.
-		FailurePolicy: ptr.To(admissionregistrationv1.Ignore),
-		MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
-			resources("karpenter.sh", write[:2], "nodepools"),
-		}},
+		FailurePolicy:    ptr.To(admissionregistrationv1.Ignore),
+		MatchConstraints: matching(resources("karpenter.sh", write[:2], "nodepools")),
 		MatchConditions: []admissionregistrationv1.MatchCondition{
 			notBy(users),
 			{Name: "spec-changes", Expression: "request.operation != 'UPDATE' || object.spec != oldObject.spec"},
