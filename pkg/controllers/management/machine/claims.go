@@ -20,23 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
-
-// Installation is the part of a host's spec that is installed.
-type Installation struct {
-	Image bmov1alpha1.Image
-	// UserData is the name of a Secret in the host's namespace, empty for none.
-	UserData string
-	// NetworkData is the name of a Secret in the host's namespace, empty for none.
-	NetworkData string
-	// Address is what a DHCP server is to give the server, nil to leave that alone.
-	Address *plan.Address
-}
 
 // TakenError means that the chosen server cannot be claimed, because it has another consumer or has changed since.
 type TakenError struct {
@@ -150,28 +140,29 @@ func (c hostClaims) claim(
 	})
 }
 
-// Install sets the image, user data and power of the server.
-func (c hostClaims) Install(ctx context.Context, host *bmov1alpha1.BareMetalHost, what Installation) (*bmov1alpha1.BareMetalHost, error) {
-	secret := func(name string) *corev1.SecretReference {
-		if name == "" {
-			return nil
-		}
-		return &corev1.SecretReference{Namespace: host.Namespace, Name: name}
-	}
+// Install sets the image, user data and power of the server. The documents are in the Secret of the Machine that has it, and the address
+// is what a DHCP server is to give it, nil to leave that alone.
+func (c hostClaims) Install(
+	ctx context.Context, host *bmov1alpha1.BareMetalHost, planned *plan.Plan, documents bootstrap.Documents, address *plan.Address,
+) (*bmov1alpha1.BareMetalHost, error) {
 	return c.write(ctx, host, "setting the image of", func(host *bmov1alpha1.BareMetalHost) {
-		host.Spec.Image = &what.Image
+		consumer, _ := consumerOf(host)
+		secret := corev1.SecretReference{Namespace: host.Namespace, Name: userDataName(consumer)}
+		host.Spec.Image = imageOf(planned)
 		markUncleaned(host)
-		host.Spec.UserData = secret(what.UserData)
+		if host.Spec.UserData = nil; documents.UserData != nil {
+			host.Spec.UserData = &secret
+		}
 		restoreNetworkData(host)
-		if what.NetworkData != "" {
+		if documents.NetworkData != nil {
 			if before := host.Spec.NetworkData; before != nil {
 				annotate(host, v1alpha1.SavedNetworkDataAnnotationKey, before.Namespace+"/"+before.Name)
 			}
-			host.Spec.NetworkData = secret(what.NetworkData)
+			host.Spec.NetworkData = secret.DeepCopy()
 		}
 		host.Spec.Online = true
-		if what.Address != nil {
-			host.Annotations = ipam.Annotate(host.Annotations, what.Address.Allocation, what.Address.DNS, what.Address.NTP)
+		if address != nil {
+			host.Annotations = ipam.Annotate(host.Annotations, address.Allocation, address.DNS, address.NTP)
 		}
 	})
 }

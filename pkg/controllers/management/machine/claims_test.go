@@ -19,6 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
 // TestEveryHostWriteIsACompareAndSwap: another client writes the host between our read and our write.
@@ -35,7 +38,7 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 		"Install": {"an image would be written over that of the next owner",
 			func(c hostClaims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
 				host.Spec.ConsumerRef = ownerOf(m).reference()
-				_, err := c.Install(ctx, host, Installation{Image: bmov1alpha1.Image{URL: "http://x/y"}})
+				_, err := c.Install(ctx, host, &plan.Plan{Image: properties.Image{URL: "http://x/y"}}, bootstrap.Documents{}, nil)
 				return err
 			}},
 		"Power": {"the next owner's server would be switched off",

@@ -93,8 +93,9 @@ func (r *Reconciler) chooseServer(c *candidate, request inventory.Request) (inve
 	var none *inventory.NoHostError
 	switch {
 	case errors.As(err, &none):
-		return choice, &unschedulable{reason: none.Reason, message: none.Error(), alike: true, hostless: true,
-			hints: []scheduling.Event{objectChanged, hostChanged}}, nil
+		no := refuse(none.Reason, none.Error(), hostChanged)
+		no.alike, no.hostless = true, true
+		return choice, no, nil
 	case err != nil:
 		return choice, nil, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(c.machine), err)
 	}
@@ -108,9 +109,7 @@ func (r *Reconciler) unlessInvalid(
 ) (*unschedulable, error) {
 	_, err := plan.Resolve(ctx, r.objects, machine, "")
 	if problem, invalid := plan.Problem(err); invalid {
-		return &unschedulable{
-			reason: v1alpha1.ReasonInvalidSpec, message: problem, hints: []scheduling.Event{objectChanged},
-		}, nil
+		return refuse(v1alpha1.ReasonInvalidSpec, problem), nil
 	}
 	return no, err
 }
@@ -122,7 +121,7 @@ func (r *Reconciler) assignAs(
 ) (*assignment, *unschedulable, error) {
 	// Another server, of another type, may be within the quota, have addresses, and be described without a mistake.
 	no := func(reason, message string, hints ...scheduling.Event) *unschedulable {
-		return &unschedulable{reason: reason, message: message, hints: append(hints, objectChanged, choiceChanged)}
+		return refuse(reason, message, append(hints, choiceChanged)...)
 	}
 	err := r.checkQuota(ctx, c, choice.NodeType)
 	var exceeded *quota.ExceededError

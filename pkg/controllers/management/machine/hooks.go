@@ -119,19 +119,16 @@ func (r *Reconciler) waitForHooks(ctx context.Context, now *run) (result, error)
 			annotate(machine, key, now.host.Annotations[key])
 		}
 	}
-	f := &facts{
-		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonWaitingForHook, host: now.host,
-		message: describeHooks(names, annotations, v1alpha1.PreProvisionHookPrefix) +
-			"until then, nothing is installed on server " + now.host.Namespace + "/" + now.host.Name,
-	}
+	outcome := now.reports(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForHook, "%suntil then, nothing is installed on server %s",
+		describeHooks(names, annotations, v1alpha1.PreProvisionHookPrefix), client.ObjectKeyFromObject(now.host))
 	corrected := now.machine.DeepCopy()
 	if correct(corrected); maps.Equal(corrected.Annotations, annotations) {
-		return result{facts: f}, nil
+		return outcome, nil
 	}
 	if err := r.flush(ctx, now); err != nil { // the patch reads the status that is stored
 		return result{}, err
 	}
-	return result{facts: f}, r.patch(ctx, now, "correcting the hooks of", correct)
+	return outcome, r.patch(ctx, now, "correcting the hooks of", correct)
 }
 
 // describeHooks lists the hooks that are left, with the messages of their owners.

@@ -70,23 +70,20 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if err != nil {
 		return now.waitForCorrection(err)
 	}
-	what, err := r.writeDocuments(ctx, now, rendered)
-	if apierrors.IsForbidden(err) {
+	if err = r.writeUserData(ctx, ownerOf(machine), host.Namespace, rendered); apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "Cannot write user data")
 		return now.waitForUserData(mayNotWrite(host.Namespace)), nil
 	}
 	if err != nil {
 		return result{}, err
 	}
-	what.Image, what.Address = imageOf(planned), address
-	if now.host, err = r.claims.Install(ctx, host, what); err != nil {
+	if now.host, err = r.claims.Install(ctx, host, planned, rendered, address); err != nil {
 		return result{}, err
 	}
-	return result{again: true, putsOff: true, facts: &facts{
-		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
-		message: fmt.Sprintf("Metal3 has been told to install %s on server %s/%s", properties.PublicURL(planned.Image.URL), host.Namespace,
-			host.Name),
-	}}, nil
+	outcome := now.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "Metal3 has been told to install %s on server %s",
+		properties.PublicURL(planned.Image.URL), client.ObjectKeyFromObject(host))
+	outcome.again, outcome.putsOff = true, true
+	return outcome, nil
 }
 
 // mayNotWrite is what to do about a namespace of servers in which the manager has no rights.
@@ -114,8 +111,8 @@ func (r *Reconciler) resolveAgain(ctx context.Context, now *run) (*plan.Plan, er
 }
 
 // imageOf is the image of a plan as Metal3 takes it.
-func imageOf(planned *plan.Plan) bmov1alpha1.Image {
-	image := bmov1alpha1.Image{URL: planned.Image.URL, Checksum: planned.Image.Checksum,
+func imageOf(planned *plan.Plan) *bmov1alpha1.Image {
+	image := &bmov1alpha1.Image{URL: planned.Image.URL, Checksum: planned.Image.Checksum,
 		ChecksumType: bmov1alpha1.ChecksumType(planned.Image.ChecksumType)}
 	if format := planned.Image.Format; format != "" {
 		image.DiskFormat = &format
@@ -137,9 +134,16 @@ func (r *Reconciler) completeHost(
 	return host, nil
 }
 
+// reports is what the Machine is doing or waiting for.
+func (now *run) reports(phase v1alpha1.MachinePhase, reason, format string, arguments ...any) result {
+	return result{facts: &facts{phase: phase, reason: reason, message: fmt.Sprintf(format, arguments...), host: now.host}}
+}
+
 // waitClaimed leaves the Machine claimed, for the reason.
 func (now *run) waitClaimed(reason, message string, hints ...scheduling.Event) result {
-	return result{facts: &facts{phase: v1alpha1.MachineClaimed, reason: reason, message: message, host: now.host}, hints: hints}
+	outcome := now.reports(v1alpha1.MachineClaimed, reason, "%s", message)
+	outcome.hints = hints
+	return outcome
 }
 
 // waitForUserData waits for a Secret, or for the right to it.
@@ -170,21 +174,6 @@ func (now *run) changedPlan(planned *plan.Plan) *facts {
 		phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: now.host,
 		properties: effective, installed: installed,
 	}
-}
-
-// writeDocuments writes the Secret with the documents, and returns where Metal3 finds them.
-func (r *Reconciler) writeDocuments(ctx context.Context, now *run, rendered bootstrap.Documents) (Installation, error) {
-	what, o := Installation{}, ownerOf(now.machine)
-	if rendered.UserData != nil {
-		what.UserData = userDataName(o)
-	}
-	if rendered.NetworkData != nil {
-		what.NetworkData = userDataName(o)
-	}
-	if what.UserData == "" && what.NetworkData == "" {
-		return what, nil
-	}
-	return what, r.writeUserData(ctx, o, now.host.Namespace, rendered)
 }
 
 // join returns the user data that spec.bootstrap refers to: the join, for a Machine with a tenant. If it is missing, join

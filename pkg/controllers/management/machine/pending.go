@@ -96,10 +96,8 @@ func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*
 		return nil, no, err
 	}
 	if tenant != nil && !tenant.DeletionTimestamp.IsZero() {
-		return nil, &unschedulable{
-			reason: v1alpha1.ReasonTenantDeleting, hints: []scheduling.Event{objectChanged},
-			message: fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant)),
-		}, nil
+		return nil, refuse(v1alpha1.ReasonTenantDeleting,
+			fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(tenant))), nil
 	}
 	c := newCandidate(machine.DeepCopy(), tenant, inventory.RequestOf(machine, tenant))
 	c.machine.Status.Network = networkFor(tenant) // its addresses are of that network
@@ -144,9 +142,6 @@ func isPinned(machine *v1alpha1.Machine) bool {
 
 // tenant returns the TenantCluster that the Machine is charged to, nil if there is none, or why the Machine gets no server.
 func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
-	no := func(reason, message string) *unschedulable {
-		return &unschedulable{reason: reason, message: message, hints: []scheduling.Event{objectChanged}}
-	}
 	tenants, err := r.objects.tenants(ctx, machine.Namespace)
 	if err != nil {
 		return nil, nil, err
@@ -160,13 +155,13 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 			}
 		}
 		if problem := quota.StandAloneProblem(machine, tenants, labels); problem != "" {
-			return nil, no(v1alpha1.ReasonNotAllowed, problem), nil
+			return nil, refuse(v1alpha1.ReasonNotAllowed, problem), nil
 		}
 		return tenant, nil, nil
 	}
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.TenantClusterRef.Name}
 	if tenant == nil {
-		return nil, no(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no "+
+		return nil, refuse(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("Machine %s/%s: spec.tenantClusterRef.name is %q, and there is no "+
 			"TenantCluster of that name in namespace %s: create it, or recreate the Machine with another one",
 			machine.Namespace, machine.Name, key.Name, key.Namespace)), nil
 	}
@@ -174,7 +169,7 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 	join := bootstrap.Join{NodeName: machine.Name, APIServerEndpoint: tenant.Spec.APIServerEndpoint, Labels: machine.Spec.Labels,
 		Taints: slices.Concat(machine.Spec.Taints, machine.Spec.StartupTaints), KubeletArgs: machine.Spec.KubeletArgs.Strings()}
 	if err := join.ValidateNode(); err != nil {
-		return nil, no(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("no server can join TenantCluster %s: %v", key, err)), nil
+		return nil, refuse(v1alpha1.ReasonInvalidSpec, fmt.Sprintf("no server can join TenantCluster %s: %v", key, err)), nil
 	}
 	return tenant, nil, nil
 }

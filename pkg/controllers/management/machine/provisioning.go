@@ -19,25 +19,19 @@ import (
 
 func (r *Reconciler) watchProvisioning(_ context.Context, now *run) (result, error) {
 	state := cmp.Or(string(now.host.Status.Provisioning.State), "not registered with Metal3")
-	message := fmt.Sprintf("Metal3 is installing %s on server %s/%s, which is %s", properties.PublicURL(now.host.Spec.Image.URL),
-		now.host.Namespace, now.host.Name, state)
-	return result{facts: &facts{
-		phase: v1alpha1.MachineProvisioning, reason: v1alpha1.ReasonProvisioning, host: now.host,
-		message: cmp.Or(ignored(now.host), message),
-	}}, nil
+	message := fmt.Sprintf("Metal3 is installing %s on server %s, which is %s", properties.PublicURL(now.host.Spec.Image.URL),
+		client.ObjectKeyFromObject(now.host), state)
+	return now.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "%s", cmp.Or(ignored(now.host), message)), nil
 }
 
 func (r *Reconciler) watchProvisioned(_ context.Context, now *run) (result, error) {
-	f := &facts{
-		phase: v1alpha1.MachineProvisioned, reason: v1alpha1.ReasonStandAlone, host: now.host,
-		message: fmt.Sprintf("server %s/%s is provisioned; it joins no tenant", now.host.Namespace, now.host.Name),
-	}
+	server := client.ObjectKeyFromObject(now.host)
 	if tenant := now.machine.Spec.TenantClusterRef; tenant != nil {
-		f.reason = v1alpha1.ReasonWaitingForNode
-		f.message = fmt.Sprintf("server %s/%s boots; its node has not registered with tenant %s yet", now.host.Namespace, now.host.Name,
-			tenant.Name)
+		return poweredOff(now, now.reports(v1alpha1.MachineProvisioned, v1alpha1.ReasonWaitingForNode,
+			"server %s boots; its node has not registered with tenant %s yet", server, tenant.Name)), nil
 	}
-	return result{facts: poweredOff(now, f)}, nil
+	return poweredOff(now, now.reports(v1alpha1.MachineProvisioned, v1alpha1.ReasonStandAlone,
+		"server %s is provisioned; it joins no tenant", server)), nil
 }
 
 // watchJoined blanks the user data before the status says Joined, so that a crash in between repeats it, and ends the quarantine
@@ -56,50 +50,43 @@ func (r *Reconciler) watchJoined(ctx context.Context, now *run) (result, error) 
 			return result{}, err
 		}
 	}
-	return result{facts: poweredOff(now, &facts{
-		phase: v1alpha1.MachineJoined, reason: v1alpha1.ReasonJoined, host: now.host,
-		message: fmt.Sprintf("server %s/%s is node %s", now.host.Namespace, now.host.Name,
-			now.machine.ReportedNode().Name),
-	})}, nil
+	return poweredOff(now, now.reports(v1alpha1.MachineJoined, v1alpha1.ReasonJoined, "server %s is node %s",
+		client.ObjectKeyFromObject(now.host), now.machine.ReportedNode().Name)), nil
 }
 
-// poweredOff replaces the facts of a server that is to be off.
-func poweredOff(now *run, f *facts) *facts {
+// poweredOff replaces what is reported of a server that is to be off.
+func poweredOff(now *run, outcome result) result {
+	verb := "is"
 	switch {
 	case wantsPower(now.machine):
-		return f
+		return outcome
 	case now.host.Spec.Online:
-		f.message += "; spec.power.state is Off, but its spec.disablePowerOff keeps it on"
-		return f
+		outcome.facts.message += "; spec.power.state is Off, but its spec.disablePowerOff keeps it on"
+		return outcome
+	case now.host.Status.PoweredOn:
+		verb = "is being"
 	}
-	f.reason = v1alpha1.ReasonPoweredOff
-	f.message = fmt.Sprintf("server %s/%s is switched off, as spec.power.state says", now.host.Namespace, now.host.Name)
-	if now.host.Status.PoweredOn {
-		f.message = fmt.Sprintf("server %s/%s is being switched off, as spec.power.state says", now.host.Namespace, now.host.Name)
-	}
-	return f
+	return now.reports(outcome.facts.phase, v1alpha1.ReasonPoweredOff, "server %s %s switched off, as spec.power.state says",
+		client.ObjectKeyFromObject(now.host), verb)
 }
 
 // watchInError keeps a server in error with its Machine, so that it can be examined. The Machine recovers when the server
 // does.
 func (r *Reconciler) watchInError(_ context.Context, now *run) (result, error) {
-	f := &facts{
-		phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError, host: now.host,
-		message: hostError(now.host) + ". Metal3 keeps retrying; if that does not help, repair the server, or delete the Machine to release it",
-	}
 	if !now.host.DeletionTimestamp.IsZero() {
-		f.reason = v1alpha1.ReasonHostDeleting
-		f.message = strings.TrimSuffix(fmt.Sprintf("server %s/%s is lost: its BareMetalHost is being deleted. Delete the Machine; %s",
-			now.host.Namespace, now.host.Name, hostError(now.host)), "; ")
+		message := fmt.Sprintf("server %s is lost: its BareMetalHost is being deleted. Delete the Machine; %s",
+			client.ObjectKeyFromObject(now.host), hostError(now.host))
+		return now.reports(v1alpha1.MachineFailed, v1alpha1.ReasonHostDeleting, "%s", strings.TrimSuffix(message, "; ")), nil
 	}
-	return result{facts: f}, nil
+	return now.reports(v1alpha1.MachineFailed, v1alpha1.ReasonHostError,
+		"%s. Metal3 keeps retrying; if that does not help, repair the server, or delete the Machine to release it", hostError(now.host)), nil
 }
 
 // watchHostLost reports that the Machine has lost its server. It does not choose another: the workload is lost, and the
 // owner of the Machine must see that.
 func (r *Reconciler) watchHostLost(_ context.Context, now *run) (result, error) {
 	reference := now.machine.Status.HostRef
-	name, why := reference.Namespace+"/"+reference.Name, ""
+	why := ""
 	switch {
 	case now.host == nil:
 		why = "its BareMetalHost has been deleted"
@@ -110,8 +97,6 @@ func (r *Reconciler) watchHostLost(_ context.Context, now *run) (result, error) 
 	default:
 		why = "its image has been removed from the BareMetalHost"
 	}
-	return result{facts: &facts{
-		phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostLost, host: now.host,
-		message: fmt.Sprintf("server %s is lost: %s. Delete the Machine", name, why),
-	}}, nil
+	return now.reports(v1alpha1.MachineFailed, v1alpha1.ReasonHostLost, "server %s is lost: %s. Delete the Machine",
+		hostKey(*reference), why), nil
 }

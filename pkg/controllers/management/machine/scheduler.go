@@ -94,6 +94,11 @@ type unschedulable struct {
 	hostless bool
 }
 
+// refuse returns why a Machine gets no server. A change of an object could make it schedulable, and so could the other events.
+func refuse(reason, message string, hints ...scheduling.Event) *unschedulable {
+	return &unschedulable{reason: reason, message: message, hints: append(hints, objectChanged)}
+}
+
 var (
 	objectChanged = scheduling.Event{Kind: scheduling.ObjectChanged}
 	hostChanged   = scheduling.Event{Kind: scheduling.HostChanged}

@@ -111,9 +111,12 @@ func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine
 	return data, "", nil
 }
 
-// writeUserData makes the Secret in the host's namespace hold the documents, also after a run that has crashed.
+// writeUserData makes the Secret in the host's namespace hold the documents, if there are any, also after a run that has crashed.
 func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, boot bootstrap.Documents) error {
 	secret := userDataSecret(o, namespace, boot)
+	if len(secret.Data) == 0 {
+		return nil
+	}
 	err := r.client.Create(ctx, secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = r.updateUserData(ctx, o, namespace, func(map[string][]byte) map[string][]byte { return dataOf(boot) })
