@@ -95,10 +95,7 @@ func networkDataOf(p *plan.Plan, values Values, address *plan.Address) ([]byte, 
 	if address == nil {
 		return nil, nil
 	}
-	text, err = NetworkData(NetworkConfig{
-		Address: address.Address, Gateway: address.Gateway, DNS: address.DNS, MAC: values.BareMetalHost.Spec.BootMACAddress,
-	})
-	if err != nil {
+	if text, err = NetworkData(address, values.BareMetalHost.Spec.BootMACAddress); err != nil {
 		return nil, plan.Invalidf("Machine %s/%s on server %s: %s",
 			values.Project, values.NodeClaim.Name, values.BareMetalHost.Name, err)
 	}

@@ -103,18 +103,14 @@ var bondParameters = map[string]struct {
 // instead is what to do about a field that network_data does not have.
 const instead = "leave it out here and configure it on the server, in the files and commands of vcluster.com/user-data"
 
-// readVersion2 reads a network configuration of version 2, and checks it as far as that can be done without a host.
-func readVersion2(object []byte) (version2, error) {
-	var sections map[string]json.RawMessage
-	if err := json.Unmarshal(object, &sections); err != nil {
-		return version2{}, errors.New("is not network data: it is not a mapping")
-	}
+// readVersion2 reads the sections of a network configuration of version 2, and checks it as far as that can be done without a host.
+func readVersion2(sections map[string]json.RawMessage) (*version2, error) {
 	var version int
 	if err := json.Unmarshal(sections["version"], &version); err != nil || version != 2 {
-		return version2{}, errors.New("is a network configuration of another version than 2: write it in that one, and begin it with " +
+		return nil, errors.New("is a network configuration of another version than 2: write it in that one, and begin it with " +
 			"\"version: 2\"")
 	}
-	var config version2
+	config := &version2{}
 	for _, section := range slices.Sorted(maps.Keys(sections)) {
 		var err error
 		switch section {
@@ -133,11 +129,11 @@ func readVersion2(object []byte) (version2, error) {
 			err = fmt.Errorf("cannot be put on a config drive: OpenStack's network_data has no %q; %s", section, instead)
 		}
 		if err != nil {
-			return version2{}, err
+			return nil, err
 		}
 	}
 	if len(config.ethernets) == 0 {
-		return version2{}, errors.New("has no \"ethernets\": name the interfaces there, also those of bonds and VLANs")
+		return nil, errors.New("has no \"ethernets\": name the interfaces there, also those of bonds and VLANs")
 	}
 	return config, config.check()
 }

@@ -101,7 +101,7 @@ func TestBonds(t *testing.T) {
 			}
 		}
 	}
-	if warnings := NetworkDataWarnings([]byte(bondedDocument)); len(warnings) != 1 ||
+	if warnings, _ := CheckNetworkData([]byte(bondedDocument)); len(warnings) != 1 ||
 		!strings.HasPrefix(warnings[0], "has uplink2 for all interfaces of the name *1") {
 		t.Errorf("warnings %q", warnings)
 	}
@@ -157,10 +157,11 @@ func TestVersion2Refuses(t *testing.T) {
 		"Nothing":   {"nothing to configure", "version: 2\n", `has no "ethernets": name the interfaces there`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckNetworkData([]byte(tc.document)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			warnings, err := CheckNetworkData([]byte(tc.document))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: error %v does not say %q", tc.reason, err, tc.want)
 			}
-			if warnings := NetworkDataWarnings([]byte(tc.document)); warnings != nil {
+			if warnings != nil {
 				t.Errorf("warnings beside the error: %q", warnings)
 			}
 		})
@@ -207,9 +208,9 @@ func TestNetworkDataWarnings(t *testing.T) {
 			[]string{"has the renderer networkd: on the server it is the one that the image has", "has a as optional"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := NetworkDataWarnings([]byte(tc.document))
-			if len(got) != len(tc.want) {
-				t.Fatalf("%s: got %q, want %q", tc.reason, got, tc.want)
+			got, err := CheckNetworkData([]byte(tc.document))
+			if err != nil || len(got) != len(tc.want) {
+				t.Fatalf("%s: got %q, %v, want %q", tc.reason, got, err, tc.want)
 			}
 			for i := range got {
 				if !strings.HasPrefix(got[i], tc.want[i]) {
@@ -295,18 +296,18 @@ func FuzzReadNetworkData(f *testing.F) {
 	f.Add([]byte("version: 2\nethernets: {a: {}}\nvlans: {v: {id: 0, link: a, mtu: 1}}\n"))
 	host := exampleHost()
 	f.Fuzz(func(t *testing.T, document []byte) {
-		_ = NetworkDataWarnings(document)
+		_, refused := CheckNetworkData(document)
 		data, err := ReadNetworkData(document, host)
 		if err != nil {
 			return
 		}
-		if err := CheckNetworkData(document); err != nil {
-			t.Errorf("it is refused before there is a host: %v", err)
+		if refused != nil {
+			t.Errorf("it is refused before there is a host: %v", refused)
 		}
 		if _, err := ReadNetworkData(data, nil); err != nil {
 			t.Errorf("what was read is refused: %v\n%s", err, data)
 		}
-		if _, isVersion2, _ := openNetworkData(document); isVersion2 {
+		if _, config, _ := parseNetworkData(document); config != nil {
 			if fault := schemaFault(data); fault != "" {
 				t.Errorf("OpenStack's schema refuses %s:\n%s", fault, data)
 			}

@@ -13,19 +13,9 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"sigs.k8s.io/yaml"
-)
 
-// NetworkConfig is the network configuration of a server with one address.
-type NetworkConfig struct {
-	// Address of the server and the prefix length of its network.
-	Address netip.Prefix
-	// Gateway of the network; the zero Addr if there is none.
-	Gateway netip.Addr
-	// DNS are the name servers; may be empty.
-	DNS []netip.Addr
-	// MAC is the hardware address of the interface that gets the address, usually the one that the server boots from.
-	MAC string
-}
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
+)
 
 // networkData is the part of OpenStack's network_data.json that one address needs.
 type networkData struct {
@@ -93,25 +83,26 @@ type networkService struct {
 // bootLink is the ID of the one link.
 const bootLink = "boot"
 
-// NetworkData returns the network_data.json for Metal3's config drive. Equal values give equal bytes.
-func NetworkData(config NetworkConfig) ([]byte, error) {
-	if !config.Address.IsValid() {
+// NetworkData returns the network_data.json for Metal3's config drive of a server with one address, at the interface with the hardware
+// address mac. Equal values give equal bytes.
+func NetworkData(address *plan.Address, mac string) ([]byte, error) {
+	if !address.Address.IsValid() {
 		return nil, errors.New("building network data, the server has no address")
 	}
-	mac, err := net.ParseMAC(config.MAC)
-	if err != nil || len(mac) != 6 {
+	hardware, err := net.ParseMAC(mac)
+	if err != nil || len(hardware) != 6 {
 		return nil, fmt.Errorf("building network data, %q is not the MAC address of the interface that the server boots from: set "+
-			"spec.bootMACAddress of its BareMetalHost", config.MAC)
+			"spec.bootMACAddress of its BareMetalHost", mac)
 	}
-	if config.Gateway.IsValid() && config.Gateway.Is4() != config.Address.Addr().Is4() {
-		return nil, fmt.Errorf("building network data, address %s and gateway %s are not of one family", config.Address, config.Gateway)
+	if address.Gateway.IsValid() && address.Gateway.Is4() != address.Address.Addr().Is4() {
+		return nil, fmt.Errorf("building network data, address %s and gateway %s are not of one family", address.Address, address.Gateway)
 	}
 	data := networkData{
-		Links:    []networkLink{{ID: bootLink, Type: "phy", MAC: mac.String()}},
-		Networks: []networkNetwork{staticNetwork("address", bootLink, config.Address, config.Gateway)},
+		Links:    []networkLink{{ID: bootLink, Type: "phy", MAC: hardware.String()}},
+		Networks: []networkNetwork{staticNetwork("address", bootLink, address.Address, address.Gateway)},
 		Services: []networkService{},
 	}
-	for _, server := range config.DNS {
+	for _, server := range address.DNS {
 		data.Services = append(data.Services, networkService{Type: "dns", Address: server.String()})
 	}
 	return json.MarshalIndent(data, "", "  ")
@@ -144,78 +135,52 @@ func netmask(prefix netip.Prefix) string {
 // of version 2 (netplan.go), whose interfaces are found in the host's hardware details by their name or, if there is only
 // one, by the MAC address that the host boots from. The error is a sentence about the document, without a subject.
 func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, error) {
-	object, isVersion2, err := openNetworkData(document)
+	object, config, err := parseNetworkData(document)
+	if err != nil || config == nil {
+		return object, err
+	}
+	data, err := config.networkData(host)
 	if err != nil {
 		return nil, err
 	}
-	if isVersion2 {
-		config, err := readVersion2(object)
-		if err != nil {
-			return nil, err
-		}
-		data, err := config.networkData(host)
-		if err != nil {
-			return nil, err
-		}
-		return json.MarshalIndent(data, "", "  ")
-	}
-	if err := checkOpenStack(object); err != nil {
+	return json.MarshalIndent(data, "", "  ")
+}
+
+// CheckNetworkData checks whether a document is network data, as far as that can be told without a host, and returns what will not be on the
+// server as it says. The error and each warning are sentences about the document, without a subject.
+func CheckNetworkData(document []byte) (warnings []string, err error) {
+	_, config, err := parseNetworkData(document)
+	if err != nil || config == nil {
 		return nil, err
 	}
-	return object, nil
+	return config.warnings(), nil
 }
 
-// CheckNetworkData checks whether a document is network data, as far as that can be told without a host. The error
-// is that of ReadNetworkData.
-func CheckNetworkData(document []byte) error {
-	object, isVersion2, err := openNetworkData(document)
-	if err != nil {
-		return err
-	}
-	if isVersion2 {
-		_, err := readVersion2(object)
-		return err
-	}
-	return checkOpenStack(object)
-}
-
-// NetworkDataWarnings returns what will not be on the server as a document says, each as a sentence about the document, without
-// a subject. It returns nothing for a document that CheckNetworkData refuses.
-func NetworkDataWarnings(document []byte) []string {
-	object, isVersion2, err := openNetworkData(document)
-	if err != nil || !isVersion2 {
-		return nil
-	}
-	config, err := readVersion2(object)
-	if err != nil {
-		return nil
-	}
-	return config.warnings()
-}
-
-// openNetworkData returns the document as JSON, without a "network" around it, and whether it is of version 2.
-func openNetworkData(document []byte) (object []byte, isVersion2 bool, err error) {
+// parseNetworkData returns the document as JSON, without a "network" around it, and the configuration if it is of version 2.
+func parseNetworkData(document []byte) (object []byte, config *version2, err error) {
 	if err := checkSize("the network data", len(document)); err != nil {
-		return nil, false, fmt.Errorf("is too large: %w", err)
+		return nil, nil, fmt.Errorf("is too large: %w", err)
 	}
 	object, err = yaml.YAMLToJSONStrict(document)
 	if err != nil {
-		return nil, false, errors.New("is neither YAML nor JSON" + position(err))
+		return nil, nil, errors.New("is neither YAML nor JSON" + position(err))
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil || len(fields) == 0 {
-		return nil, false, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and " +
+		return nil, nil, errors.New("is not network data: it must be a mapping with \"links\" and \"networks\", or with \"version: 2\" and " +
 			"\"ethernets\"")
 	}
 	if inner, wrapped := fields["network"]; wrapped && len(fields) == 1 {
 		object, fields = inner, nil
 		if err := json.Unmarshal(inner, &fields); err != nil {
-			return nil, false, errors.New("has a \"network\" that is not a mapping")
+			return nil, nil, errors.New("has a \"network\" that is not a mapping")
 		}
 	}
-	_, hasVersion := fields["version"]
-	_, hasEthernets := fields["ethernets"]
-	return object, hasVersion || hasEthernets, nil
+	if fields["version"] == nil && fields["ethernets"] == nil {
+		return object, nil, checkOpenStack(object)
+	}
+	config, err = readVersion2(fields)
+	return object, config, err
 }
 
 // checkOpenStack checks whether the parts of network_data.json go together. What is not looked at is passed on.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 )
 
 const exampleMAC = "00:00:5e:00:53:01"
@@ -37,43 +39,49 @@ func netplanOf(t *testing.T, data []byte) map[string]any {
 	return nil
 }
 
-func addresses(texts ...string) []netip.Addr {
-	var list []netip.Addr
-	for _, text := range texts {
-		list = append(list, netip.MustParseAddr(text))
+// addressOf returns an address in its network, with a gateway; either may be empty.
+func addressOf(address, gateway string, servers ...string) (result plan.Address) {
+	if address != "" {
+		result.Address = netip.MustParsePrefix(address)
 	}
-	return list
+	if gateway != "" {
+		result.Gateway = netip.MustParseAddr(gateway)
+	}
+	for _, server := range servers {
+		result.DNS = append(result.DNS, netip.MustParseAddr(server))
+	}
+	return result
 }
 
 func TestNetworkData(t *testing.T) {
 	match := map[string]any{"macaddress": exampleMAC}
 	cases := map[string]struct {
-		reason string
-		config NetworkConfig
-		want   map[string]any
+		reason  string
+		address plan.Address
+		mac     string
+		want    map[string]any
 	}{
 		"ipv4": {
 			"what cloud-init makes of it is what was meant",
-			NetworkConfig{netip.MustParsePrefix("192.0.2.10/23"), netip.MustParseAddr("192.0.2.1"), addresses("10.0.0.53", "10.0.1.53"),
-				strings.ToUpper(exampleMAC)},
+			addressOf("192.0.2.10/23", "192.0.2.1", "10.0.0.53", "10.0.1.53"), strings.ToUpper(exampleMAC),
 			map[string]any{"addresses": []any{"192.0.2.10/23"}, "nameservers": map[string]any{"addresses": []any{"10.0.0.53", "10.0.1.53"}},
 				"routes": []any{map[string]any{"to": "0.0.0.0/0", "via": "192.0.2.1"}}, "match": match, "set-name": "eth0"},
 		},
 		"ipv6": {
 			"the other family",
-			NetworkConfig{netip.MustParsePrefix("2001:db8::10/64"), netip.MustParseAddr("2001:db8::1"), addresses("2001:db8::53"), exampleMAC},
+			addressOf("2001:db8::10/64", "2001:db8::1", "2001:db8::53"), exampleMAC,
 			map[string]any{"addresses": []any{"2001:db8::10/64"}, "nameservers": map[string]any{"addresses": []any{"2001:db8::53"}},
 				"routes": []any{map[string]any{"to": "::/0", "via": "2001:db8::1"}}, "match": match, "set-name": "eth0"},
 		},
 		"alone": {
 			"no way out and no names",
-			NetworkConfig{Address: netip.MustParsePrefix("192.0.2.10/24"), MAC: exampleMAC},
+			addressOf("192.0.2.10/24", ""), exampleMAC,
 			map[string]any{"addresses": []any{"192.0.2.10/24"}, "match": match, "set-name": "eth0"},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			data, err := NetworkData(tc.config)
+			data, err := NetworkData(&tc.address, tc.mac)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,17 +97,16 @@ func TestNetworkData(t *testing.T) {
 }
 
 func TestNetworkDataRefuses(t *testing.T) {
-	address, gateway := netip.MustParsePrefix("192.0.2.10/24"), netip.MustParseAddr("192.0.2.1")
 	for name, tc := range map[string]struct {
-		config NetworkConfig
-		want   string
+		address   plan.Address
+		mac, want string
 	}{
-		"NoAddress": {NetworkConfig{Gateway: gateway, MAC: exampleMAC}, "no address"},
-		"NoMAC":     {NetworkConfig{Address: address, Gateway: gateway}, "set spec.bootMACAddress of its BareMetalHost"},
-		"LongMAC":   {NetworkConfig{Address: address, MAC: "00:00:5e:00:53:01:00:01"}, "is not the MAC address"},
-		"Families":  {NetworkConfig{Address: address, Gateway: netip.MustParseAddr("::1"), MAC: exampleMAC}, "not of one family"},
+		"NoAddress": {addressOf("", "192.0.2.1"), exampleMAC, "no address"},
+		"NoMAC":     {addressOf("192.0.2.10/24", "192.0.2.1"), "", "set spec.bootMACAddress of its BareMetalHost"},
+		"LongMAC":   {addressOf("192.0.2.10/24", ""), "00:00:5e:00:53:01:00:01", "is not the MAC address"},
+		"Families":  {addressOf("192.0.2.10/24", "::1"), exampleMAC, "not of one family"},
 	} {
-		if _, err := NetworkData(tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := NetworkData(&tc.address, tc.mac); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v does not say %q", name, err, tc.want)
 		}
 	}

@@ -5,7 +5,6 @@ package bootstrap
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -60,7 +59,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 	}
 	// 2. It has none: the ID is derived, so two concurrent callers create the same Secret, and one of them gets AlreadyExists.
 	for salt := range tokenIDAttempts {
-		token, err := NewToken(TokenID(machine.UID, salt), rand.Reader)
+		token, err := NewToken(TokenID(machine.UID, salt))
 		if err != nil {
 			return Token{}, err
 		}
@@ -174,8 +173,6 @@ func tokenOf(secret *corev1.Secret) (Token, error) {
 		string(secret.Data[bootstrapapi.BootstrapTokenIDKey]), string(secret.Data[bootstrapapi.BootstrapTokenSecretKey])))
 }
 
-const tokenAlphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
-
 // redacted stands for the secret half of a token wherever one is printed.
 const redacted = "****************"
 
@@ -186,20 +183,14 @@ type Token struct {
 	id, secret string
 }
 
-// NewToken makes a token with the given ID, six characters of [a-z0-9], and a secret half read from random.
-func NewToken(id string, random io.Reader) (Token, error) {
-	if !bootstraputil.IsValidBootstrapTokenID(id) {
-		return Token{}, fmt.Errorf("making a join token, ID %q is not six characters of [a-z0-9]", id)
+// NewToken makes a token with the given ID, six characters of [a-z0-9], and a random secret half.
+func NewToken(id string) (Token, error) {
+	random, err := bootstraputil.GenerateBootstrapToken()
+	if err != nil {
+		return Token{}, fmt.Errorf("making a join token, %w", err)
 	}
-	var secret strings.Builder
-	for range bootstrapapi.BootstrapTokenSecretBytes {
-		n, err := rand.Int(random, big.NewInt(int64(len(tokenAlphabet))))
-		if err != nil {
-			return Token{}, fmt.Errorf("making a join token, reading randomness, %w", err)
-		}
-		secret.WriteByte(tokenAlphabet[n.Int64()])
-	}
-	return Token{id: id, secret: secret.String()}, nil
+	_, secret, _ := strings.Cut(random, ".")
+	return ParseToken(bootstraputil.TokenFromIDAndSecret(id, secret))
 }
 
 // ParseToken reads a token in the form "<id>.<secret>", as it stands in a kubeadm configuration. The error does not
@@ -216,14 +207,9 @@ func ParseToken(text string) (Token, error) {
 // one. The salt, from 0, gives a next ID where an earlier one is another Machine's.
 func TokenID(machine types.UID, salt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", machine, salt))
-	n := new(big.Int).SetBytes(sum[:])
-	base, digit := big.NewInt(int64(len(tokenAlphabet))), new(big.Int)
-	id := make([]byte, bootstrapapi.BootstrapTokenIDBytes)
-	for i := range id {
-		n.DivMod(n, base, digit)
-		id[i] = tokenAlphabet[digit.Int64()]
-	}
-	return string(id)
+	sum[0] |= 0x80 // so that there are enough digits
+	digits := new(big.Int).SetBytes(sum[:]).Text(36)
+	return digits[len(digits)-bootstrapapi.BootstrapTokenIDBytes:]
 }
 
 // ID returns the public half.

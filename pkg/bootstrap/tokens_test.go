@@ -5,7 +5,6 @@ package bootstrap
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -30,7 +29,7 @@ var (
 
 func tokenSecretWithID(t *testing.T, m v1alpha1.MachineReference, id string, deadline time.Time) *corev1.Secret {
 	t.Helper()
-	token, err := NewToken(id, rand.Reader)
+	token, err := NewToken(id)
 	if err != nil {
 		t.Fatal(err)
 	}

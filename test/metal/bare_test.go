@@ -107,9 +107,7 @@ func (w *stackFixture) bareNetworkData(t *testing.T, host *bmov1alpha1.BareMetal
 	t.Helper()
 	// No Machine gets this address: the pool starts elsewhere.
 	const last = 200
-	data, err := bootstrap.NetworkData(bootstrap.NetworkConfig{
-		Address: w.network.Server(last), Gateway: w.network.Address.Addr(), MAC: host.Spec.BootMACAddress,
-	})
+	data, err := bootstrap.NetworkData(addressOf(w.network, last), host.Spec.BootMACAddress)
 	if err != nil {
 		t.Fatal(err)
 	}

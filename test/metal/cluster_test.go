@@ -19,9 +19,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -89,9 +92,7 @@ func (w *clusterFixture) install(t *testing.T, userData, networkData []byte) {
 	t.Helper()
 	if networkData == nil {
 		var err error
-		networkData, err = bootstrap.NetworkData(bootstrap.NetworkConfig{
-			Address: w.network.Server(9), Gateway: w.network.Address.Addr(), MAC: serverMAC,
-		})
+		networkData, err = bootstrap.NetworkData(addressOf(w.network, 9), serverMAC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,6 +106,11 @@ func (w *clusterFixture) install(t *testing.T, userData, networkData []byte) {
 	if err := w.server.WriteConfigDrive(networkData, userData); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// addressOf is the address of a server in a network, whose gateway this machine is.
+func addressOf(bridge *network.Bridge, server int) *plan.Address {
+	return &plan.Address{Allocation: ipam.Allocation{Address: bridge.Server(server), Gateway: bridge.Address.Addr()}}
 }
 
 // power is a server that was turned on.

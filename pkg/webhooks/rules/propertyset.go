@@ -77,10 +77,11 @@ func (r *Result) documents(path *field.Path, set properties.Set) {
 		}
 	}
 	if document := set.Get(v1alpha1.PropertyNetworkData); document != "" {
-		if err := bootstrap.CheckNetworkData([]byte(document)); err != nil {
+		warnings, err := bootstrap.CheckNetworkData([]byte(document))
+		if err != nil {
 			r.deny(RuleProperties, field.Invalid(key(path, v1alpha1.PropertyNetworkData), bytesOf(document), err.Error()))
 		}
-		for _, difference := range bootstrap.NetworkDataWarnings([]byte(document)) {
+		for _, difference := range warnings {
 			r.warn(RuleProperties, key(path, v1alpha1.PropertyNetworkData), "%s", difference)
 		}
 	}
