@@ -170,6 +170,10 @@ func FuzzConflict(f *testing.F) {
 	f.Add("gpu in (a,b),gpu notin (b),gpu", "a")
 	f.Add("gen>5,gen<7", "6")
 	f.Add("rack=r1,!rack", "")
+	f.Add("gen>5,gen notin (6)", "7")
+	f.Add("gen>5,gen<6", "5")
+	f.Add("rack in (r1,r2),rack notin (r1),rack!=r2", "r3")
+	f.Add("rack!=r1,rack", "r2")
 	f.Fuzz(func(t *testing.T, text, value string) {
 		selector, err := labels.Parse(text)
 		if err != nil {

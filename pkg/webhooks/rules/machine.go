@@ -108,7 +108,7 @@ func (r *Result) requirements(path *field.Path, requirements []corev1.NodeSelect
 	}
 	r.deny(RuleNodeTypeSelector, errs...)
 	if about, why := conflict(valid); about != "" {
-		r.deny(RuleNodeTypeSelector, field.Invalid(path, about, "no server can match: of this label, "+why+": take one of the two away"))
+		r.deny(RuleNodeTypeSelector, field.Invalid(path, about, "no server can match: "+why))
 	}
 }
 

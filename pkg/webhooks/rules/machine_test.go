@@ -101,8 +101,8 @@ func TestMachine(t *testing.T) {
 			`spec.requirements[1]: Invalid value: "rack Exists": values set must be empty for exists and does not exist`}},
 		"Contradiction": {reason: "nothing can match", spec: "requirements: [{key: gen, operator: Gt, values: ['5']}, {key: gen, operator: Lt, " +
 			"values: ['6']}]", want: []string{
-			`spec.requirements: Invalid value: "gen": no server can match: of this label, it must be greater than 5 and less than 6: take one of ` +
-				`the two away`}},
+			`spec.requirements: Invalid value: "gen": no server can match: gen>5, gen<6 rule each other out: take one of ` +
+				`them away`}},
 		"Resources": {reason: "no half GPUs", spec: "resources: {nvidia.com/gpu: 500m, gpu: 1, cpu: '-1'}", want: []string{
 			`spec.resources["cpu"]: Invalid value: "-1": there cannot be less than nothing of it: write how much there is`,
 			`spec.resources["gpu"]: Invalid value: "gpu": is neither one of cpu, memory, ephemeral-storage, pods nor an extended resource: write ` +

@@ -41,19 +41,18 @@ func TestHostSelector(t *testing.T) {
 			[]string{selectorAt + `.matchExpressions[0].operator: Unsupported value: "Like": supported values: "In", "NotIn", "Exists", ` +
 				`"DoesNotExist"`}},
 		"NoValues": {"nothing to compare with", "{matchExpressions: [{key: gpu, operator: In}, {key: x/y/z, operator: Exists}]}",
-			[]string{selectorAt + ".matchExpressions[0].values: Required value: In compares with values",
+			[]string{selectorAt + ".matchExpressions[0].values: Required value: must be specified",
 				selectorAt + `.matchExpressions[1].key: Invalid value: "x/y/z"`}},
 		"Values": {"they would be overlooked", "{matchExpressions: [{key: gpu, operator: DoesNotExist, values: [a]}]}",
-			[]string{selectorAt + `.matchExpressions[0].values: Invalid value: "a": DoesNotExist takes no values: leave them out, or write In or ` +
-				`NotIn`}},
+			[]string{selectorAt + ".matchExpressions[0].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"}},
 		"ExprValue": {"no label has such a value", "{matchExpressions: [{key: gpu, operator: In, values: [a, '*']}]}",
 			[]string{selectorAt + `.matchExpressions[0].values[1]: Invalid value: "*"`}},
 		"Both": {"a label has one value", "{matchLabels: {gpu: h100}, matchExpressions: [{key: gpu, operator: In, values: [a100]}]}",
-			[]string{`no server can match: of the label gpu, it must have different values at the same time`}},
+			[]string{`no server can match: gpu=h100, gpu in (a100) rule each other out: take one of them away`}},
 		"NotThere": {"it cannot be and not be", "{matchLabels: {gpu: h100}, matchExpressions: [{key: gpu, operator: DoesNotExist}]}",
-			[]string{"it must be there and must not be there"}},
+			[]string{"gpu=h100, !gpu rule each other out"}},
 		"RuledOut": {"nothing is left", "{matchExpressions: [{key: gpu, operator: In, values: [a, b]}, {key: gpu, operator: NotIn, values: [b, " +
-			"a]}]}", []string{"every value that it may have (a, b) is ruled out"}},
+			"a]}]}", []string{"gpu in (a,b), gpu notin (a,b) rule each other out"}},
 		"Left": {"something is left", "{matchExpressions: [{key: class, operator: In, values: [a, b]}, {key: class, operator: NotIn, values: " +
 			"[b]}]}", nil},
 	} {

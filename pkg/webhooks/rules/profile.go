@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -159,13 +160,14 @@ func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v
 	}
 	path = path.Child("selector")
 	before := r.errorCount()
-	for _, name := range sortedKeys(selector.MatchLabels) {
-		keyPath := key(path.Child("matchLabels"), name)
-		r.syntax(RuleHostSelector, keyPath, name, "cannot be the key of a label: ", validation.IsQualifiedName)
-		r.syntax(RuleHostSelector, keyPath, selector.MatchLabels[name], "cannot be the value of a label: ", validation.IsValidLabelValue)
-	}
-	for i := range selector.MatchExpressions {
-		r.expression(path.Child("matchExpressions").Index(i), &selector.MatchExpressions[i])
+	r.deny(RuleHostSelector, bootstrap.CheckLabels(path.Child("matchLabels"), selector.MatchLabels)...)
+	for i, expression := range selector.MatchExpressions {
+		expressionPath := path.Child("matchExpressions").Index(i)
+		if !slices.Contains(labelOperators, expression.Operator) {
+			r.deny(RuleHostSelector, field.NotSupported(expressionPath.Child("operator"), expression.Operator, labelOperators))
+		}
+		r.deny(RuleHostSelector, metav1validation.ValidateLabelSelectorRequirement(expression,
+			metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, expressionPath)...)
 	}
 	if r.errorCount() > before {
 		return
@@ -183,32 +185,10 @@ func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v
 	}
 	requirements, _ := parsed.Requirements()
 	if about, why := conflict(requirements); about != "" {
-		r.deny(RuleHostSelector,
-			field.Invalid(path, parsed.String(), fmt.Sprintf("no server can match: of the label %s, %s: take one of the two away", about, why)))
+		r.deny(RuleHostSelector, field.Invalid(path, parsed.String(), "no server can match: "+why))
 	}
 }
 
 var labelOperators = []metav1.LabelSelectorOperator{
 	metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist,
-}
-
-func (r *Result) expression(path *field.Path, expression *metav1.LabelSelectorRequirement) {
-	r.syntax(RuleHostSelector, path.Child("key"), expression.Key, "cannot be the key of a label: ", validation.IsQualifiedName)
-	switch expression.Operator {
-	case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
-		if len(expression.Values) == 0 {
-			r.deny(RuleHostSelector,
-				field.Required(path.Child("values"), fmt.Sprintf("%s compares with values: write at least one", expression.Operator)))
-		}
-	case metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist:
-		if len(expression.Values) > 0 {
-			r.deny(RuleHostSelector, field.Invalid(path.Child("values"), strings.Join(expression.Values, ", "),
-				fmt.Sprintf("%s takes no values: leave them out, or write In or NotIn", expression.Operator)))
-		}
-	default:
-		r.deny(RuleHostSelector, field.NotSupported(path.Child("operator"), expression.Operator, labelOperators))
-	}
-	for i, value := range expression.Values {
-		r.syntax(RuleHostSelector, path.Child("values").Index(i), value, "cannot be the value of a label: ", validation.IsValidLabelValue)
-	}
 }

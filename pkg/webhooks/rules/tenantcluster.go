@@ -5,9 +5,7 @@ package rules
 
 import (
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +26,9 @@ import (
 func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Result {
 	r := &Result{}
 	spec := field.NewPath("spec")
-	r.endpoint(spec.Child("apiServerEndpoint"), after.Spec.APIServerEndpoint)
+	if err := bootstrap.CheckEndpoint(after.Spec.APIServerEndpoint); err != nil {
+		r.deny(RuleNames, field.Invalid(spec.Child("apiServerEndpoint"), after.Spec.APIServerEndpoint, err.Error()))
+	}
 	r.allowedNodeTypes(cluster, spec.Child("allowedNodeTypes"), after)
 	r.nodeProfiles(cluster, spec, after)
 	if selector := after.Spec.Sync.FromHost.DeviceClasses.Selector; selector != nil {
@@ -112,21 +112,6 @@ func networkName(network *v1alpha1.TenantNetwork) string {
 		return "none of the tenant's own"
 	}
 	return network.String()
-}
-
-func (r *Result) endpoint(path *field.Path, endpoint string) {
-	_, port, err := net.SplitHostPort(endpoint)
-	if err != nil {
-		r.deny(RuleNames, field.Invalid(path, endpoint, "is not host:port: write it like tenant.example.com:6443 or [2001:db8::1]:6443"))
-		return
-	}
-	if number, err := strconv.Atoi(port); err != nil || number < 1 || number > 65535 {
-		r.deny(RuleNames, field.Invalid(path, endpoint, "has a port that is not between 1 and 65535"))
-		return
-	}
-	if err := bootstrap.CheckEndpoint(endpoint); err != nil {
-		r.deny(RuleNames, field.Invalid(path, endpoint, err.Error()))
-	}
 }
 
 // allProviderTypes ends the name of a NodeProvider that stands for all of its types.

@@ -62,7 +62,7 @@ func TestTenantCluster(t *testing.T) {
 	after := tenantWith(t, "c", "quota: {}")
 	after.Spec.APIServerEndpoint = "t:70000"
 	mentions(t, "no port has such a number", TenantCluster(newCluster(t), open, after),
-		"spec.apiServerEndpoint: Invalid value: \"t:70000\": has a port")
+		"spec.apiServerEndpoint: Invalid value: \"t:70000\": API server endpoint \"t:70000\" has no port between 1 and 65535")
 	after.Spec.APIServerEndpoint = "my_tenant:6443"
 	mentions(t, "no name has an underscore", TenantCluster(newCluster(t), open, after),
 		"spec.apiServerEndpoint: Invalid value: \"my_tenant:6443\": API server endpoint \"my_tenant:6443\" names neither")
@@ -189,7 +189,7 @@ func TestNodeTypeSelector(t *testing.T) {
 		"BadValues": {"no label has such a value", "{property: rack, values: [a, 'b c']}", "",
 			[]string{path + `[0].values[1]: Invalid value: "b c"`}},
 		"Opposites": {"nothing is left", "{property: rack, value: r1}, {property: rack, value: r2}", "",
-			[]string{path + `: Invalid value: "rack": no NodeType can match: of this property, it must have different values`}},
+			[]string{path + `: Invalid value: "rack": no NodeType can match: rack in (r1), rack in (r2) rule each other out`}},
 		"TwoTypes": {"a server may match both, and none does now",
 			"{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: cpu}", "",
 			[]string{"warning: " + path + "[1]: no server matches this NodeType and another one too: label the BareMetalHosts that are meant"}},
