@@ -12,7 +12,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -22,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // Keys of the Secret, beside those of every TLS Secret.
@@ -66,8 +66,8 @@ func next(current map[string][]byte, now, published time.Time, settings Settings
 		if err != nil {
 			return nil, 0, err
 		}
-		if data[caPrivateKey], err = encodeKey(made.key); err != nil {
-			return nil, 0, err
+		if data[caPrivateKey], err = keyutil.MarshalPrivateKeyToPEM(made.key); err != nil {
+			return nil, 0, fmt.Errorf("encoding a key, %w", err)
 		}
 		newest, trusted = made, append([]*x509.Certificate{made.certificate}, trusted...)
 	}
@@ -107,8 +107,9 @@ func newestOf(trusted []*x509.Certificate, key []byte) (authority, bool) {
 	if len(trusted) == 0 {
 		return authority{}, false
 	}
-	private, err := parseKey(key)
-	if err != nil || !private.PublicKey.Equal(trusted[0].PublicKey) {
+	parsed, _ := keyutil.ParsePrivateKeyPEM(key)
+	private, is := parsed.(*ecdsa.PrivateKey)
+	if !is || !private.PublicKey.Equal(trusted[0].PublicKey) {
 		return authority{}, false
 	}
 	return authority{certificate: trusted[0], key: private}, true
@@ -139,14 +140,13 @@ func renewal(certificate *x509.Certificate) time.Time {
 
 const (
 	certificateType = "CERTIFICATE"
-	keyType         = "EC PRIVATE KEY"
 	// backdated is how much earlier than now certificates are valid, for clocks that are slow.
 	backdated = 5 * time.Minute
 	// serialBits is the size of serial numbers, which are random.
 	serialBits = 127
 )
 
-// authority is a certificate authority that can sign.
+// authority is a certificate with its key, by which it can sign.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -154,10 +154,6 @@ type authority struct {
 
 // newAuthority makes an authority that is valid for so long.
 func newAuthority(now time.Time, lifetime time.Duration) (authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return authority{}, fmt.Errorf("making the key of a certificate authority, %w", err)
-	}
 	template, err := newTemplate(now, lifetime)
 	if err != nil {
 		return authority{}, err
@@ -165,23 +161,11 @@ func newAuthority(now time.Time, lifetime time.Duration) (authority, error) {
 	// Each has a name of its own: where several are trusted, the name says which one has signed.
 	template.Subject = pkix.Name{CommonName: "karpenter-metal3-webhook-ca-" + template.SerialNumber.Text(36)}
 	template.KeyUsage, template.IsCA = x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature, true
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return authority{}, fmt.Errorf("making a certificate authority, %w", err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		return authority{}, fmt.Errorf("reading a new certificate authority, %w", err)
-	}
-	return authority{certificate: certificate, key: key}, nil
+	return issue(template, nil)
 }
 
 // sign makes a certificate for a server of these names, DNS names and IP addresses, and returns it and its key as PEM.
 func (a authority) sign(now time.Time, lifetime time.Duration, names []string) (certificate, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making the key of a certificate, %w", err)
-	}
 	template, err := newTemplate(now, lifetime)
 	if err != nil {
 		return nil, nil, err
@@ -198,12 +182,32 @@ func (a authority) sign(now time.Time, lifetime time.Duration, names []string) (
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, private.Public(), a.key)
+	issued, err := issue(template, &a)
 	if err != nil {
-		return nil, nil, fmt.Errorf("signing a certificate, %w", err)
+		return nil, nil, err
 	}
-	key, err = encodeKey(private)
-	return encode(der), key, err
+	key, err = keyutil.MarshalPrivateKeyToPEM(issued.key)
+	return encode(issued.certificate.Raw), key, err
+}
+
+// issue makes a key, and a certificate of it that the signer signs, or without one the key itself.
+func issue(template *x509.Certificate, signer *authority) (authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return authority{}, fmt.Errorf("making the key of certificate %s, %w", template.Subject, err)
+	}
+	if signer == nil {
+		signer = &authority{certificate: template, key: key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.certificate, key.Public(), signer.key)
+	if err != nil {
+		return authority{}, fmt.Errorf("signing certificate %s, %w", template.Subject, err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return authority{}, fmt.Errorf("reading new certificate %s, %w", template.Subject, err)
+	}
+	return authority{certificate: certificate, key: key}, nil
 }
 
 func newTemplate(now time.Time, lifetime time.Duration) (*x509.Certificate, error) {
@@ -217,14 +221,6 @@ func newTemplate(now time.Time, lifetime time.Duration) (*x509.Certificate, erro
 
 func encode(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: certificateType, Bytes: der})
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a key, %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), nil
 }
 
 // parseBundle reads all certificates of a PEM text; those that cannot be read are left out.
@@ -244,14 +240,6 @@ func encodeBundle(certificates []*x509.Certificate) []byte {
 		text.Write(encode(certificate.Raw))
 	}
 	return text.Bytes()
-}
-
-func parseKey(text []byte) (*ecdsa.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("it is not PEM")
-	}
-	return x509.ParseECPrivateKey(block.Bytes)
 }
 
 // hasNames returns whether a certificate is for exactly these names.

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/keyutil"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -295,7 +296,7 @@ func TestUpgrade(t *testing.T) {
 			}
 			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Type: corev1.SecretTypeTLS,
 				Data: map[string][]byte{CAKey: encode(old.certificate.Raw)}}
-			if secret.Data[caPrivateKey], err = encodeKey(old.key); err != nil {
+			if secret.Data[caPrivateKey], err = keyutil.MarshalPrivateKeyToPEM(old.key); err != nil {
 				t.Fatal(err)
 			}
 			if secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], err = old.sign(f.clock.Now(), testSettings.Lifetime,
@@ -309,7 +310,7 @@ func TestUpgrade(t *testing.T) {
 					t.Fatal(err)
 				}
 				secret.Data[CAKey] = slices.Concat(encode(other.certificate.Raw), published)
-				if secret.Data[caPrivateKey], err = encodeKey(other.key); err != nil {
+				if secret.Data[caPrivateKey], err = keyutil.MarshalPrivateKeyToPEM(other.key); err != nil {
 					t.Fatal(err)
 				}
 			}
