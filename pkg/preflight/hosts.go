@@ -111,10 +111,15 @@ func (h *hostsOf) check(there sets.Set[string]) []Result {
 		}
 	}
 	results := []Result{h.result(OK, fmt.Sprintf("%d, of which %d can be claimed and %d are claimed", len(h.hosts), available, claimed), "")}
-	for _, problem := range problems {
-		if result, found := problem(h); found {
-			results = append(results, result)
+	for _, problem := range h.problems() {
+		if hosts := h.matching(problem.holds); len(hosts) > 0 {
+			names := lo.Map(hosts, func(host *bmov1alpha1.BareMetalHost, _ int) string { return host.Name })
+			results = append(results, h.result(problem.level, fmt.Sprintf("%d of %d %s: %s", len(names), len(h.hosts), problem.what,
+				conditions.List(names, maxNamed)), problem.remedy(hosts[0])))
 		}
+	}
+	if result, found := foreign(h); found {
+		results = append(results, result)
 	}
 	if len(users) == 0 {
 		results = append(results, h.result(Warn, "no NodeProvider uses this namespace",
@@ -133,48 +138,77 @@ func (h *hostsOf) matching(holds func(*bmov1alpha1.BareMetalHost) bool) []*bmov1
 	return found
 }
 
-// some is the result for hosts that something holds for. It is false if there are none. The remedy is for the first of them.
-func (h *hostsOf) some(level Level, hosts []*bmov1alpha1.BareMetalHost, what string,
-	remedy func(*bmov1alpha1.BareMetalHost) string) (Result, bool) {
-	if len(hosts) == 0 {
-		return Result{}, false
-	}
-	names := lo.Map(hosts, func(host *bmov1alpha1.BareMetalHost, _ int) string { return host.Name })
-	return h.result(level, fmt.Sprintf("%d of %d %s: %s", len(names), len(h.hosts), what, conditions.List(names, maxNamed)),
-		remedy(hosts[0])), true
-}
-
 // same is a remedy that is the same for every host.
 func same(remedy string) func(*bmov1alpha1.BareMetalHost) string {
 	return func(*bmov1alpha1.BareMetalHost) string { return remedy }
 }
 
-// problems are what can be wrong with hosts.
-var problems = []func(*hostsOf) (Result, bool){
-	unseen, inError, uncleaned, uninspected, withoutMAC, detached, paused, foreign,
+// problem is something that can be wrong with hosts: what is said of those that it holds for, and the remedy for the first of them.
+type problem struct {
+	level  Level
+	holds  func(*bmov1alpha1.BareMetalHost) bool
+	what   string
+	remedy func(*bmov1alpha1.BareMetalHost) string
 }
 
-// unseen are hosts that baremetal-operator has written nothing on. One that is paused it does not look at.
-func unseen(h *hostsOf) (Result, bool) {
-	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
-		return host.Status.Provisioning.State == bmov1alpha1.StateNone && !isPaused(host) && h.now.Sub(host.CreationTimestamp.Time) > seenWithin
-	})
-	return h.some(Fail, names, "have no state: baremetal-operator does not run, does not watch this namespace (its variable "+
-		"WATCH_NAMESPACE), or does not reach Ironic", same(operatorRemedy))
-}
-
-// inError are hosts that Metal3 reports an error of. Its text may have the address of a BMC or a URL, so it is left to kubectl.
-func inError(h *hostsOf) (Result, bool) {
-	var types []string
-	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
-		if !inventory.EligibilityOf(host).Error {
-			return false
+func (h *hostsOf) problems() []problem {
+	const notCleaned = "are not cleaned between their owners (spec.automatedCleaningMode is disabled)"
+	uncleaned := problem{Warn, isUncleaned, notCleaned + ", so that they are not claimed for another tenant", inventory.ReasonNotCleaned.Remedy}
+	for _, user := range h.users {
+		if user.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant {
+			uncleaned.what = notCleaned + ", and NodeProvider " + user.Name +
+				" gives them to all tenants (spec.metal3.uncleanedServers is AnyTenant): each can read what the one before has left"
+			uncleaned.remedy = same("kubectl patch nodeprovider " + user.Name +
+				` --type=merge --patch='{"spec": {"metal3": {"uncleanedServers": "SameTenant"}}}'`)
+			break
 		}
-		types = append(types, string(host.Status.ErrorType))
-		return true
-	})
-	slices.Sort(types)
-	return h.some(Warn, names, "are in error ("+strings.Join(slices.Compact(types), ", ")+")", inventory.ReasonError.Remedy)
+	}
+	// The text of an error may have the address of a BMC or a URL, so it is left to kubectl.
+	errorTypes := lo.Map(h.matching(isInError), func(host *bmov1alpha1.BareMetalHost, _ int) string { return string(host.Status.ErrorType) })
+	slices.Sort(errorTypes)
+	return []problem{
+		{Fail, h.isUnseen, "have no state: baremetal-operator does not run, does not watch this namespace (its variable WATCH_NAMESPACE), or " +
+			"does not reach Ironic", same(operatorRemedy)},
+		{Warn, isInError, "are in error (" + strings.Join(slices.Compact(errorTypes), ", ") + ")", inventory.ReasonError.Remedy},
+		uncleaned,
+		{Warn, isUninspected, "are not inspected, so that nothing is known of their hardware, and a server that is smaller than its " +
+			"NodeType is not noticed", inventory.ReasonNotInspected.Remedy},
+		{Warn, isWithoutMAC, "have no spec.bootMACAddress, which all but virtual media need", func(host *bmov1alpha1.BareMetalHost) string {
+			return "kubectl patch baremetalhost -n " + host.Namespace + " " + host.Name +
+				` --type=merge --patch='{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}'`
+		}},
+		{Warn, isDetached, "are detached: Metal3 does nothing on them", inventory.ReasonDetached.Remedy},
+		{Warn, isPaused, "are paused: Metal3 does nothing on them", inventory.ReasonPaused.Remedy},
+	}
+}
+
+// isUnseen returns whether baremetal-operator has written nothing on a host. One that is paused it does not look at.
+func (h *hostsOf) isUnseen(host *bmov1alpha1.BareMetalHost) bool {
+	return host.Status.Provisioning.State == bmov1alpha1.StateNone && !isPaused(host) && h.now.Sub(host.CreationTimestamp.Time) > seenWithin
+}
+
+func isInError(host *bmov1alpha1.BareMetalHost) bool { return inventory.EligibilityOf(host).Error }
+
+func isUncleaned(host *bmov1alpha1.BareMetalHost) bool {
+	return host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled
+}
+
+func isUninspected(host *bmov1alpha1.BareMetalHost) bool {
+	return host.InspectionDisabled() && host.Status.HardwareDetails == nil
+}
+
+func isWithoutMAC(host *bmov1alpha1.BareMetalHost) bool {
+	scheme, _, _ := strings.Cut(host.Spec.BMC.Address, "://")
+	return host.Spec.BootMACAddress == "" && !strings.Contains(scheme, "virtualmedia")
+}
+
+func isDetached(host *bmov1alpha1.BareMetalHost) bool {
+	return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.DetachedAnnotation) ||
+		host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached
+}
+
+func isPaused(host *bmov1alpha1.BareMetalHost) bool {
+	return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.PausedAnnotation)
 }
 
 // foreign are hosts that others have claimed, and whose they are.
@@ -191,60 +225,4 @@ func foreign(h *hostsOf) (Result, bool) {
 	slices.Sort(names)
 	return h.result(OK, fmt.Sprintf("%d of %d are used by others, and left alone: %s", len(names), len(h.hosts),
 		conditions.List(names, maxNamed)), ""), true
-}
-
-// uncleaned are hosts that Metal3 does not clean. By default they are for their last tenant only.
-func uncleaned(h *hostsOf) (Result, bool) {
-	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
-		return host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled
-	})
-	const what = "are not cleaned between their owners (spec.automatedCleaningMode is disabled)"
-	for _, user := range h.users {
-		if user.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant {
-			return h.some(Warn, names, what+", and NodeProvider "+user.Name+
-				" gives them to all tenants (spec.metal3.uncleanedServers is AnyTenant): each can read what the one before has left",
-				same("kubectl patch nodeprovider "+user.Name+
-					` --type=merge --patch='{"spec": {"metal3": {"uncleanedServers": "SameTenant"}}}'`))
-		}
-	}
-	return h.some(Warn, names, what+", so that they are not claimed for another tenant", inventory.ReasonNotCleaned.Remedy)
-}
-
-// uninspected are hosts whose hardware Metal3 will not find out.
-func uninspected(h *hostsOf) (Result, bool) {
-	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
-		return host.InspectionDisabled() && host.Status.HardwareDetails == nil
-	})
-	return h.some(Warn, names, "are not inspected, so that nothing is known of their hardware, and a server that is smaller than its "+
-		"NodeType is not noticed", inventory.ReasonNotInspected.Remedy)
-}
-
-// withoutMAC are hosts that boot from the network, and whose card is not known.
-func withoutMAC(h *hostsOf) (Result, bool) {
-	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
-		scheme, _, _ := strings.Cut(host.Spec.BMC.Address, "://")
-		return host.Spec.BootMACAddress == "" && !strings.Contains(scheme, "virtualmedia")
-	})
-	return h.some(Warn, names, "have no spec.bootMACAddress, which all but virtual media need",
-		func(host *bmov1alpha1.BareMetalHost) string {
-			return "kubectl patch baremetalhost -n " + host.Namespace + " " + host.Name +
-				` --type=merge --patch='{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}'`
-		})
-}
-
-func detached(h *hostsOf) (Result, bool) {
-	names := h.matching(func(host *bmov1alpha1.BareMetalHost) bool {
-		return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.DetachedAnnotation) ||
-			host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached
-	})
-	return h.some(Warn, names, "are detached: Metal3 does nothing on them", inventory.ReasonDetached.Remedy)
-}
-
-func isPaused(host *bmov1alpha1.BareMetalHost) bool {
-	return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.PausedAnnotation)
-}
-
-func paused(h *hostsOf) (Result, bool) {
-	return h.some(Warn, h.matching(isPaused), "are paused: Metal3 does nothing on them",
-		inventory.ReasonPaused.Remedy)
 }
