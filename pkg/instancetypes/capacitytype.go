@@ -62,13 +62,9 @@ func onDemand(original *cloudprovider.InstanceType) *cloudprovider.InstanceType 
 		result[v1alpha1.ReservationIDLabelKey] = notReserved
 		return result
 	}
-	offerings := make(cloudprovider.Offerings, len(original.Offerings))
-	for i, offering := range original.Offerings {
-		offerings[i] = &cloudprovider.Offering{
-			Requirements: requirements(offering.Requirements), Price: offering.Price, Available: offering.Available,
-		}
-	}
-	result := withOfferings(original, offerings)
+	result := WithOfferings(original, func(offering *cloudprovider.Offering) {
+		offering.Requirements, offering.ReservationCapacity = requirements(offering.Requirements), 0
+	})
 	result.Requirements = requirements(original.Requirements)
 	return result
 }

@@ -190,6 +190,17 @@ func withOfferings(original *cloudprovider.InstanceType, offerings cloudprovider
 	}
 }
 
+// WithOfferings copies a type and its offerings, and changes each of these. What they refer to belongs to the original.
+func WithOfferings(original *cloudprovider.InstanceType, change func(*cloudprovider.Offering)) *cloudprovider.InstanceType {
+	offerings := make(cloudprovider.Offerings, len(original.Offerings))
+	for i, offering := range original.Offerings {
+		changed := *offering
+		change(&changed)
+		offerings[i] = &changed
+	}
+	return withOfferings(original, offerings)
+}
+
 // InstanceType returns the type of that name.
 func (c *Catalog) InstanceType(name string) (*cloudprovider.InstanceType, bool) {
 	found, known := c.read().byName[name]

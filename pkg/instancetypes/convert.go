@@ -11,8 +11,8 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -25,12 +25,7 @@ import (
 // Known returns whether the manager has ever written the status of the NodeType. One that became invalid later keeps its last
 // status and stays known: to Karpenter the nodes of a type that vanishes have drifted.
 func Known(nodeType *v1alpha1.NodeType) bool {
-	if len(nodeType.Status.Requirements) > 0 {
-		return true
-	}
-	return slices.ContainsFunc(nodeType.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == v1alpha1.ConditionSynced && c.Status == metav1.ConditionTrue
-	})
+	return len(nodeType.Status.Requirements) > 0 || meta.IsStatusConditionTrue(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
 }
 
 // convert returns Karpenter's instance type for a NodeType. keys are the labels that some NodeType advertises: a type

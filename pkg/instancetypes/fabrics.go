@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
@@ -72,14 +74,7 @@ func ownedBy(machines []*v1alpha1.Machine, nodeTypes ...*v1alpha1.NodeType) map[
 // OpenTo returns the NodeTypes as the tenant that has the Machines may use them: what is free in domains of other tenants counts as
 // claimed. Closed names these domains. NodeTypes are not changed.
 func OpenTo(machines []v1alpha1.Machine, nodeTypes []v1alpha1.NodeType) (open []v1alpha1.NodeType, closed []string) {
-	all, theirs := make([]*v1alpha1.NodeType, len(nodeTypes)), make([]*v1alpha1.Machine, len(machines))
-	for i := range nodeTypes {
-		all[i] = &nodeTypes[i]
-	}
-	for i := range machines {
-		theirs[i] = &machines[i]
-	}
-	owned := ownedBy(theirs, all...)
+	owned := ownedBy(lo.ToSlicePtr(machines), lo.ToSlicePtr(nodeTypes)...)
 	open = slices.Clone(nodeTypes)
 	for i := range open {
 		if changed, domains := withhold(&open[i], owned); changed != nil {

@@ -208,13 +208,7 @@ func (a RemainingQuota) Of(instanceType *cloudprovider.InstanceType) int64 {
 // capacity: of a reservation that several NodePools have, core takes the least, so that no other NodePool would get a
 // server of the type.
 func Unavailable(instanceType *cloudprovider.InstanceType) *cloudprovider.InstanceType {
-	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
-	for i, offering := range instanceType.Offerings {
-		unavailable := *offering
-		unavailable.Available = false
-		offerings[i] = &unavailable
-	}
-	return withOfferings(instanceType, offerings)
+	return WithOfferings(instanceType, func(offering *cloudprovider.Offering) { offering.Available = false })
 }
 
 // WithLabels returns the type with requirements for more labels, so that pods can require that they do not exist.
@@ -231,19 +225,13 @@ func WithLabels(instanceType *cloudprovider.InstanceType, keys []string) *cloudp
 }
 
 func limitType(instanceType *cloudprovider.InstanceType, left int64) *cloudprovider.InstanceType {
-	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
-	changed := false
-	for i, offering := range instanceType.Offerings {
-		offerings[i] = offering
-		if left == 0 && offering.Available || int64(offering.ReservationCapacity) > left {
-			limited := *offering
-			limited.Available = limited.Available && left > 0
-			limited.ReservationCapacity = int(min(int64(offering.ReservationCapacity), left))
-			offerings[i], changed = &limited, true
-		}
-	}
-	if !changed {
+	if !slices.ContainsFunc(instanceType.Offerings, func(offering *cloudprovider.Offering) bool {
+		return left == 0 && offering.Available || int64(offering.ReservationCapacity) > left
+	}) {
 		return instanceType
 	}
-	return withOfferings(instanceType, offerings)
+	return WithOfferings(instanceType, func(offering *cloudprovider.Offering) {
+		offering.Available = offering.Available && left > 0
+		offering.ReservationCapacity = int(min(int64(offering.ReservationCapacity), left))
+	})
 }

@@ -49,14 +49,8 @@ func Register(labels []string) error {
 // Selectable returns whether a label that a NodeType advertises is one that tenants select servers by. Karpenter's own
 // are not, and what follows from the settings of this provider is not.
 func Selectable(key string) bool {
-	domain, _, qualified := strings.Cut(key, "/")
-	if qualified && (domain == karpenterDomain || strings.HasSuffix(domain, "."+karpenterDomain)) {
-		return false
-	}
-	return key != v1alpha1.AcceleratedLabelKey && key != v1alpha1.ReservationIDLabelKey
+	return !v1alpha1.InDomain(key, "karpenter.sh") && key != v1alpha1.AcceleratedLabelKey && key != v1alpha1.ReservationIDLabelKey
 }
-
-const karpenterDomain = "karpenter.sh"
 
 // wellKnown are the keys for which every instance type must have a requirement, because core accepts any value where
 // it has none. The label of the NodePool is core's own.

@@ -273,14 +273,9 @@ var otherTools = []string{"argoproj.io", "helm.sh", "fluxcd.io", "x-k8s.io", "k1
 
 // reserved returns whether a key has a meaning on the host, so that a tenant must not set it.
 func reserved(key string) bool {
-	domain, _, qualified := strings.Cut(key, "/")
-	if !qualified {
-		return false
-	}
-	return strings.HasPrefix(key, vclusterGroup) || domain == v1alpha1.Group || strings.HasSuffix(domain, "."+v1alpha1.Group) ||
-		domain == "resource.kubernetes.io" || key == corev1.LastAppliedConfigAnnotation ||
-		key == "app.kubernetes.io/managed-by" || key == "app.kubernetes.io/instance" ||
-		slices.ContainsFunc(otherTools, func(tool string) bool { return domain == tool || strings.HasSuffix(domain, "."+tool) })
+	return strings.HasPrefix(key, vclusterGroup) || strings.HasPrefix(key, "resource.kubernetes.io/") ||
+		key == corev1.LastAppliedConfigAnnotation || key == "app.kubernetes.io/managed-by" || key == "app.kubernetes.io/instance" ||
+		v1alpha1.InDomain(key, v1alpha1.Group) || v1alpha1.InDomain(key, otherTools...)
 }
 
 func hostLabel(key, tenant string) string {

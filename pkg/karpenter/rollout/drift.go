@@ -172,28 +172,21 @@ func (d *Drift) simulate(ctx context.Context, candidate *disruption.Candidate) (
 // A type without a free server in a domain does not have the labels of that domain, so those of the node are added. If the
 // type has lost the zone of the node, because that was renamed, the server comes back in one of the zones that it has.
 func withFreeServers(instanceType *cloudprovider.InstanceType, node map[string]string) *cloudprovider.InstanceType {
-	offerings := make(cloudprovider.Offerings, len(instanceType.Offerings))
 	zone := node[corev1.LabelTopologyZone]
 	hasZone := slices.ContainsFunc(instanceType.Offerings, func(offering *cloudprovider.Offering) bool { return offering.Zone() == zone })
-	for i, original := range instanceType.Offerings {
-		offering := *original
-		offering.Requirements = requirements.NewRequirements(original.Requirements.Values()...)
-		inZone := original.Requirements.Get(corev1.LabelTopologyZone).Operator() == corev1.NodeSelectorOpIn
+	result := instancetypes.WithOfferings(instanceType, func(offering *cloudprovider.Offering) {
+		inZone := offering.Requirements.Get(corev1.LabelTopologyZone).Operator() == corev1.NodeSelectorOpIn
 		if inZone && (!hasZone || offering.Zone() == zone) {
 			offering.Available, offering.ReservationCapacity = true, enough
 		}
-		offerings[i] = &offering
-	}
-	merged := requirements.NewRequirements(instanceType.Requirements.Values()...)
+	})
+	result.Requirements = requirements.NewRequirements(instanceType.Requirements.Values()...)
 	for key, original := range instanceType.Requirements {
 		if value, has := node[key]; has && !original.Has(value) && (hasZone || key != corev1.LabelTopologyZone) {
-			merged[key] = requirements.NewRequirement(key, corev1.NodeSelectorOpIn, append(original.Values(), value)...)
+			result.Requirements[key] = requirements.NewRequirement(key, corev1.NodeSelectorOpIn, append(original.Values(), value)...)
 		}
 	}
-	return &cloudprovider.InstanceType{
-		Name: instanceType.Name, Requirements: merged, Offerings: offerings,
-		Capacity: instanceType.Capacity, Overhead: instanceType.Overhead, DynamicResources: instanceType.DynamicResources,
-	}
+	return result
 }
 
 // StaticDrift replaces the drifted nodes of static NodePools. It is core's method of that name for as many nodes as there are
