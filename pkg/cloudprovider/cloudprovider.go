@@ -70,3 +70,8 @@ func (c *CloudProvider) Name() string { return Name }
 func (c *CloudProvider) GetSupportedNodeClasses() []status.Object {
 	return []status.Object{&v1alpha1.MetalNodeClass{}}
 }
+
+// tenantKey is that of the tenant's TenantCluster.
+func (c *CloudProvider) tenantKey() types.NamespacedName {
+	return c.machineKey(c.options.TenantCluster)
+}

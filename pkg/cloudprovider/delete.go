@@ -29,12 +29,9 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 		}
 		name = machineName
 	}
-	machine, err := c.machine(ctx, c.management.Live, name)
+	machine, err := c.machine(ctx, c.management.Live, name, nodeClaim)
 	if err != nil {
 		return err
-	}
-	if !c.madeFor(machine, nodeClaim) {
-		return notFound("machine %s belongs to another NodeClaim", name)
 	}
 	if !machine.DeletionTimestamp.IsZero() {
 		return nil
@@ -51,24 +48,21 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	return nil
 }
 
-// madeFor returns whether the Machine belongs to this tenant and to the NodeClaim.
-func (c *CloudProvider) madeFor(machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) bool {
-	return c.isOurs(machine) && tenant.MadeFor(machine, nodeClaim)
-}
-
 func (c *CloudProvider) machineKey(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.options.Namespace, Name: name}
 }
 
-// machine reads a Machine. The error is a NodeClaimNotFoundError if it does not exist.
-func (c *CloudProvider) machine(ctx context.Context, reader client.Reader, name string) (*v1alpha1.Machine, error) {
+// machine reads the Machine of a NodeClaim. The error is a NodeClaimNotFoundError if it does not exist, or is that of another one.
+func (c *CloudProvider) machine(ctx context.Context, reader client.Reader, name string, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
-	err := reader.Get(ctx, c.machineKey(name), machine)
+	found, err := kube.Find(ctx, reader, c.machineKey(name), machine)
 	switch {
-	case kube.IsGone(err):
-		return nil, notFound("machine %s does not exist", name)
 	case err != nil:
-		return nil, fmt.Errorf("reading machine %s, %w", name, err)
+		return nil, err
+	case !found:
+		return nil, notFound("machine %s does not exist", name)
+	case !c.isOurs(machine) || !tenant.MadeFor(machine, nodeClaim):
+		return nil, notFound("machine %s belongs to another NodeClaim", name)
 	}
 	return machine, nil
 }

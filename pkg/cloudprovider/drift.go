@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"maps"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // IsDrifted returns why the server of a NodeClaim differs from one that it would get now: the reason of the Machine's
@@ -30,12 +33,9 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpv1.NodeCla
 	if !ours {
 		return "", notFound("provider ID %q is not one of this provider", nodeClaim.Status.ProviderID)
 	}
-	machine, err := c.machine(ctx, c.management.Client, name)
+	machine, err := c.machine(ctx, c.management.Client, name, nodeClaim)
 	if err != nil {
 		return "", err
-	}
-	if !c.madeFor(machine, nodeClaim) {
-		return "", notFound("machine %s belongs to another NodeClaim", name)
 	}
 	if reason, err := c.classDrift(ctx, machine, nodeClaim); err != nil || reason != "" {
 		return reason, err
@@ -44,14 +44,13 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpv1.NodeCla
 		return c.upgradeDrift(ctx, machine, nodeClaim)
 	}
 	// A drifted node is drained, so this is decided on a live read.
-	if machine, err = c.machine(ctx, c.management.Live, name); err != nil {
+	if machine, err = c.machine(ctx, c.management.Live, name, nodeClaim); err != nil {
 		return "", err
 	}
-	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionDrifted)
-	if condition == nil || condition.Status != metav1.ConditionTrue {
-		return c.upgradeDrift(ctx, machine, nodeClaim)
+	if drifted := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted); drifted.Status == metav1.ConditionTrue {
+		return cloudprovider.DriftReason(drifted.Reason), nil
 	}
-	return cloudprovider.DriftReason(condition.Reason), nil
+	return c.upgradeDrift(ctx, machine, nodeClaim)
 }
 
 // classDrift returns what of the class of the NodeClaim is not in the Machine, which was made with the rest of it: the
@@ -82,4 +81,47 @@ func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machin
 		return v1alpha1.ReasonNodeClassChanged, nil
 	}
 	return "", nil
+}
+
+// upgradeDrift returns KubernetesVersionChanged if the tenant has servers follow its version, and a server installed now would have a
+// newer kubelet than the Node of the NodeClaim.
+func (c *CloudProvider) upgradeDrift(ctx context.Context, machine *v1alpha1.Machine,
+	nodeClaim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
+	tenant := &v1alpha1.TenantCluster{}
+	found, err := kube.Find(ctx, c.management.Client, c.tenantKey(), tenant)
+	if err != nil || !found || tenant.Spec.PrivateNodes == nil || !tenant.Spec.PrivateNodes.AutoUpgrade.Enabled {
+		return "", err
+	}
+	node := &corev1.Node{}
+	found, err = kube.Find(ctx, c.tenant, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node)
+	if err != nil || !found {
+		return "", err // it has not registered
+	}
+	current, err := c.options.KubernetesVersion(ctx)
+	if err != nil {
+		return "", fmt.Errorf("comparing nodeclaim %s with the version of the tenant cluster, %w", nodeClaim.Name, err)
+	}
+	if outdated(node.Status.NodeInfo.KubeletVersion, machine.ReportedNode().KubernetesVersion, current) {
+		return v1alpha1.ReasonKubernetesVersionChanged, nil
+	}
+	return "", nil
+}
+
+// outdated returns whether a server that is installed again gets a newer minor version of the kubelet. installed is the tenant's version
+// when it was installed, empty if a provider without that record has done so, and current is the tenant's version now. A kubelet of another
+// version than the tenant had is one that the image brings: the same image would bring it again, for ever.
+func outdated(kubelet, installed, current string) bool {
+	was, err := version.ParseGeneric(kubelet)
+	if err != nil {
+		return false
+	}
+	is, err := version.ParseGeneric(current)
+	if err != nil || was.Major() != is.Major() || was.Minor() >= is.Minor() {
+		return false
+	}
+	if installed == "" {
+		return true
+	}
+	then, err := version.ParseGeneric(installed)
+	return err == nil && then.Major() == was.Major() && then.Minor() == was.Minor()
 }

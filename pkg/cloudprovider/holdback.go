@@ -120,7 +120,7 @@ func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPl
 	class, cluster := &v1alpha1.MetalNodeClass{}, &v1alpha1.TenantCluster{}
 	nodePool, poolErr := c.nodePoolOf(ctx, node.nodeClaim)
 	classErr := c.tenant.Get(ctx, types.NamespacedName{Name: node.nodeClaim.Spec.NodeClassRef.Name}, class)
-	clusterErr := c.management.Client.Get(ctx, types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.TenantCluster}, cluster)
+	clusterErr := c.management.Client.Get(ctx, c.tenantKey(), cluster)
 	if errors.Join(poolErr, classErr, clusterErr) != nil || nodePool == nil || key.nodeType == "" {
 		return notPlaced{}, false
 	}

@@ -121,7 +121,7 @@ func (c *CloudProvider) scopeOf(ctx context.Context, nodePool *karpv1.NodePool, 
 	if err := c.management.Synced(); err != nil {
 		return scope{}, fmt.Errorf("listing instance types, %w", err)
 	}
-	key := types.NamespacedName{Namespace: c.options.Namespace, Name: c.options.TenantCluster}
+	key := c.tenantKey()
 	if err := c.management.Client.Get(ctx, key, s.tenant); err != nil {
 		return scope{}, fmt.Errorf("reading TenantCluster %s in the management cluster, %w", key, err)
 	}
