@@ -24,7 +24,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/awslabs/operatorpkg/controller"
@@ -295,44 +294,18 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 // adding a runnable to a manager that is about to stop can block it until its grace period ends, because Add holds a read
 // lock of controller-runtime's runnable group until the group takes the runnable, and the group needs that lock, too, behind
 // StopAndWait, which waits to write.
-type dynamicRunnables struct {
-	mu    sync.Mutex
-	queue []manager.Runnable
-	added chan struct{}
-}
+type dynamicRunnables chan manager.Runnable
 
-func newDynamicRunnables() *dynamicRunnables {
-	return &dynamicRunnables{added: make(chan struct{}, 1)}
-}
-
-// add starts the runnable, now or once Start is called.
-func (d *dynamicRunnables) add(runnable manager.Runnable) {
-	d.mu.Lock()
-	d.queue = append(d.queue, runnable)
-	d.mu.Unlock()
-	select {
-	case d.added <- struct{}{}:
-	default:
-	}
-}
-
-func (d *dynamicRunnables) take() []manager.Runnable {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	taken := d.queue
-	d.queue = nil
-	return taken
-}
+// newDynamicRunnables has room for more runnables than there are controllers, so that none waits to be started.
+func newDynamicRunnables() dynamicRunnables { return make(dynamicRunnables, 100) }
 
 // Start runs them until the context ends or one of them fails, and returns when all of them have returned.
-func (d *dynamicRunnables) Start(ctx context.Context) error {
+func (d dynamicRunnables) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for {
-		for _, runnable := range d.take() {
-			group.Go(func() error { return runnable.Start(ctx) })
-		}
 		select {
-		case <-d.added:
+		case runnable := <-d:
+			group.Go(func() error { return runnable.Start(ctx) })
 		case <-ctx.Done():
 			return group.Wait()
 		}
@@ -342,11 +315,11 @@ func (d *dynamicRunnables) Start(ctx context.Context) error {
 // managerWithRunnables is a manager for controllers that register while it runs.
 type managerWithRunnables struct {
 	manager.Manager
-	runnables *dynamicRunnables
+	runnables dynamicRunnables
 }
 
 // Add implements manager.Manager.
 func (m managerWithRunnables) Add(runnable manager.Runnable) error {
-	m.runnables.add(runnable)
+	m.runnables <- runnable // started now, or once Start is called
 	return nil
 }

@@ -77,11 +77,11 @@ func TestDynamicRunnables(t *testing.T) {
 			var ended atomic.Int64
 			began := make(chan struct{})
 			add := func(r runnable) {
-				l.add(runnable(func(ctx context.Context) error {
+				l <- runnable(func(ctx context.Context) error {
 					began <- struct{}{}
 					defer ended.Add(1)
 					return r(ctx)
-				}))
+				})
 			}
 			for _, r := range test.early {
 				add(r)
