@@ -5,6 +5,8 @@ package rules
 
 import (
 	"errors"
+	"net/url"
+	"regexp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -160,4 +162,38 @@ func problemOf(err error) string {
 		return named.Error()
 	}
 	return err.Error()
+}
+
+// precedence warns of a template that takes the place of a document of the NodeProvider: in the reference, the document wins.
+func (r *Result) precedence(path *field.Path, layer properties.Layer, provider *v1alpha1.NodeProvider) {
+	general := properties.Merge(properties.OfProvider(provider))
+	for _, pair := range []struct{ template, document string }{
+		{v1alpha1.PropertyNetworkDataTemplate, v1alpha1.PropertyNetworkData},
+		{v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData},
+	} {
+		_, own := layer.Values[pair.document]
+		if layer.Values[pair.template] != "" && !own && general.Get(pair.document) != "" {
+			r.warn(RuleProperties, key(path, pair.template), "takes the place of %s of %s, which is less specific; in the reference "+
+				"the document wins: leave the template out to have it", pair.document, general.Source(pair.document))
+		}
+	}
+}
+
+// secretWords are in user data that has a secret. That other user data has one is not seen.
+var secretWords = regexp.MustCompile(`(?i)passw|secret|token|private key|api[-_]?key|chpasswd`)
+
+// readByAll warns of secrets in the properties of a NodeProvider or a NodeType, which the providers of all tenants read.
+func (r *Result) readByAll(path *field.Path, layer properties.Layer) {
+	for _, name := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {
+		if parsed, err := url.Parse(layer.Values[name]); err == nil && (parsed.User != nil || parsed.RawQuery != "") {
+			r.warn(RuleProperties, key(path, name), "has credentials or a query, which the providers of all tenants read here: put it "+
+				"into an OSImage, which they do not read")
+		}
+	}
+	for _, name := range []string{v1alpha1.PropertyUserData, v1alpha1.PropertyNetworkData} {
+		if secretWords.MatchString(layer.Values[name]) {
+			r.warn(RuleProperties, key(path, name), "seems to have a secret, which the providers of all tenants read here: put it into a "+
+				"MachineConfigTemplate, which they do not read")
+		}
+	}
 }

@@ -315,3 +315,19 @@ func orNone(names []string) string {
 	}
 	return list(names)
 }
+
+// unbounded warns of a TenantCluster that is made so, or becomes so, that its tenant may have everything.
+func (r *Result) unbounded(before, after *v1alpha1.TenantCluster) {
+	if !r.Allowed() {
+		return
+	}
+	spec := field.NewPath("spec")
+	if after.Spec.AllowedNodeTypes == nil && (before == nil || before.Spec.AllowedNodeTypes != nil) {
+		r.warn(RuleAllowed, spec.Child("allowedNodeTypes"), "is not set: the tenant may have servers of every NodeType, also of those that are "+
+			"made later; name them, or <provider>.*")
+	}
+	bounded := func(quota *v1alpha1.Quota) bool { return quota != nil && (quota.Servers != nil || quota.GPUs != nil) }
+	if !bounded(after.Spec.Quota) && (before == nil || bounded(before.Spec.Quota)) {
+		r.warn(RuleQuota, spec.Child("quota"), "is not set: the tenant may have every server that is free; set servers, gpus or both")
+	}
+}
