@@ -34,10 +34,9 @@ import (
 // offering.
 func offerings(nodeType *v1alpha1.NodeType, demand *Demand) cloudprovider.Offerings {
 	layout := layoutOf(nodeType, demand)
-	maker := offeringMaker{nodeType: nodeType}
-	result := cloudprovider.Offerings{maker.offering(0, reservationID(nodeType.Name))}
+	result := cloudprovider.Offerings{newOffering(nodeType, 0, reservationID(nodeType.Name))}
 	for _, zone := range zonesOf(nodeType) {
-		existing := maker.offering(0, reservationID(nodeType.Name))
+		existing := newOffering(nodeType, 0, reservationID(nodeType.Name))
 		existing.Requirements.Add(in(corev1.LabelTopologyZone, zone.Name))
 		result = append(result, existing)
 	}
@@ -45,7 +44,7 @@ func offerings(nodeType *v1alpha1.NodeType, demand *Demand) cloudprovider.Offeri
 		if pool.available <= 0 || demand.onlySelects(layout.keys) {
 			continue
 		}
-		offering := maker.offering(pool.available, maker.id(pool, nil))
+		offering := newOffering(nodeType, pool.available, poolOf(nodeType, pool, nil))
 		layout.place(offering, layout.keys...)
 		result = append(result, offering)
 	}
@@ -53,7 +52,7 @@ func offerings(nodeType *v1alpha1.NodeType, demand *Demand) cloudprovider.Offeri
 		return result // there is but one place, which is the pool
 	}
 	for _, domain := range layout.joinAmple(demand, nodeType.Status.Capacity.Available) {
-		offering := maker.offering(domain.available, maker.id(domain, layout.keys))
+		offering := newOffering(nodeType, domain.available, poolOf(nodeType, domain, layout.keys))
 		for _, key := range layout.keys {
 			if value, has := domain.place[key]; value == anyValue {
 				offering.Requirements.Add(in(key, domain.values...))
@@ -80,28 +79,23 @@ func (l layout) place(offering *cloudprovider.Offering, keys ...string) {
 	}
 }
 
-// offeringMaker makes the offerings of one type.
-type offeringMaker struct {
-	nodeType *v1alpha1.NodeType
-}
-
-// offering of so many servers, without a place.
-func (m offeringMaker) offering(available int32, reservation string) *cloudprovider.Offering {
+// newOffering is one of so many servers of a type, without a place.
+func newOffering(nodeType *v1alpha1.NodeType, available int32, reservation string) *cloudprovider.Offering {
 	return &cloudprovider.Offering{
 		Requirements: scheduling.NewRequirements(in(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeReserved),
 			in(v1alpha1.ReservationIDLabelKey, reservation)),
-		Price:               float64(m.nodeType.Status.Cost),
+		Price:               float64(nodeType.Status.Cost),
 		Available:           available > 0,
 		ReservationCapacity: int(available),
 	}
 }
 
-// id of the reservation that an offering draws from. Core takes the least of what offerings with the same ID say, so
+// poolOf is the ID of the reservation that an offering draws from. Core takes the least of what offerings with the same ID say, so
 // servers of several types share one only if no maxCapacity makes one of the types say less than there is. Which
 // types they match is in the pool: to one of the types it may be no difference between its servers.
-func (m offeringMaker) id(domain domain, keys []string) string {
+func poolOf(nodeType *v1alpha1.NodeType, domain domain, keys []string) string {
 	if len(domain.pool) == 0 || domain.limited {
-		return poolID(m.nodeType.Name, placeOf(keys, domain.place))
+		return poolID(nodeType.Name, placeOf(keys, domain.place))
 	}
 	return sharedPoolID(domain.pool, placeOf(slices.DeleteFunc(slices.Clone(keys), v1alpha1.IsTypeLabel), domain.place))
 }

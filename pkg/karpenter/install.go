@@ -8,7 +8,6 @@ package karpenter
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/awslabs/operatorpkg/controller"
@@ -208,13 +207,14 @@ func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient
 
 // replace puts another controller in the place of the one of type T.
 func replace[T controller.Controller](all []controller.Controller, replacement func(core T) controller.Controller) error {
-	core, err := find[T](all)
-	if err != nil {
-		return err
+	for i := range all {
+		if core, is := all[i].(T); is {
+			all[i] = replacement(core)
+			return nil
+		}
 	}
-	index := slices.IndexFunc(all, func(c controller.Controller) bool { _, is := c.(T); return is })
-	all[index] = replacement(core)
-	return nil
+	_, err := find[T](all)
+	return err
 }
 
 func find[T controller.Controller](all []controller.Controller) (T, error) {

@@ -25,11 +25,13 @@ func init() { metrics.Registry.MustRegister(featureEnabled) }
 
 // FeatureGates switch what is not stable in a program. They are those of component-base.
 type FeatureGates struct {
-	gates interface {
-		featuregate.MutableFeatureGate
-		pflag.Value
-	}
+	gates
 	set bool
+}
+
+type gates interface {
+	featuregate.MutableFeatureGate
+	pflag.Value
 }
 
 // NewFeatureGates returns the gates of a program. An error is one of the program.
@@ -44,18 +46,15 @@ func NewFeatureGates(known map[featuregate.Feature]featuregate.FeatureSpec) (*Fe
 // AddFlag adds --feature-gates, with what there is in its help.
 func (g *FeatureGates) AddFlag(flags *pflag.FlagSet) {
 	flags.Var(g, featureGatesFlag, "What is not stable, as NAME=true or NAME=false, separated by commas. There are:\n"+
-		strings.Join(g.gates.KnownFeatures(), "\n"))
+		strings.Join(g.KnownFeatures(), "\n"))
 }
-
-// Enabled returns whether a feature is on. It panics for one that is not known.
-func (g *FeatureGates) Enabled(feature featuregate.Feature) bool { return g.gates.Enabled(feature) }
 
 // IsSet returns whether any gate has been set.
 func (g *FeatureGates) IsSet() bool { return g.set }
 
 // Record makes a metric of each gate.
 func (g *FeatureGates) Record() {
-	for feature, spec := range g.gates.GetAll() {
+	for feature, spec := range g.GetAll() {
 		value := 0.0
 		if g.Enabled(feature) {
 			value = 1
@@ -68,18 +67,7 @@ func (g *FeatureGates) Record() {
 func (g *FeatureGates) Set(text string) error {
 	g.set = true
 	if err := g.gates.Set(text); err != nil {
-		return fmt.Errorf("%w; there are %s", err, strings.Join(g.gates.KnownFeatures(), ", "))
+		return fmt.Errorf("%w; there are %s", err, strings.Join(g.KnownFeatures(), ", "))
 	}
 	return nil
 }
-
-// String implements pflag.Value.
-func (g *FeatureGates) String() string {
-	if g == nil || g.gates == nil {
-		return "" // pflag compares with the zero value
-	}
-	return g.gates.String()
-}
-
-// Type implements pflag.Value.
-func (g *FeatureGates) Type() string { return g.gates.Type() }

@@ -4,10 +4,12 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -149,22 +151,16 @@ func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 		return nil, nil, fmt.Errorf("%s is not a kubeconfig: 'kubectl config view --kubeconfig' says why; correct it or set %s to another file",
 			subject, flag)
 	}
-	chosen := c.Context
-	if chosen == "" {
-		chosen = kubeconfig.CurrentContext
-	}
-	var contexts []string
-	for name := range kubeconfig.Contexts {
-		contexts = append(contexts, name)
-	}
-	slices.Sort(contexts)
+	chosen := cmp.Or(c.Context, kubeconfig.CurrentContext)
+	contexts := slices.Sorted(maps.Keys(kubeconfig.Contexts))
+	listed := cmp.Or(strings.Join(contexts, ", "), "none")
 	switch {
 	case chosen == "":
 		return nil, nil, fmt.Errorf("%s has no current-context: set one in the file, or --%skube-context (it has: %s)", subject, c.Prefix,
-			list(contexts))
+			listed)
 	case !slices.Contains(contexts, chosen):
 		return nil, nil, fmt.Errorf("%s has no context %q: set --%skube-context to one of its contexts (it has: %s)", subject, chosen, c.Prefix,
-			list(contexts))
+			listed)
 	}
 	kubeconfig.CurrentContext = chosen
 	err = clientcmdapi.MinifyConfig(kubeconfig) // another context may change
@@ -199,13 +195,6 @@ func clientConfig(kubeconfig *clientcmdapi.Config, file string) (*rest.Config, e
 		return nil, err
 	}
 	return clientcmd.NewDefaultClientConfig(*resolved, &clientcmd.ConfigOverrides{}).ClientConfig()
-}
-
-func list(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }
 
 // How often an API server that does not answer is tried at start, and how long one try may take.

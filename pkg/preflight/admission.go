@@ -76,7 +76,6 @@ func (c *Cluster) hasCertManager() bool {
 	return false
 }
 
-// webhookTrust judges whether an API server can trust the webhooks of a configuration.
 func webhookTrust(check string, configuration *admissionregistrationv1.ValidatingWebhookConfiguration, certManager bool) Result {
 	result := Result{Check: check, Level: OK, Message: fmt.Sprintf("%d webhooks, with an authority to trust", len(configuration.Webhooks))}
 	source, injected := configuration.Annotations[injectCA]

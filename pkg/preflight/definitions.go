@@ -44,7 +44,6 @@ func (c *Cluster) kubernetes() []Result {
 
 const kubernetesCheck = "Kubernetes"
 
-// kubernetesVersion judges the version of an API server.
 func kubernetesVersion(text string) Result {
 	result := Result{Check: kubernetesCheck, Level: OK, Message: text}
 	found, err := version.ParseGeneric(text)

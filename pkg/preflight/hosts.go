@@ -30,7 +30,6 @@ const operatorRemedy = "kubectl -n baremetal-operator-system logs deployment/bar
 // seenWithin is how long baremetal-operator may take until it has written the status of a new host.
 const seenWithin = 5 * time.Minute
 
-// hosts checks the namespaces of NodeProviders and the hosts in them.
 func (c *Cluster) hosts(ctx context.Context) []Result {
 	providers, hosts := &v1alpha1.NodeProviderList{}, &bmov1alpha1.BareMetalHostList{}
 	for _, list := range []client.ObjectList{providers, hosts} {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,14 +58,8 @@ func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
 // imageLocations are the URLs that may be asked, each with what it is, and what is wrong with the others.
 func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType, images []v1alpha1.OSImage) (map[string]string, []Result) {
 	locations, results := map[string]string{}, []Result(nil)
-	byName := map[string]*v1alpha1.NodeProvider{}
-	for i := range providers {
-		byName[providers[i].Name] = &providers[i]
-	}
-	osImages := map[string]*v1alpha1.OSImage{}
-	for i := range images {
-		osImages[images[i].Name] = &images[i]
-	}
+	byName := lo.KeyBy(lo.ToSlicePtr(providers), func(provider *v1alpha1.NodeProvider) string { return provider.Name })
+	osImages := lo.KeyBy(lo.ToSlicePtr(images), func(image *v1alpha1.OSImage) string { return image.Name })
 	add := func(owner string, set properties.Set, allowed func(properties.Set) error) {
 		if set.Get(v1alpha1.PropertyImageURL) == "" {
 			return // a class or a Machine may have it

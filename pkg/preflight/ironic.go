@@ -38,7 +38,6 @@ const (
 // ironicKind is the kind of ironic-standalone-operator.
 var ironicKind = schema.GroupVersionKind{Group: "ironic.metal3.io", Version: "v1alpha1", Kind: "Ironic"}
 
-// ironics checks what ironic-standalone-operator says of its installations.
 func (c *Cluster) ironics(ctx context.Context) []Result {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(ironicKind)
@@ -60,7 +59,6 @@ func (c *Cluster) ironics(ctx context.Context) []Result {
 	return results
 }
 
-// ironicReady judges an Ironic object.
 func ironicReady(object *unstructured.Unstructured) Result {
 	name := object.GetNamespace() + "/" + object.GetName()
 	result := Result{Check: "Ironic " + name, Level: OK, Message: "is ready"}

@@ -203,18 +203,16 @@ func (s Settings) NotAllowed(ctx context.Context, reader client.Reader, spec *re
 
 // Changes is a source of requests for all objects that depend on a tenant's settings, when these change.
 func Changes(clusters tenant.Clusters, requests func(context.Context) []reconcile.Request) source.Source {
-	own := func(cluster *v1alpha1.TenantCluster) bool {
-		return cluster.Namespace == clusters.TenantCluster.Namespace && cluster.Name == clusters.TenantCluster.Name
-	}
 	return source.Kind(clusters.Management.Cache, &v1alpha1.TenantCluster{},
 		handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.TenantCluster) []reconcile.Request {
 			return requests(ctx)
 		}),
+		predicate.NewTypedPredicateFuncs(func(cluster *v1alpha1.TenantCluster) bool {
+			return client.ObjectKeyFromObject(cluster) == clusters.TenantCluster
+		}),
 		predicate.TypedFuncs[*v1alpha1.TenantCluster]{
-			CreateFunc: func(e event.TypedCreateEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
-			DeleteFunc: func(e event.TypedDeleteEvent[*v1alpha1.TenantCluster]) bool { return own(e.Object) },
 			UpdateFunc: func(e event.TypedUpdateEvent[*v1alpha1.TenantCluster]) bool {
-				return own(e.ObjectNew) && !equality.Semantic.DeepEqual(e.ObjectOld.Spec.Sync, e.ObjectNew.Spec.Sync)
+				return !equality.Semantic.DeepEqual(e.ObjectOld.Spec.Sync, e.ObjectNew.Spec.Sync)
 			},
 		})
 }

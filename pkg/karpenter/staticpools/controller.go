@@ -178,7 +178,6 @@ func (c *Controller) setWaiting(nodePool string, waits bool) {
 	}
 }
 
-// requeueWaiting reconciles all NodePools that wait.
 func (c *Controller) requeueWaiting(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -48,22 +48,18 @@ type Machines struct {
 
 // Lifecycle returns core's lifecycle controller with its limit on registration moved.
 func Lifecycle(core *lifecycle.Controller, clk clock.PassiveClock, machines Machines) controller.Controller {
-	return wrapped(core, func(client.Client) interceptor.Interceptor { return Registering(clk, machines) })
+	return &wrappedController{core, func(client.Client) interceptor.Interceptor { return Registering(clk, machines) }}
 }
 
 // Queue returns core's disruption queue with its limit on replacements moved.
 func Queue(core *disruption.Queue, clk clock.PassiveClock, machines Machines) controller.Controller {
-	return wrapped(core, func(c client.Client) interceptor.Interceptor { return Replacing(c, core, clk, machines) })
+	return &wrappedController{core, func(c client.Client) interceptor.Interceptor { return Replacing(c, core, clk, machines) }}
 }
 
 // wrappedController is a controller of core that reads the object of a request through an interceptor.
 type wrappedController struct {
 	controller.Controller
 	interceptor func(client.Client) interceptor.Interceptor
-}
-
-func wrapped(core controller.Controller, interceptor func(client.Client) interceptor.Interceptor) *wrappedController {
-	return &wrappedController{Controller: core, interceptor: interceptor}
 }
 
 // Register registers the controller as core does, including its predicates and rate limits.
