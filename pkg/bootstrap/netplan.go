@@ -43,11 +43,13 @@ type device struct {
 		Addresses []string `json:"addresses"`
 		Search    []string `json:"search"`
 	} `json:"nameservers"`
-	Routes []struct {
-		To     string `json:"to"`
-		Via    string `json:"via"`
-		Metric *int   `json:"metric"`
-	} `json:"routes"`
+	Routes []hop `json:"routes"`
+}
+
+type hop struct {
+	To     string `json:"to"`
+	Via    string `json:"via"`
+	Metric *int   `json:"metric"`
 }
 
 type ethernet struct {
@@ -161,7 +163,6 @@ func readDevices[T any](section string, object json.RawMessage) (map[string]T, e
 	return devices, nil
 }
 
-// check finds what does not go together.
 func (c version2) check() error {
 	for _, device := range c.devices() {
 		if device.MTU < 0 || device.MTU > maxMTU {
@@ -408,47 +409,39 @@ func (d *networkData) addNetworks(id string, config device) error {
 // routesOf returns the routes, by whether they are of IPv4.
 func routesOf(id string, config device) (map[bool][]networkRoute, error) {
 	const toIPv4, toIPv6 = "0.0.0.0/0", "::/0"
-	type hop struct {
-		to, via string
-		metric  *int
-	}
-	var hops []hop
-	if config.Gateway4 != "" {
-		hops = append(hops, hop{to: toIPv4, via: config.Gateway4})
-	}
+	hops := config.Routes
 	if config.Gateway6 != "" {
-		hops = append(hops, hop{to: toIPv6, via: config.Gateway6})
+		hops = append([]hop{{To: toIPv6, Via: config.Gateway6}}, hops...)
 	}
-	for _, route := range config.Routes {
-		hops = append(hops, hop{route.To, route.Via, route.Metric})
+	if config.Gateway4 != "" {
+		hops = append([]hop{{To: toIPv4, Via: config.Gateway4}}, hops...)
 	}
 	routes := map[bool][]networkRoute{}
 	for _, hop := range hops {
-		gateway, err := netip.ParseAddr(hop.via)
+		gateway, err := netip.ParseAddr(hop.Via)
 		if err != nil {
-			return nil, fmt.Errorf("has a route of %s via %q, which is not an address", id, hop.via)
+			return nil, fmt.Errorf("has a route of %s via %q, which is not an address", id, hop.Via)
 		}
-		if hop.to == "default" {
-			hop.to = toIPv6
+		if hop.To == "default" {
+			hop.To = toIPv6
 			if gateway.Is4() {
-				hop.to = toIPv4
+				hop.To = toIPv4
 			}
 		}
-		destination, err := netip.ParsePrefix(hop.to)
+		destination, err := netip.ParsePrefix(hop.To)
 		if err != nil || destination.Addr().Is4() != gateway.Is4() {
-			return nil, fmt.Errorf("has a route of %s to %q via %s, which is not a network of that family", id, hop.to, gateway)
+			return nil, fmt.Errorf("has a route of %s to %q via %s, which is not a network of that family", id, hop.To, gateway)
 		}
-		if hop.metric != nil && *hop.metric < 0 {
-			return nil, fmt.Errorf("has a route of %s to %q with the metric %d, which is less than 0", id, hop.to, *hop.metric)
+		if hop.Metric != nil && *hop.Metric < 0 {
+			return nil, fmt.Errorf("has a route of %s to %q with the metric %d, which is less than 0", id, hop.To, *hop.Metric)
 		}
 		route := routeTo(destination, gateway)
-		route.Metric = hop.metric
+		route.Metric = hop.Metric
 		routes[gateway.Is4()] = append(routes[gateway.Is4()], route)
 	}
 	return routes, nil
 }
 
-// macOf finds the hardware address of an interface.
 func macOf(id string, config ethernet, host *bmov1alpha1.BareMetalHost, only bool) (string, error) {
 	if config.Match.MACAddress != "" {
 		mac, err := net.ParseMAC(config.Match.MACAddress)

@@ -108,7 +108,6 @@ func NetworkData(address *plan.Address, mac string) ([]byte, error) {
 	return json.MarshalIndent(data, "", "  ")
 }
 
-// staticNetwork returns the network of one address.
 func staticNetwork(id, link string, address netip.Prefix, gateway netip.Addr) networkNetwork {
 	network := networkNetwork{ID: id, Type: "ipv4", Link: link, Address: address.Addr().String(), Netmask: netmask(address)}
 	everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -125,7 +124,6 @@ func routeTo(destination netip.Prefix, gateway netip.Addr) networkRoute {
 	return networkRoute{Network: destination.Masked().Addr().String(), Netmask: netmask(destination), Gateway: gateway.String()}
 }
 
-// netmask writes the prefix length as a mask.
 func netmask(prefix netip.Prefix) string {
 	return net.IP(net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())).String()
 }
@@ -146,8 +144,8 @@ func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, 
 	return json.MarshalIndent(data, "", "  ")
 }
 
-// CheckNetworkData checks whether a document is network data, as far as that can be told without a host, and returns what will not be on the
-// server as it says. The error and each warning are sentences about the document, without a subject.
+// CheckNetworkData checks whether a document is network data, as far as that can be told without a host, and returns what will not be
+// on the server as it says. The error and each warning are sentences about the document, without a subject.
 func CheckNetworkData(document []byte) (warnings []string, err error) {
 	_, config, err := parseNetworkData(document)
 	if err != nil || config == nil {

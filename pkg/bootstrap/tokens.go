@@ -167,7 +167,6 @@ func TokenSecret(machine v1alpha1.MachineReference, mode v1alpha1.JoinMode, toke
 	}
 }
 
-// tokenOf reads the token back from its Secret.
 func tokenOf(secret *corev1.Secret) (Token, error) {
 	return ParseToken(bootstraputil.TokenFromIDAndSecret(
 		string(secret.Data[bootstrapapi.BootstrapTokenIDKey]), string(secret.Data[bootstrapapi.BootstrapTokenSecretKey])))

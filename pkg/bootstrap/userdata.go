@@ -260,7 +260,6 @@ func CheckUserData(document []byte) error {
 		"\"#!/bin/sh\"%s", cloudConfigHeader, instead)
 }
 
-// checkMIME checks each part of a MIME message.
 func checkMIME(message []byte) error {
 	header, body, err := readMIME(message)
 	if err != nil {

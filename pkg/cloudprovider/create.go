@@ -219,7 +219,6 @@ func (c *CloudProvider) instanceTypeOf(machine *v1alpha1.Machine) (*cloudprovide
 	return instanceType, ""
 }
 
-// succeed returns the NodeClaim with its server, and publishes an event about it.
 func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType,
 	condition metav1.Condition) *karpv1.NodeClaim {
 	nodePool := nodeClaim.Labels[karpv1.NodePoolLabelKey]
@@ -257,7 +256,6 @@ func claimedMessage(machine *v1alpha1.Machine, condition metav1.Condition) strin
 	return message
 }
 
-// describeProgress is the state of a Machine without a decision.
 func describeProgress(machine *v1alpha1.Machine, condition metav1.Condition) string {
 	switch {
 	case condition.Message != "":

@@ -53,7 +53,8 @@ func (c *CloudProvider) machineKey(name string) types.NamespacedName {
 }
 
 // machine reads the Machine of a NodeClaim. The error is a NodeClaimNotFoundError if it does not exist, or is that of another one.
-func (c *CloudProvider) machine(ctx context.Context, reader client.Reader, name string, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
+func (c *CloudProvider) machine(ctx context.Context, reader client.Reader, name string,
+	nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
 	found, err := kube.Find(ctx, reader, c.machineKey(name), machine)
 	switch {

@@ -75,7 +75,6 @@ func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeSe
 	return s.remaining.LimitServers(s.catalog.FreeServers(s.filter())), nil
 }
 
-// demand is what the pods without a node select.
 func (c *CloudProvider) demand(ctx context.Context) (*instancetypes.Demand, error) {
 	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
 	if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {

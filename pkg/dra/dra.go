@@ -8,16 +8,7 @@
 // The packages below: policy, which classes a tenant may ask for; names, the names and annotations on the host; classes,
 // the controller of DeviceClasses; claims, those of ResourceClaims and ResourceClaimTemplates.
 //
-// # Rights
-//
-// In the management cluster: get, list and watch DeviceClasses; get the namespace kube-system; in the tenant's namespace
-// get, list and watch the TenantCluster and pods, patch tenantclusters/status, and all of get, list, watch, create, patch,
-// delete for ResourceClaims and ResourceClaimTemplates.
-//
-// In the tenant: get the namespace kube-system; get, list, watch, create, update, delete DeviceClasses; get, list, watch,
-// create, patch, delete ResourceClaims; get, list, watch, patch, delete ResourceClaimTemplates; update
-// resourceclaims/status and resourceclaims/binding and, for Kubernetes 1.36 and later, arbitrary-node:update
-// resourceclaims/driver; get, list and watch pods; create and patch events.
+// config/rbac has the rights that they need in both clusters.
 package dra
 
 import (

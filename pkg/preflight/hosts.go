@@ -152,7 +152,8 @@ type problem struct {
 
 func (h *hostsOf) problems() []problem {
 	const notCleaned = "are not cleaned between their owners (spec.automatedCleaningMode is disabled)"
-	uncleaned := problem{Warn, isUncleaned, notCleaned + ", so that they are not claimed for another tenant", inventory.ReasonNotCleaned.Remedy}
+	uncleaned := problem{Warn, isUncleaned, notCleaned + ", so that they are not claimed for another tenant",
+		inventory.ReasonNotCleaned.Remedy}
 	for _, user := range h.users {
 		if user.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant {
 			uncleaned.what = notCleaned + ", and NodeProvider " + user.Name +

@@ -275,7 +275,6 @@ func (c *CopyController[T]) allowed(ctx context.Context, s policy.Settings, obje
 	return err == nil && class == "", err
 }
 
-// addFinalizer adds the finalizer to the tenant's object, if it is not there.
 func (c *CopyController[T]) addFinalizer(ctx context.Context, object T) error {
 	if controllerutil.ContainsFinalizer(object, v1alpha1.DRASyncFinalizer) {
 		return nil

@@ -106,7 +106,6 @@ func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKe
 	return c.deleteOthers(ctx, claim, mirrors, byTenant)
 }
 
-// tenantClaim returns a claim of the tenant, nil if there is none.
 func (c *GeneratedController) tenantClaim(ctx context.Context, key client.ObjectKey) (*resourcev1.ResourceClaim, error) {
 	claim := &resourcev1.ResourceClaim{}
 	if found, err := kube.Find(ctx, c.clusters.Tenant.Client, key, claim); err != nil || !found {

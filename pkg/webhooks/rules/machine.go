@@ -100,7 +100,6 @@ func (r *Result) sameNamespace(spec *field.Path, machine *v1alpha1.Machine) {
 	name(spec.Child("bootstrap", "dataSecretName"), machine.Spec.Bootstrap.DataSecretName)
 }
 
-// requirements validates a Machine's requirements.
 func (r *Result) requirements(path *field.Path, requirements []corev1.NodeSelectorRequirement) {
 	valid, errs := matching.Requirements(path, requirements)
 	for _, err := range errs {

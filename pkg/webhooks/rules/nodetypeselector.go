@@ -84,12 +84,8 @@ func (r *Result) selector(path *field.Path, p pool, types []offeredType) (
 		r.deny(RuleNodeTypeSelector, err)
 		return entries, nil
 	}
-	for i := range composed {
-		requirement, errs := matching.Requirement(path.Index(i), composed[i])
-		if r.deny(RuleNodeTypeSelector, errs...); requirement != nil {
-			parsed = append(parsed, *requirement)
-		}
-	}
+	parsed, errs := matching.Requirements(path, composed)
+	r.deny(RuleNodeTypeSelector, errs...)
 	return entries, parsed
 }
 

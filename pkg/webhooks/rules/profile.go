@@ -113,7 +113,6 @@ func whole(quantity resource.Quantity) bool {
 // bytesOf describes a document that is not to be shown.
 func bytesOf(document string) string { return fmt.Sprintf("(%d bytes)", len(document)) }
 
-// drivers validates the DRA drivers that a Machine asks for.
 func (r *Result) drivers(path *field.Path, drivers []string) {
 	for i, driver := range drivers {
 		if len(validation.IsDNS1123Subdomain(driver)) > 0 {

@@ -145,7 +145,6 @@ func isQualified(cluster Cluster, name string) bool {
 	})
 }
 
-// pools validates the pools of a tenant.
 func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {
 	types := typesOf(cluster)
 	names, pins := poolNames{}, map[string]string{}
