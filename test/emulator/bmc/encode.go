@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+
+	"github.com/stmcginnis/gofish/schemas"
 )
 
 // encode converts a value of gofish. Its types are made for clients: a missing field is a zero value there. So zero
@@ -84,4 +86,16 @@ func links(paths ...string) []map[string]string {
 		list = append(list, link(path))
 	}
 	return list
+}
+
+func collection(path, kind string, members []string) map[string]any {
+	kind += "Collection"
+	return map[string]any{
+		"@odata.id": path, "@odata.type": "#" + kind + "." + kind, "Name": kind,
+		"Members@odata.count": len(members), "Members": links(members...),
+	}
+}
+
+func healthy() schemas.Status {
+	return schemas.Status{State: schemas.EnabledState, Health: schemas.OKHealth, HealthRollup: schemas.OKHealth}
 }

@@ -5,8 +5,6 @@ package bmc
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/stmcginnis/gofish/schemas"
@@ -15,76 +13,34 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
-// part is a component of a server: the last part of its path, and its properties.
-type part struct {
-	id       string
-	document map[string]any
-}
-
-// parts are all components of a kind, the members of a collection.
-type parts struct {
-	// path of the collection below that of the system or chassis, and what it is a collection of.
-	path, kind string
-	list       func(*System) []part
-}
-
-func inventoryRoutes() map[string]methods {
-	system, chassis := root+"/Systems/{server}", root+"/Chassis/{server}"
-	routes := map[string]methods{
-		system + "/Bios": get(func(c *call) map[string]any { return c.system.bios() }),
-		chassis:          get(func(c *call) map[string]any { return c.system.chassis() }),
-		system + "/Storage/1/Drives/{part}": get(func(c *call) map[string]any {
-			return find(c.system.drives(), c.PathValue("part"))
-		}),
-		chassis + "/PCIeDevices/{part}/PCIeFunctions": get(func(c *call) map[string]any {
-			if find(c.system.gpus(), c.PathValue("part")) == nil {
-				return nil
-			}
-			return collection(c.URL.Path, "PCIeFunctionCollection", "PCIe Functions", []string{c.URL.Path + "/0"})
-		}),
-		chassis + "/PCIeDevices/{part}/PCIeFunctions/0": get(func(c *call) map[string]any {
-			return c.system.gpuFunction(c.PathValue("part"))
-		}),
-	}
-	for _, kind := range []parts{
-		{path: system + "/Processors", kind: "ProcessorCollection", list: (*System).processors},
-		{path: system + "/Memory", kind: "MemoryCollection", list: (*System).memory},
-		{path: system + "/EthernetInterfaces", kind: "EthernetInterfaceCollection", list: (*System).nics},
-		{path: system + "/SimpleStorage", kind: "SimpleStorageCollection", list: (*System).simpleStorage},
-		{path: system + "/Storage", kind: "StorageCollection", list: (*System).storage},
-		{path: chassis + "/PCIeDevices", kind: "PCIeDeviceCollection", list: (*System).gpus},
-	} {
-		routes[kind.path] = get(func(c *call) map[string]any {
-			var members []string
-			for _, part := range kind.list(c.system) {
-				members = append(members, c.URL.Path+"/"+part.id)
-			}
-			return collection(c.URL.Path, kind.kind, kind.kind, members)
-		})
-		routes[kind.path+"/{part}"] = get(func(c *call) map[string]any {
-			return find(kind.list(c.system), c.PathValue("part"))
-		})
-	}
-	return routes
-}
-
-func find(list []part, id string) map[string]any {
-	for _, part := range list {
-		if part.id == id {
-			return part.document
-		}
-	}
-	return nil
+// addInventory adds the hardware of the server.
+func (s *System) addInventory(t tree) {
+	t.collect(s.below("Processors"), "Processor", s.processors()...)
+	// One module of memory: no client depends on the number of modules.
+	t.collect(s.below("Memory"), "Memory", document(schemas.Memory{
+		Entity: entity(s.below("Memory"), "DIMM1"), ODataType: "#Memory.v1_17_0.Memory",
+		CapacityMiB: ptr.To(s.hardware.MemoryGiB * 1024), Status: healthy(),
+	}, nil))
+	t.collect(s.below("EthernetInterfaces"), "EthernetInterface", s.nics()...)
+	s.addDisks(t)
+	s.addGPUs(t)
+	t.add(document(schemas.Bios{
+		Entity: entity(s.Path(), "Bios"), ODataType: "#Bios.v1_2_1.Bios",
+	}, map[string]any{"Attributes": s.hardware.BIOS}))
+	t.add(s.chassis())
 }
 
 func entity(path, id string) schemas.Entity {
 	return schemas.Entity{ODataID: path + "/" + id, ID: id, Name: id}
 }
 
-func (s *System) processors() []part {
-	var list []part
+func (s *System) processors() []map[string]any {
+	var list []map[string]any
 	for _, p := range s.hardware.Processors {
-		arch, set := architecture(p)
+		arch, set := schemas.X86ProcessorArchitecture, schemas.X8664InstructionSet
+		if p.Architecture == inventory.AArch64 {
+			arch, set = schemas.ARMProcessorArchitecture, schemas.ARMA64InstructionSet
+		}
 		for range p.Count {
 			id := fmt.Sprintf("CPU%d", len(list))
 			model := schemas.Processor{
@@ -95,65 +51,31 @@ func (s *System) processors() []part {
 			if p.ClockMHz > 0 {
 				model.MaxSpeedMHz = ptr.To(p.ClockMHz)
 			}
-			list = append(list, part{id, document(model, nil)})
+			list = append(list, document(model, nil))
 		}
 	}
 	return list
 }
 
-// memory is one module: no client depends on the number of modules.
-func (s *System) memory() []part {
-	return []part{{"DIMM1", document(schemas.Memory{
-		Entity: entity(s.below("Memory"), "DIMM1"), ODataType: "#Memory.v1_17_0.Memory",
-		CapacityMiB: ptr.To(s.hardware.MemoryGiB * 1024), Status: healthy(),
-	}, nil)}}
-}
-
-func (s *System) nics() []part {
-	list := make([]part, 0, len(s.hardware.NICs))
+func (s *System) nics() []map[string]any {
+	var list []map[string]any
 	for _, nic := range s.hardware.NICs {
-		list = append(list, part{nic.Name, document(schemas.EthernetInterface{
+		list = append(list, document(schemas.EthernetInterface{
 			Entity: entity(s.below("EthernetInterfaces"), nic.Name), ODataType: "#EthernetInterface.v1_9_0.EthernetInterface",
 			MACAddress: nic.MAC, PermanentMACAddress: nic.MAC, SpeedMbps: ptr.To(nic.SpeedGbps * 1000), FullDuplex: true,
 			InterfaceEnabled: true, LinkStatus: schemas.LinkUpLinkStatus, Status: healthy(),
-		}, nil)})
+		}, nil))
 	}
 	return list
 }
 
-// simpleStorage is for older clients, which do not read storage.
-func (s *System) simpleStorage() []part {
-	if len(s.hardware.Disks) == 0 {
-		return nil
-	}
-	model := schemas.SimpleStorage{
+// addDisks adds the disks as Storage, and as SimpleStorage for older clients, which do not read the other.
+func (s *System) addDisks(t tree) {
+	var storage, simpleStorage, drives []map[string]any
+	simple := schemas.SimpleStorage{
 		Entity: entity(s.below("SimpleStorage"), "1"), ODataType: "#SimpleStorage.v1_3_1.SimpleStorage", Status: healthy(),
 	}
-	for _, disk := range s.hardware.Disks {
-		model.Devices = append(model.Devices, schemas.Device{
-			Name: disk.Name, Model: disk.Model, CapacityBytes: ptr.To(uint(disk.Bytes())), Status: healthy(),
-		})
-	}
-	return []part{{"1", document(model, nil)}}
-}
-
-func (s *System) storage() []part {
-	if len(s.hardware.Disks) == 0 {
-		return nil
-	}
-	var paths []string
-	for _, drive := range s.drives() {
-		paths = append(paths, s.drive(drive.id))
-	}
-	return []part{{"1", document(schemas.Storage{
-		Entity: entity(s.below("Storage"), "1"), ODataType: "#Storage.v1_15_0.Storage", Status: healthy(),
-	}, map[string]any{"Drives": links(paths...), "Drives@odata.count": len(paths)})}}
-}
-
-func (s *System) drives() []part {
-	list := make([]part, 0, len(s.hardware.Disks))
 	for i, disk := range s.hardware.Disks {
-		id := strconv.Itoa(i)
 		media, protocol := schemas.SSDMediaType, schemas.SATAProtocol
 		switch disk.Kind {
 		case inventory.HDD:
@@ -161,65 +83,47 @@ func (s *System) drives() []part {
 		case inventory.NVMe:
 			protocol = schemas.NVMeProtocol
 		}
-		list = append(list, part{id, document(schemas.Drive{
-			Entity:    schemas.Entity{ODataID: s.drive(id), ID: id, Name: disk.Name},
-			ODataType: "#Drive.v1_17_0.Drive", Model: disk.Model, CapacityBytes: ptr.To(disk.Bytes()), MediaType: media,
+		drive := entity(s.below("Storage/1/Drives"), strconv.Itoa(i))
+		drive.Name = disk.Name
+		drives = append(drives, document(schemas.Drive{
+			Entity: drive, ODataType: "#Drive.v1_17_0.Drive", Model: disk.Model, CapacityBytes: ptr.To(disk.Bytes()), MediaType: media,
 			Protocol: protocol, SerialNumber: fmt.Sprintf("%s-D%d", s.hardware.SerialNumber, i), Status: healthy(),
-		}, nil)})
+		}, nil))
+		simple.Devices = append(simple.Devices, schemas.Device{
+			Name: disk.Name, Model: disk.Model, CapacityBytes: ptr.To(uint(disk.Bytes())), Status: healthy(),
+		})
 	}
-	return list
+	if len(drives) > 0 {
+		simpleStorage = append(simpleStorage, document(simple, nil))
+		storage = append(storage, document(schemas.Storage{
+			Entity: entity(s.below("Storage"), "1"), ODataType: "#Storage.v1_15_0.Storage", Status: healthy(),
+		}, map[string]any{"Drives": links(pathsOf(drives)...), "Drives@odata.count": len(drives)}))
+	}
+	t.add(drives...)
+	t.collect(s.below("SimpleStorage"), "SimpleStorage", simpleStorage...)
+	t.collect(s.below("Storage"), "Storage", storage...)
 }
 
-func (s *System) gpus() []part {
-	var list []part
+// addGPUs adds the GPUs, each with its PCIe function. Metal3 and Ironic identify GPUs by it.
+func (s *System) addGPUs(t tree) {
+	var list []map[string]any
 	for _, gpu := range s.hardware.GPUs {
 		for range gpu.Count {
-			id := fmt.Sprintf("GPU%d", len(list))
-			list = append(list, part{id, document(schemas.PCIeDevice{
-				Entity:    schemas.Entity{ODataID: s.pciePath() + "/" + id, ID: id, Name: gpu.Manufacturer + " " + gpu.Model},
-				ODataType: "#PCIeDevice.v1_11_0.PCIeDevice", Manufacturer: gpu.Manufacturer, Model: gpu.Model,
-				DeviceType: schemas.SingleFunctionDeviceType, SerialNumber: s.hardware.SerialNumber + "-" + id, Status: healthy(),
-			}, map[string]any{"PCIeFunctions": link(s.pciePath() + "/" + id + "/PCIeFunctions")})})
+			device := entity(s.pciePath(), fmt.Sprintf("GPU%d", len(list)))
+			functions := device.ODataID + "/PCIeFunctions"
+			t.collect(functions, "PCIeFunction", document(schemas.PCIeFunction{
+				Entity: entity(functions, "0"), ODataType: "#PCIeFunction.v1_5_0.PCIeFunction",
+				DeviceClass: schemas.DisplayControllerDeviceClass, ClassCode: "0x030200", VendorID: gpu.VendorID, DeviceID: gpu.DeviceID,
+				FunctionType: schemas.PhysicalFunctionType, FunctionID: ptr.To(0), Status: healthy(),
+			}, map[string]any{"Links": map[string]any{"PCIeDevice": link(device.ODataID)}}))
+			device.Name = gpu.Manufacturer + " " + gpu.Model
+			list = append(list, document(schemas.PCIeDevice{
+				Entity: device, ODataType: "#PCIeDevice.v1_11_0.PCIeDevice", Manufacturer: gpu.Manufacturer, Model: gpu.Model,
+				DeviceType: schemas.SingleFunctionDeviceType, SerialNumber: s.hardware.SerialNumber + "-" + device.ID, Status: healthy(),
+			}, map[string]any{"PCIeFunctions": link(functions)}))
 		}
 	}
-	return list
-}
-
-func (s *System) pcieDevices() []string {
-	var paths []string
-	for _, gpu := range s.gpus() {
-		paths = append(paths, s.pciePath()+"/"+gpu.id)
-	}
-	return paths
-}
-
-// gpuFunction is the PCIe function of a GPU. Metal3 and Ironic identify GPUs by it.
-func (s *System) gpuFunction(device string) map[string]any {
-	n := 0
-	for _, gpu := range s.hardware.GPUs {
-		for range gpu.Count {
-			if id := fmt.Sprintf("GPU%d", n); id == device {
-				path := s.pciePath() + "/" + id + "/PCIeFunctions"
-				return document(schemas.PCIeFunction{
-					Entity: entity(path, "0"), ODataType: "#PCIeFunction.v1_5_0.PCIeFunction",
-					DeviceClass: schemas.DisplayControllerDeviceClass, ClassCode: "0x030200", VendorID: gpu.VendorID, DeviceID: gpu.DeviceID,
-					FunctionType: schemas.PhysicalFunctionType, FunctionID: ptr.To(0), Status: healthy(),
-				}, map[string]any{"Links": map[string]any{"PCIeDevice": link(s.pciePath() + "/" + id)}})
-			}
-			n++
-		}
-	}
-	return nil
-}
-
-func (s *System) bios() map[string]any {
-	attributes := schemas.SettingsAttributes{}
-	for _, name := range slices.Sorted(maps.Keys(s.hardware.BIOS)) {
-		attributes[name] = s.hardware.BIOS[name]
-	}
-	return document(schemas.Bios{
-		Entity: entity(s.Path(), "Bios"), ODataType: "#Bios.v1_2_1.Bios",
-	}, map[string]any{"Attributes": attributes})
+	t.collect(s.pciePath(), "PCIeDevice", list...)
 }
 
 func (s *System) chassis() map[string]any {

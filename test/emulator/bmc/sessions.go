@@ -6,6 +6,7 @@ package bmc
 import (
 	"crypto/rand"
 	"crypto/subtle"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 )
+
+const sessionsPath = root + "/SessionService/Sessions"
 
 // tokenHeader has the key of a session.
 const tokenHeader = "X-Auth-Token"
@@ -33,7 +36,15 @@ type session struct {
 	used        time.Time
 }
 
-func (s session) id() string { return strconv.Itoa(s.number) }
+func (s session) path() string { return fmt.Sprintf("%s/%d", sessionsPath, s.number) }
+
+func (s session) document() map[string]any {
+	id := strconv.Itoa(s.number)
+	return document(schemas.Session{
+		Entity:    schemas.Entity{ODataID: s.path(), ID: id, Name: "Session " + id},
+		ODataType: "#Session.v1_7_0.Session", UserName: s.user, SessionType: schemas.RedfishSessionTypes,
+	}, nil)
+}
 
 type sessions struct {
 	clock clock.Clock
@@ -128,60 +139,20 @@ func (s *Service) authenticate(r *http.Request) ([]*System, *fault) {
 	return systems, nil
 }
 
-// authenticated serves a resource to every account.
-func authenticated(s *Service, m methods) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		systems, refusal := s.authenticate(r)
-		if refusal != nil {
-			refusal.write(w)
-			return
-		}
-		if len(systems) == 1 && len(s.systems) > 1 && !s.endure(r, systems[0]) {
-			return
-		}
-		m.serve(w, &call{Request: r, service: s, caller: systems})
-	})
-}
-
-// ofSystem serves a resource of one server to the account of its BMC.
-func ofSystem(s *Service, m methods) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		system := s.find(r.PathValue("server"))
-		if system != nil && len(s.systems) > 1 && !s.endure(r, system) {
-			return
-		}
-		systems, refusal := s.authenticate(r)
-		switch {
-		case refusal != nil:
-		case system == nil:
-			refusal = notFound(r.URL.Path)
-		case !slices.Contains(systems, system):
-			refusal = forbidden(system.Name())
-		}
-		if refusal != nil {
-			refusal.write(w)
-			return
-		}
-		m.serve(w, &call{Request: r, service: s, caller: systems, system: system})
-	})
-}
-
-// endure applies the faults of the server to a call, and returns whether the caller is still connected. If the BMC is
-// unreachable, the connection is closed.
-func (s *Service) endure(r *http.Request, system *System) bool {
+// endure applies the faults of the server to a call. If the BMC is unreachable, or the caller has gone, the connection is closed.
+func (s *Service) endure(r *http.Request, system *System) {
 	if slow, is := system.faults.Get(faults.Slow); is {
 		timer := s.clock.NewTimer(slow.Delay())
 		defer timer.Stop()
 		select {
 		case <-timer.C():
 		case <-r.Context().Done():
-			return false
+			panic(http.ErrAbortHandler)
 		}
 	}
 	if system.faults.Has(faults.BMCUnreachable) {
 		panic(http.ErrAbortHandler)
 	}
-	return true
 }
 
 type credentials struct {
@@ -195,56 +166,25 @@ type credentials struct {
 }
 
 // logIn makes a session.
-func logIn(c *call) (result, *fault) {
+func (s *Service) logIn(r *http.Request) (result, *fault) {
 	var given credentials
-	if refusal := decode(c.Request, &given); refusal != nil {
+	if refusal := decode(r, &given); refusal != nil {
 		return result{}, refusal
 	}
 	if given.UserName == "" {
 		return result{}, missing("UserName")
 	}
-	for _, system := range c.service.systems {
-		if len(c.service.systems) > 1 && equal(given.UserName, system.identity.Username) && !c.service.endure(c.Request, system) {
-			return result{}, nil
+	for _, system := range s.systems {
+		if len(s.systems) > 1 && equal(given.UserName, system.identity.Username) {
+			s.endure(r, system)
 		}
 	}
-	systems := c.service.account(given.UserName, given.Password)
+	systems := s.account(given.UserName, given.Password)
 	if len(systems) == 0 {
 		return result{}, unauthorized()
 	}
-	made := c.service.sessions.create(given.UserName, systems)
-	document := sessionDocument(made)
+	made := s.sessions.create(given.UserName, systems)
 	return result{
-		status: http.StatusCreated, body: document,
-		header: map[string]string{tokenHeader: made.token, "Location": sessionPath(made.id())},
+		status: http.StatusCreated, body: made.document(), header: map[string]string{tokenHeader: made.token, "Location": made.path()},
 	}, nil
-}
-
-// logOut ends a session of the caller's.
-func logOut(c *call) (result, *fault) {
-	for _, candidate := range c.service.sessions.list(c.caller) {
-		if candidate.id() == c.PathValue("session") {
-			c.service.sessions.remove(candidate.token)
-			return result{}, nil
-		}
-	}
-	return result{}, notFound(c.URL.Path)
-}
-
-func readSession(c *call) map[string]any {
-	for _, candidate := range c.service.sessions.list(c.caller) {
-		if candidate.id() == c.PathValue("session") {
-			return sessionDocument(candidate)
-		}
-	}
-	return nil
-}
-
-func sessionPath(id string) string { return root + "/SessionService/Sessions/" + id }
-
-func sessionDocument(s session) map[string]any {
-	return document(schemas.Session{
-		Entity:    schemas.Entity{ODataID: sessionPath(s.id()), ID: s.id(), Name: "Session " + s.id()},
-		ODataType: "#Session.v1_7_0.Session", UserName: s.user, SessionType: schemas.RedfishSessionTypes,
-	}, nil)
 }

@@ -21,12 +21,12 @@ func TestAuthentication(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := schemas.GetObject[schemas.ComputerSystem](client, systemPath("s1")); err != nil {
+			if _, err := schemas.GetObject[schemas.ComputerSystem](client, root+"/Systems/s1"); err != nil {
 				t.Error(err)
 			}
-			_, err = schemas.GetObject[schemas.ComputerSystem](client, systemPath("s2"))
+			_, err = schemas.GetObject[schemas.ComputerSystem](client, root+"/Systems/s2")
 			refusedWith(t, "an account is of one server", err, http.StatusForbidden)
-			_, err = schemas.GetObject[schemas.ComputerSystem](client, systemPath("s9"))
+			_, err = schemas.GetObject[schemas.ComputerSystem](client, root+"/Systems/s9")
 			refusedWith(t, "there is no such server", err, http.StatusNotFound)
 		})
 	}
@@ -91,11 +91,11 @@ func TestSessionsExpire(t *testing.T) {
 	}
 	for range 2 { // each use extends it by half an hour
 		now.Step(sessionTimeout - time.Second)
-		if _, err := client.Get(systemPath("s1")); err != nil {
+		if _, err := client.Get(root + "/Systems/s1"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	now.Step(sessionTimeout)
-	_, err = client.Get(systemPath("s1"))
+	_, err = client.Get(root + "/Systems/s1")
 	refusedWith(t, "it was not used", err, http.StatusUnauthorized)
 }

@@ -5,11 +5,13 @@ package bmc
 
 import (
 	"fmt"
-	"net/url"
+	"maps"
+	"net/http"
 	"slices"
 	"sync"
 
 	"github.com/stmcginnis/gofish/schemas"
+	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
@@ -46,12 +48,6 @@ type Identity struct {
 	// Username and Password of the only account.
 	Username, Password string
 }
-
-// Slots of virtual media.
-const (
-	CdSlot  = "Cd"
-	UsbSlot = "Usb"
-)
 
 // Boot is what a server boots from when it is switched on.
 type Boot struct {
@@ -92,21 +88,18 @@ func NewSystem(identity Identity, hardware inventory.Hardware, power Power, set 
 func (s *System) Name() string { return s.identity.Name }
 
 // Path of the ComputerSystem, as it is given to Metal3 and Ironic.
-func (s *System) Path() string { return systemPath(s.identity.Name) }
+func (s *System) Path() string { return root + "/Systems/" + s.identity.Name }
 
 // TakeBoot returns what to boot from now, and clears an override for one boot.
 func (s *System) TakeBoot() Boot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	boot := Boot{Target: schemas.NoneBootSource, Media: map[string]string{}}
+	boot := Boot{Target: schemas.NoneBootSource, Media: maps.Clone(s.media)}
 	if s.boot.enabled != schemas.DisabledBootSourceOverrideEnabled {
 		boot.Target = s.boot.target
 	}
 	if s.boot.enabled == schemas.OnceBootSourceOverrideEnabled {
 		s.boot.enabled, s.boot.target = schemas.DisabledBootSourceOverrideEnabled, schemas.NoneBootSource
-	}
-	for slot, image := range s.media {
-		boot.Media[slot] = image
 	}
 	return boot
 }
@@ -128,61 +121,137 @@ func (s *System) Status() Status {
 func (s *System) settings() (bootOverride, map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	media := map[string]string{}
-	for slot, image := range s.media {
-		media[slot] = image
-	}
-	return s.boot, media
+	return s.boot, maps.Clone(s.media)
 }
 
-// overrideBoot changes the given fields, or nothing if one is invalid.
-func (s *System) overrideBoot(change bootChange) *fault {
+func (s *System) managerPath() string   { return root + "/Managers/" + s.identity.Name }
+func (s *System) chassisPath() string   { return root + "/Chassis/" + s.identity.Name }
+func (s *System) below(p string) string { return s.Path() + "/" + p }
+func (s *System) mediaPath() string     { return s.managerPath() + "/VirtualMedia" }
+func (s *System) pciePath() string      { return s.chassisPath() + "/PCIeDevices" }
+
+// resources are all of the server, by path.
+func (s *System) resources() tree {
+	t := tree{}
+	s.addInventory(t)
+	resetTarget := s.below("Actions/ComputerSystem.Reset")
+	t[resetTarget] = resource{changes: changes{http.MethodPost: s.reset}}
+	t[s.Path()] = resource{document: s.document(resetTarget, t[s.pciePath()].document["Members"].([]map[string]string)),
+		changes: changes{http.MethodPatch: s.change}}
+	s.addManager(t)
+	return t
+}
+
+func (s *System) document(resetTarget string, gpus []map[string]string) map[string]any {
+	boot, _ := s.settings()
+	h := s.hardware
+	sockets, cores, threads := h.Count()
+	model := schemas.ComputerSystem{
+		Entity:    schemas.Entity{ODataID: s.Path(), ID: s.identity.Name, Name: s.identity.Name},
+		ODataType: "#ComputerSystem.v1_20_0.ComputerSystem", UUID: s.identity.UUID, HostName: s.identity.Name,
+		Manufacturer: h.Manufacturer, Model: h.Model, SerialNumber: h.SerialNumber, SKU: h.Model, BiosVersion: h.BIOSVersion,
+		SystemType: schemas.PhysicalSystemType, PowerState: s.power.PowerState(), Status: healthy(),
+		Boot: schemas.Boot{
+			BootSourceOverrideEnabled: boot.enabled, BootSourceOverrideTarget: boot.target, BootSourceOverrideMode: boot.mode,
+			AllowableBootSourceOverrideTargetValues: bootTargets(),
+		},
+		MemorySummary: schemas.MemorySummary{TotalSystemMemoryGiB: ptr.To(float64(h.MemoryGiB))},
+		ProcessorSummary: schemas.ProcessorSummary{
+			Count: ptr.To(uint(sockets)), CoreCount: ptr.To(uint(cores)), LogicalProcessorCount: ptr.To(uint(threads)),
+			Model: h.Processors[0].Model,
+		},
+	}
+	extra := map[string]any{
+		"PCIeDevices": gpus, "PCIeDevices@odata.count": len(gpus),
+		"Links": map[string]any{"ManagedBy": links(s.managerPath()), "Chassis": links(s.chassisPath())},
+		"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
+			"target": resetTarget, "ResetType@Redfish.AllowableValues": ResetTypes(),
+		}},
+	}
+	for _, name := range []string{"Processors", "Memory", "EthernetInterfaces", "SimpleStorage", "Storage", "Bios"} {
+		extra[name] = link(s.below(name))
+	}
+	return document(model, extra)
+}
+
+// change changes the boot override, or nothing if a value is invalid.
+func (s *System) change(r *http.Request) *fault {
+	var given struct{ Boot map[string]any }
+	if refusal := decode(r, &given); refusal != nil {
+		return refusal
+	}
+	if given.Boot == nil {
+		return missing("Boot")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.boot
-	if v := change.BootSourceOverrideTarget; v != "" {
-		if !slices.Contains(bootTargets(), v) {
-			return notInList("BootSourceOverrideTarget", string(v))
+	for _, property := range slices.Sorted(maps.Keys(given.Boot)) {
+		value := given.Boot[property]
+		// Clients send whole objects, in which most properties are empty.
+		if silent(value) {
+			continue
 		}
-		next.target = v
-		// Redfish: None as the target disables the override.
-		if v == schemas.NoneBootSource {
-			next.enabled = schemas.DisabledBootSourceOverrideEnabled
+		text, _ := value.(string)
+		valid := false
+		switch property {
+		case "BootSourceOverrideEnabled":
+			next.enabled = schemas.BootSourceOverrideEnabled(text)
+			valid = slices.Contains([]schemas.BootSourceOverrideEnabled{
+				schemas.DisabledBootSourceOverrideEnabled, schemas.OnceBootSourceOverrideEnabled, schemas.ContinuousBootSourceOverrideEnabled,
+			}, next.enabled)
+		case "BootSourceOverrideMode":
+			next.mode = schemas.BootSourceOverrideMode(text)
+			valid = next.mode == schemas.UEFIBootSourceOverrideMode
+		case "BootSourceOverrideTarget":
+			next.target = schemas.BootSource(text)
+			valid = slices.Contains(bootTargets(), next.target)
+			// Redfish: None as the target disables the override.
+			if next.target == schemas.NoneBootSource {
+				next.enabled = schemas.DisabledBootSourceOverrideEnabled
+			}
+		default:
+			return unknownProperty("Boot/" + property)
 		}
-	}
-	if v := change.BootSourceOverrideEnabled; v != "" {
-		if !slices.Contains([]schemas.BootSourceOverrideEnabled{
-			schemas.DisabledBootSourceOverrideEnabled, schemas.OnceBootSourceOverrideEnabled, schemas.ContinuousBootSourceOverrideEnabled,
-		}, v) {
-			return notInList("BootSourceOverrideEnabled", string(v))
+		if !valid {
+			return notInList(property, fmt.Sprint(value))
 		}
-		next.enabled = v
-	}
-	if v := change.BootSourceOverrideMode; v != "" {
-		if v != schemas.UEFIBootSourceOverrideMode {
-			return notInList("BootSourceOverrideMode", string(v))
-		}
-		next.mode = v
 	}
 	s.boot = next
 	return nil
 }
 
-func (s *System) insert(slot, image string) *fault {
-	if parsed, err := url.Parse(image); err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
-		return badValue("Image", image, "it must be an http or https URL")
+// silent returns whether a value is empty.
+func silent(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		for _, field := range v {
+			if !silent(field) {
+				return false
+			}
+		}
+		return true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.media[slot] != "" {
-		return inUse(fmt.Sprintf("%s holds %s: eject it first", slot, s.media[slot]))
-	}
-	s.media[slot] = image
-	return nil
+	return false
 }
 
-func (s *System) eject(slot string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.media, slot)
+func (s *System) reset(r *http.Request) *fault {
+	var action struct{ ResetType schemas.ResetType }
+	if refusal := decode(r, &action); refusal != nil {
+		return refusal
+	}
+	switch {
+	case action.ResetType == "":
+		return missing("ResetType")
+	case !slices.Contains(ResetTypes(), action.ResetType):
+		return notInList("ResetType", string(action.ResetType))
+	}
+	s.power.Reset(action.ResetType)
+	return nil
 }
