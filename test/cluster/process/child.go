@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -26,12 +27,11 @@ const (
 
 // A child is one process over its restarts.
 type child struct {
-	spec     Spec
-	logFile  string
-	pidFile  string
-	clock    clock.Clock
-	launcher *launcher
-	onExit   func(Exit)
+	spec    Spec
+	logFile string
+	pidFile string
+	clock   clock.Clock
+	onExit  func(Exit)
 
 	stop     chan struct{} // closed to request the end
 	stopOnce sync.Once
@@ -56,8 +56,9 @@ func (c *child) launch() error {
 	command := exec.Command(c.spec.Path, c.spec.Args...)
 	command.Env = append(inherited(), c.spec.Env...)
 	command.Stdout, command.Stderr = log, log
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: c.spec.Credential}
-	if err := c.launcher.start(command); err != nil {
+	// A separate process group, so that Ctrl-C reaches only the supervisor, which then stops everything in order.
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: c.spec.Credential, Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
 		return fmt.Errorf("starting %s, %w", c.spec.Name, err)
 	}
 	pid := strconv.Itoa(command.Process.Pid) + "\n"
@@ -72,9 +73,19 @@ func (c *child) launch() error {
 	return nil
 }
 
-// supervise waits for the process, and starts it again when it dies and may be restarted.
-func (c *child) supervise() {
+// supervise starts the process, waits for it, and starts it again when it dies and may be restarted. It sends whether the first start
+// succeeds, and does no more if not.
+func (c *child) supervise(started chan<- error) {
+	// The kernel kills a process when the thread ends that has started it, not when that thread's process does, and the Go runtime may end
+	// any thread but a locked one.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	defer close(c.done)
+	err := c.launch()
+	started <- err
+	if err != nil {
+		return
+	}
 	quickDeaths := 0
 	for {
 		exited := make(chan error, 1)

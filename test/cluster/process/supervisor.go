@@ -5,6 +5,7 @@ package process
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,10 +29,7 @@ type Options struct {
 type Supervisor struct {
 	logDir, runDir string
 	clock          clock.Clock
-	launcher       *launcher
 	onExit         func(Exit)
-
-	failed chan Exit
 
 	mu       sync.Mutex
 	closed   bool
@@ -45,8 +43,7 @@ type Supervisor struct {
 func NewSupervisor(options Options) (*Supervisor, error) {
 	s := &Supervisor{
 		logDir: filepath.Join(options.Dir, "log"), runDir: filepath.Join(options.Dir, "run"),
-		clock: options.Clock, onExit: options.OnExit,
-		failed: make(chan Exit, 1), children: map[string]*child{},
+		clock: options.Clock, onExit: options.OnExit, children: map[string]*child{},
 	}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
@@ -56,7 +53,6 @@ func NewSupervisor(options Options) (*Supervisor, error) {
 			return nil, fmt.Errorf("making the directory for processes, %w", err)
 		}
 	}
-	s.launcher = newLauncher()
 	return s, nil
 }
 
@@ -79,17 +75,18 @@ func (s *Supervisor) Start(spec Spec) error {
 	c := &child{
 		spec:    spec,
 		logFile: filepath.Join(s.logDir, spec.Name+".log"), pidFile: filepath.Join(s.runDir, spec.Name+".pid"),
-		clock: s.clock, launcher: s.launcher, onExit: s.exited, restarts: restarts,
+		clock: s.clock, onExit: s.exited, restarts: restarts,
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	if err := c.launch(); err != nil {
+	started := make(chan error, 1)
+	go c.supervise(started)
+	if err := <-started; err != nil {
 		return err
 	}
 	if !slices.Contains(s.order, spec.Name) {
 		s.order = append(s.order, spec.Name)
 	}
 	s.children[spec.Name] = c
-	go c.supervise()
 	return nil
 }
 
@@ -132,18 +129,6 @@ func (s *Supervisor) Kill(name string) error {
 	return c.signal(syscall.SIGKILL)
 }
 
-// Done returns a channel that is closed when the process has ended and will not be restarted.
-func (s *Supervisor) Done(name string) (<-chan struct{}, error) {
-	c, err := s.child(name)
-	if err != nil {
-		return nil, err
-	}
-	return c.done, nil
-}
-
-// Failed returns a channel that yields the first process that exited and will not be restarted.
-func (s *Supervisor) Failed() <-chan Exit { return s.failed }
-
 // List describes all processes in the order of their first start.
 func (s *Supervisor) List() []Info {
 	s.mu.Lock()
@@ -165,13 +150,7 @@ func (s *Supervisor) Close() {
 	}
 	s.mu.Unlock()
 
-	order := make([]int, 0, len(ranks))
-	for rank := range ranks {
-		order = append(order, rank)
-	}
-	slices.Sort(order)
-	slices.Reverse(order)
-	for _, rank := range order {
+	for _, rank := range slices.Backward(slices.Sorted(maps.Keys(ranks))) {
 		for _, c := range ranks[rank] {
 			c.requestStop()
 		}
@@ -179,7 +158,6 @@ func (s *Supervisor) Close() {
 			<-c.done
 		}
 	}
-	s.launcher.shut()
 }
 
 func (s *Supervisor) child(name string) (*child, error) {
@@ -194,12 +172,6 @@ func (s *Supervisor) child(name string) (*child, error) {
 }
 
 func (s *Supervisor) exited(exit Exit) {
-	if exit.Final {
-		select {
-		case s.failed <- exit:
-		default: // only the first one matters: it is the cause of the others
-		}
-	}
 	s.exitMu.Lock()
 	defer s.exitMu.Unlock()
 	if s.onExit != nil {

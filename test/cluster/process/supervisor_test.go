@@ -188,11 +188,8 @@ func TestRestartGivesUp(t *testing.T) {
 	failing.Restart = true
 	f.start(failing)
 	var delays []time.Duration
-	for {
-		exit := f.nextExit()
-		if exit.Final {
-			break
-		}
+	exit := f.nextExit()
+	for ; !exit.Final; exit = f.nextExit() {
 		delays = append(delays, exit.Delay)
 		f.elapse(exit.Delay)
 	}
@@ -200,7 +197,7 @@ func TestRestartGivesUp(t *testing.T) {
 	if diff := cmp.Diff(want, delays); diff != "" {
 		t.Errorf("delays (-want +got):\n%s", diff)
 	}
-	if exit := <-f.Failed(); exit.Reason != "exit status 3" {
+	if exit.Reason != "exit status 3" {
 		t.Errorf("reason is %s", exit.Reason)
 	}
 	if state := f.info("server").State; state != Failed {
@@ -215,11 +212,6 @@ func TestExitWithoutRestart(t *testing.T) {
 	if !exit.Final || exit.Reason != "exit status 3" {
 		t.Errorf("exit is %+v", exit)
 	}
-	done, err := f.Done("server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-done
 	lines, err := LastLines(exit.LogFile, 5)
 	if err != nil {
 		t.Fatal(err)
