@@ -12,6 +12,7 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netlink"
+	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,7 +25,8 @@ type Namespace struct {
 	// Address in the network of the bridge, and the length of its prefix.
 	Address netip.Prefix
 	file    *os.File
-	link    netlink.Link
+	// plugged is whether it has an interface.
+	plugged bool
 }
 
 // Namespace makes a network namespace, and plugs it into the bridge by an interface of that name, of at most 15 characters.
@@ -34,8 +36,7 @@ func (b *Bridge) Namespace(name string, address netip.Prefix) (*Namespace, error
 		return nil, err
 	}
 	n.Address = address
-	err = n.plugIn(name, b.link)
-	if err == nil {
+	if err = n.plugIn(b.Name, name, ""); err == nil {
 		err = n.Do(func() error { return n.configure(b.Address.Addr()) })
 	}
 	if err != nil {
@@ -90,14 +91,24 @@ func onThread(call func() error) error {
 	return <-done
 }
 
-func (n *Namespace) plugIn(name string, bridge netlink.Link) error {
+// plugIn plugs the namespace into a bridge, by a port of that name. It runs on a thread in the namespace of the bridge. mac may be empty.
+func (n *Namespace) plugIn(bridge, port, mac string) error {
+	link, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return err
+	}
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MasterIndex = name, bridge.Attrs().Index
+	attributes.Name, attributes.MasterIndex = port, link.Attrs().Index
 	cable := &netlink.Veth{LinkAttrs: attributes, PeerName: namespaceInterface, PeerNamespace: netlink.NsFd(n.file.Fd())}
+	if mac != "" {
+		if cable.PeerHardwareAddr, err = net.ParseMAC(mac); err != nil {
+			return err
+		}
+	}
 	if err := netlink.LinkAdd(cable); err != nil {
 		return err
 	}
-	n.link = cable
+	n.plugged = true
 	return netlink.LinkSetUp(cable)
 }
 
@@ -111,10 +122,7 @@ func (n *Namespace) configure(gateway netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	address := &netlink.Addr{IPNet: &net.IPNet{
-		IP: n.Address.Addr().AsSlice(), Mask: net.CIDRMask(n.Address.Bits(), n.Address.Addr().BitLen()),
-	}}
-	if err := netlink.AddrAdd(link, address); err != nil {
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: netipx.PrefixIPNet(n.Address)}); err != nil {
 		return err
 	}
 	if err := errors.Join(netlink.LinkSetUp(loopback), netlink.LinkSetUp(link)); err != nil || !gateway.IsValid() {
@@ -126,13 +134,20 @@ func (n *Namespace) configure(gateway netip.Addr) error {
 // Path is the file by which nsenter enters the namespace.
 func (n *Namespace) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
 
-// Close removes the interface. The namespace ends with its last process.
+// Close removes the interface, and with it the port of the bridge. The namespace ends with its last process.
 func (n *Namespace) Close() error {
-	var errs []error
-	if n.link != nil {
-		if err := netlink.LinkDel(n.link); err != nil {
-			errs = append(errs, fmt.Errorf("unplugging the network namespace at %s, %w", n.Address, err))
-		}
+	var err error
+	if n.plugged {
+		err = n.Do(func() error {
+			link, err := netlink.LinkByName(namespaceInterface)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkDel(link)
+		})
 	}
-	return errors.Join(append(errs, n.file.Close())...)
+	if err != nil {
+		err = fmt.Errorf("unplugging the network namespace at %s, %w", n.Address, err)
+	}
+	return errors.Join(err, n.file.Close())
 }

@@ -9,10 +9,10 @@ package network
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,36 +31,24 @@ type Bridge struct {
 func New(name string, address netip.Prefix) (*Bridge, error) {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = name
-	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes}); err != nil {
+	b := &Bridge{Name: name, Address: address, link: &netlink.Bridge{LinkAttrs: attributes}}
+	if err := netlink.LinkAdd(b.link); err != nil {
 		return nil, fmt.Errorf("making bridge %s, %w", name, err)
 	}
-	b := &Bridge{Name: name, Address: address}
-	if err := b.bringUp(); err != nil {
+	err := b.Add(address)
+	if err == nil {
+		err = netlink.LinkSetUp(b.link)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making bridge %s, %w", name, err), b.Close())
 	}
 	return b, nil
 }
 
-func (b *Bridge) bringUp() (err error) {
-	if b.link, err = netlink.LinkByName(b.Name); err != nil {
-		return fmt.Errorf("finding it, %w", err)
-	}
-	if err := b.Add(b.Address); err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(b.link); err != nil {
-		return fmt.Errorf("bringing it up, %w", err)
-	}
-	return nil
-}
-
 // Add gives this machine another address on the bridge.
 func (b *Bridge) Add(address netip.Prefix) error {
 	// Without the flag, an IPv6 address cannot be listened on for a second, in which the kernel looks for another owner.
-	err := netlink.AddrAdd(b.link, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
-		IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen()),
-	}})
-	if err != nil {
+	if err := netlink.AddrAdd(b.link, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: netipx.PrefixIPNet(address)}); err != nil {
 		return fmt.Errorf("giving bridge %s the address %s, %w", b.Name, address, err)
 	}
 	return nil
@@ -78,10 +66,7 @@ func (b *Bridge) Server(n int) netip.Prefix {
 // Route has this machine send to a network by way of a server, until the bridge is closed. It is an error if there is a route
 // to that network already.
 func (b *Bridge) Route(to netip.Prefix, gateway netip.Addr) error {
-	route := &netlink.Route{
-		LinkIndex: b.link.Attrs().Index, Gw: gateway.AsSlice(),
-		Dst: &net.IPNet{IP: to.Masked().Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())},
-	}
+	route := &netlink.Route{LinkIndex: b.link.Attrs().Index, Gw: gateway.AsSlice(), Dst: netipx.PrefixIPNet(to.Masked())}
 	if err := netlink.RouteAdd(route); err != nil {
 		return fmt.Errorf("making a route to %s by %s, %w", to, gateway, err)
 	}
@@ -98,13 +83,7 @@ func (b *Bridge) Close() error {
 		}
 	}
 	b.routes = nil
-	link := b.link
-	if link == nil {
-		attributes := netlink.NewLinkAttrs()
-		attributes.Name = b.Name
-		link = &netlink.Bridge{LinkAttrs: attributes}
-	}
-	if err := netlink.LinkDel(link); err != nil {
+	if err := netlink.LinkDel(b.link); err != nil {
 		errs = append(errs, fmt.Errorf("removing bridge %s, %w", b.Name, err))
 	}
 	return errors.Join(errs...)

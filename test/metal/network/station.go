@@ -59,7 +59,7 @@ func NewStation(namespace *Namespace, bridge, port, name string, address netip.P
 	}
 	n.Address = address
 	s := &Station{Namespace: n, Name: name}
-	err = namespace.Do(func() error { return s.plugIn(bridge, port, mac) })
+	err = namespace.Do(func() error { return n.plugIn(bridge, port, mac) })
 	if err == nil {
 		err = s.Do(func() error { return errors.Join(s.configure(netip.Addr{}), s.answer()) })
 	}
@@ -67,26 +67,6 @@ func NewStation(namespace *Namespace, bridge, port, name string, address netip.P
 		return nil, errors.Join(fmt.Errorf("plugging station %s into bridge %s, %w", name, bridge, err), s.Close())
 	}
 	return s, nil
-}
-
-// plugIn runs on a thread in the namespace of the bridge.
-func (s *Station) plugIn(bridge, port, mac string) error {
-	link, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return err
-	}
-	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MasterIndex = port, link.Attrs().Index
-	cable := &netlink.Veth{LinkAttrs: attributes, PeerName: namespaceInterface, PeerNamespace: netlink.NsFd(s.file.Fd())}
-	if mac != "" {
-		if cable.PeerHardwareAddr, err = net.ParseMAC(mac); err != nil {
-			return err
-		}
-	}
-	if err := netlink.LinkAdd(cable); err != nil {
-		return err
-	}
-	return netlink.LinkSetUp(cable)
 }
 
 // answer runs on a thread in the namespace of the station. The goroutines need not: their sockets are.
@@ -224,16 +204,5 @@ func (s *Station) Close() error {
 	for _, closer := range s.answering {
 		errs = append(errs, closer.Close())
 	}
-	// The port ends with the interface on the other side of its cable.
-	err := s.Do(func() error {
-		link, err := netlink.LinkByName(namespaceInterface)
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return nil // it was never plugged in
-		}
-		if err != nil {
-			return err
-		}
-		return netlink.LinkDel(link)
-	})
-	return errors.Join(append(errs, err, s.Namespace.Close())...)
+	return errors.Join(append(errs, s.Namespace.Close())...)
 }
