@@ -90,7 +90,7 @@ images: check-go ## Build the images of manager, provider, webhook and the emula
 	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./$$(ls -d cmd/$$image test/emulator/cmd/$$image 2>/dev/null) || exit 1; \
 	  done; \
 	done
-	@go -C tools/images run . --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" --revision "$(COMMIT)" \
+	@go -C tools/release run . images --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" --revision "$(COMMIT)" \
 	  --source "$(IMAGE_SOURCE)" --created $(SOURCE_DATE_EPOCH) --platforms "$(subst $(space),$(comma),$(strip $(PLATFORMS)))" \
 	  --programs "$(IMAGES_DIR)/programs" --out "$(IMAGES_DIR)" $(IMAGES)
 

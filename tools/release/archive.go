@@ -7,14 +7,16 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
-// file is one of an archive.
+// file is one of an archive. A folder has a name that ends in a slash.
 type file struct {
 	name    string
 	mode    int64
@@ -47,9 +49,13 @@ func packed(files []file, modified time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)
 	for _, file := range files {
-		if err := archive.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.content)), ModTime: modified,
-			Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}); err != nil {
-			return nil, err
+		header := &tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.content)), ModTime: modified, Typeflag: tar.TypeReg,
+			Format: tar.FormatUSTAR}
+		if strings.HasSuffix(file.name, "/") {
+			header.Typeflag = tar.TypeDir
+		}
+		if err := archive.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("writing %s, %w", file.name, err)
 		}
 		if _, err := archive.Write(file.content); err != nil {
 			return nil, err
@@ -61,8 +67,12 @@ func packed(files []file, modified time.Time) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// compressed is the gzip of content. Its header has neither a name nor a time.
-func compressed(content []byte) ([]byte, error) {
+// compressed is the compressed tar of files. The header of gzip has neither a name nor a time.
+func compressed(files []file, modified time.Time) ([]byte, error) {
+	content, err := packed(files, modified)
+	if err != nil {
+		return nil, err
+	}
 	var out bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	if err != nil {
@@ -75,13 +85,4 @@ func compressed(content []byte) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
-}
-
-// tarball is the compressed tar of files.
-func tarball(files []file, modified time.Time) ([]byte, error) {
-	content, err := packed(files, modified)
-	if err != nil {
-		return nil, err
-	}
-	return compressed(content)
 }

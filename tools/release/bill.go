@@ -7,12 +7,9 @@ import (
 	"bytes"
 	"debug/buildinfo"
 	"fmt"
-	"os"
-	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
-
-	"golang.org/x/mod/modfile"
 )
 
 // A kind of component.
@@ -80,25 +77,18 @@ func (r *release) program(content []byte) (*component, error) {
 	return program, nil
 }
 
-// authoritiesModule has the public authorities that tools/images puts into each image.
+// authoritiesModule has the public authorities that are put into each image.
 const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
-func (r *release) authorities() (*component, error) {
-	path := filepath.Join(r.repository, "tools", "images", "go.mod")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	parsed, err := modfile.Parse(path, content, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, required := range parsed.Require {
-		if required.Mod.Path == authoritiesModule {
-			return module(required.Mod.Path, required.Mod.Version), nil
+// authorities is the component of the authorities. Images are made by this program, too, which is built with their module.
+func authorities() (*component, error) {
+	own, _ := debug.ReadBuildInfo()
+	for _, dependency := range own.Deps {
+		if dependency.Path == authoritiesModule {
+			return module(dependency.Path, dependency.Version), nil
 		}
 	}
-	return nil, fmt.Errorf("%s does not require %s", path, authoritiesModule)
+	return nil, fmt.Errorf("this program was built without %s", authoritiesModule)
 }
 
 // writeBills writes the bill of materials of a component in both formats.

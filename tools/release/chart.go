@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"sigs.k8s.io/yaml"
@@ -74,7 +73,7 @@ func (r *release) writeChart(folder, address string) error {
 	// Helm writes it first, so that who lists charts reads no further.
 	first := slices.IndexFunc(files, func(f file) bool { return f.name == chart.Name+"/"+chartFile })
 	files = slices.Concat(files[first:first+1], files[:first], files[first+1:])
-	content, err = tarball(files, r.created)
+	content, err = compressed(files, r.created)
 	if err != nil {
 		return err
 	}
@@ -126,22 +125,10 @@ func (r *release) store(chart metadata, archive, address string) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(home, "layout")
-	images, err := layout.Write(dir, empty.Index)
-	if err != nil {
-		return err
-	}
-	if err := images.AppendImage(image, layout.WithAnnotations(map[string]string{
-		referenceAnnotation: strings.TrimSuffix(r.registry, "/") + "/" + chartsPath + chart.Name + ":" + chart.Version,
-		tagAnnotation:       chart.Version,
-	})); err != nil {
-		return err
-	}
-	files, err := filesIn(dir, "")
-	if err != nil {
-		return err
-	}
-	content, err := packed(files, r.created)
+	reference := strings.TrimSuffix(r.registry, "/") + "/" + chartsPath + chart.Name + ":" + chart.Version
+	content, err := archiveOf(filepath.Join(home, "layout"), reference, chart.Version, r.created, func(images layout.Path, name layout.Option) error {
+		return images.AppendImage(image, name)
+	})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func (r *release) writeImages() error {
 	if len(r.names) == 0 {
 		return errors.New("none is named")
 	}
-	authorities, err := r.authorities()
+	authorities, err := authorities()
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes the files of a release of what is built already, signs them, and pushes them to a registry. The same commit and
-// key always give the same files: they have no times but the commit's, no names of folders, and signatures without random numbers.
-// `make release`, `make release-sign` and `make release-push` run it; docs/release.md says what the files are.
+// Command release makes container images and the files of a release of what is built already, signs them, and pushes them to a registry.
+// The same commit and key always give the same files: they have no times but the commit's, no names of folders, and signatures without
+// random numbers. `make images`, `make release`, `make release-sign` and `make release-push` run it; docs/release.md says what the files are.
 package main
 
 import (
@@ -13,8 +13,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func main() {
@@ -27,6 +30,8 @@ func main() {
 func run(args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
+		case "images":
+			return runImages(args[1:])
 		case "make":
 			return runMake(args[1:])
 		case "sign":
@@ -37,35 +42,64 @@ func run(args []string) error {
 			return runRegistry()
 		}
 	}
-	return errors.New("usage: release make FLAGS, release sign FLAGS, release push FLAGS, or release registry")
+	return errors.New("usage: release images FLAGS, release make FLAGS, release sign FLAGS, release push FLAGS, or release registry")
+}
+
+// flags are those of the commands that make something of the programs of images, which are named after them.
+func (r *release) flags(command string, out *string) *flag.FlagSet {
+	flags := flag.NewFlagSet("release "+command, flag.ContinueOnError)
+	flags.StringVar(out, "out", "", "folder that is written to")
+	flags.StringVar(&r.programs, "programs", "", "folder of the programs, each at <os>-<architecture>/<name>")
+	flags.StringVar(&r.registry, "registry", "", "registry and path in it that images and charts are named for")
+	flags.StringVar(&r.tag, "tag", "", "version of the release, such as v0.1.0, and tag of the images")
+	flags.StringVar(&r.version, "version", "", "version that the programs say")
+	flags.StringVar(&r.revision, "revision", "", "commit")
+	flags.StringVar(&r.source, "source", "", "address of the source")
+	flags.Func("created", "time of the release and of all files in it, in seconds since 1970", func(text string) error {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		r.created = time.Unix(seconds, 0).UTC()
+		return err
+	})
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "usage: release %s FLAGS IMAGE...\n", command)
+		flags.PrintDefaults()
+	}
+	return flags
+}
+
+func runImages(args []string) error {
+	r := release{}
+	var out, platforms string
+	flags := r.flags("images", &out)
+	flags.StringVar(&platforms, "platforms", "linux/amd64", "platforms, separated by commas")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	for text := range strings.SplitSeq(platforms, ",") {
+		platform, err := v1.ParsePlatform(text)
+		if err != nil {
+			return fmt.Errorf("--platforms: %q is not a platform such as linux/amd64, %w", text, err)
+		}
+		r.platforms = append(r.platforms, *platform)
+	}
+	if r.names = flags.Args(); len(r.names) == 0 {
+		return errors.New("no program is named")
+	}
+	return r.writeImageArchives(out)
 }
 
 func runMake(args []string) error {
 	r := release{}
 	var out, plugins string
-	var created int64
-	flags := flag.NewFlagSet("release make", flag.ContinueOnError)
-	flags.StringVar(&out, "out", "", "folder of the release; one that was there before is replaced")
+	flags := r.flags("make", &out)
 	flags.StringVar(&r.repository, "repository", "", "folder of the repository")
 	flags.StringVar(&r.images, "images", "", "folder of the archives of images, as `make images` makes them")
-	flags.StringVar(&r.programs, "programs", "", "folder of the plugin's programs, each at <os>-<architecture>/<name>")
 	flags.StringVar(&plugins, "plugins", "", "folders of the plugin's commands in the repository, separated by blanks")
 	flags.StringVar(&r.helm, "helm", "", "path of Helm, which makes the charts what registries hold")
-	flags.StringVar(&r.registry, "registry", "", "registry and path in it that images and charts are named for")
-	flags.StringVar(&r.tag, "tag", "", "version of the release, such as v0.1.0")
-	flags.StringVar(&r.version, "version", "", "version that the programs say")
-	flags.StringVar(&r.revision, "revision", "", "commit")
-	flags.StringVar(&r.source, "source", "", "address of the source")
-	flags.Int64Var(&created, "created", 0, "time of the release, in seconds since 1970")
-	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: release make FLAGS IMAGE...")
-		flags.PrintDefaults()
-	}
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	r.names = flags.Args()
-	r.created, r.plugins = time.Unix(created, 0).UTC(), strings.Fields(plugins)
+	r.names, r.plugins = flags.Args(), strings.Fields(plugins)
 	return replace(out, r.write)
 }
 
@@ -107,14 +141,14 @@ func runRegistry() error {
 	return err
 }
 
-// parse needs all flags but the list of plugins, which may be empty.
+// parse needs all flags but the list of plugins, which may be empty, and the time.
 func parse(flags *flag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	var missing error
 	flags.VisitAll(func(f *flag.Flag) {
-		if f.Value.String() == "" && f.Name != "plugins" && missing == nil {
+		if f.Value.String() == "" && f.Name != "plugins" && f.Name != "created" && missing == nil {
 			missing = fmt.Errorf("--%s is missing", f.Name)
 		}
 	})

@@ -83,7 +83,7 @@ func (r *release) writePluginArchive(command, platform, path string, licence []b
 	if err := r.writeBills(command+"-"+platform, program); err != nil {
 		return nil, err
 	}
-	archive, err := tarball([]file{{"LICENSE", 0o644, licence}, {command, 0o755, content}}, r.created)
+	archive, err := compressed([]file{{"LICENSE", 0o644, licence}, {command, 0o755, content}}, r.created)
 	if err != nil {
 		return nil, err
 	}

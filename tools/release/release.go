@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // Files of a release that its other parts look for.
@@ -35,6 +37,7 @@ type release struct {
 	registry, tag, version, revision, source string
 	// names are those of the images, and plugins the folders of the plugin's commands in the repository.
 	names, plugins []string
+	platforms      []v1.Platform
 	created        time.Time
 	dir, scratch   string
 	// stored are the images and charts, in the order in which they were written.
@@ -42,7 +45,7 @@ type release struct {
 }
 
 // write writes the files into dir, an empty folder. It leaves what it needs meanwhile in scratch.
-func (r release) write(dir, scratch string) error {
+func (r *release) write(dir, scratch string) error {
 	r.dir, r.scratch = dir, scratch
 	for _, step := range []struct {
 		what string

@@ -5,17 +5,19 @@ package main
 
 import (
 	"archive/tar"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
 // stored is an image or a chart in the archive of an OCI image layout.
@@ -60,6 +62,22 @@ const (
 	referenceAnnotation = "io.containerd.image.name"
 	tagAnnotation       = "org.opencontainers.image.ref.name"
 )
+
+// archiveOf is the archive of a layout that is made in dir. Put appends one image or index to it, under its name.
+func archiveOf(dir, reference, tag string, modified time.Time, put func(layout.Path, layout.Option) error) ([]byte, error) {
+	images, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return nil, err
+	}
+	if err := put(images, layout.WithAnnotations(map[string]string{referenceAnnotation: reference, tagAnnotation: tag})); err != nil {
+		return nil, err
+	}
+	files, err := filesIn(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	return packed(files, modified)
+}
 
 // unpack writes the files of a tar into a folder, and none outside of it.
 func unpack(archive, dir string) error {
@@ -126,12 +144,8 @@ func (s *stored) platforms() ([]platformImage, error) {
 		if err != nil {
 			return nil, err
 		}
-		layers, err := image.Layers()
-		if err != nil {
-			return nil, err
-		}
 		path := strings.TrimPrefix(config.Config.Entrypoint[0], "/")
-		program, err := find(layers, path)
+		program, err := find(image, path)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s of %s, %w", path, described.Platform, err)
 		}
@@ -140,30 +154,20 @@ func (s *stored) platforms() ([]platformImage, error) {
 	return all, nil
 }
 
-// find returns the content of a file in layers.
-func find(layers []v1.Layer, path string) ([]byte, error) {
-	for _, layer := range layers {
-		content, err := layer.Uncompressed()
+// find returns the content of a file of an image.
+func find(image v1.Image, path string) ([]byte, error) {
+	files := mutate.Extract(image)
+	defer func() { _ = files.Close() }()
+	for reader := tar.NewReader(files); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, os.ErrNotExist
+		}
 		if err != nil {
 			return nil, err
 		}
-		for reader := tar.NewReader(content); ; {
-			header, err := reader.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return nil, err
-			}
-			if header.Name == path {
-				var found bytes.Buffer
-				_, err := io.Copy(&found, reader)
-				return found.Bytes(), err
-			}
-		}
-		if err := content.Close(); err != nil {
-			return nil, err
+		if header.Name == path {
+			return io.ReadAll(reader)
 		}
 	}
-	return nil, os.ErrNotExist
 }

@@ -4,17 +4,19 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -41,15 +43,79 @@ var variants = map[string]variant{
 	},
 }
 
-// file is one entry of a layer. A folder has a name that ends in a slash.
-type file struct {
-	name    string
-	mode    int64
-	content []byte
+// writeImageArchives packs programs that are built already into container images, without a registry, a daemon or a base image: each becomes
+// an OCI image archive with a manifest for each platform. The same programs and flags always give the same digest.
+func (r *release) writeImageArchives(out string) error {
+	for _, name := range r.names {
+		reference := strings.TrimSuffix(r.registry, "/") + "/" + name + ":" + r.tag
+		index, err := r.image(name)
+		if err != nil {
+			return fmt.Errorf("making the image of %s, %w", name, err)
+		}
+		digest, err := index.Digest()
+		if err != nil {
+			return fmt.Errorf("making the image of %s, %w", name, err)
+		}
+		path := filepath.Join(out, name+".tar")
+		if err := writeImageArchive(path, reference, r.tag, index); err != nil {
+			return fmt.Errorf("writing the image of %s, %w", name, err)
+		}
+		fmt.Printf("%s@%s\n  %s\n", reference, digest, path)
+	}
+	return nil
+}
+
+// writeImageArchive replaces what was at the path at once.
+func writeImageArchive(path, reference, tag string, index v1.ImageIndex) error {
+	scratch, err := os.MkdirTemp(filepath.Dir(path), ".layout-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	content, err := archiveOf(filepath.Join(scratch, "layout"), reference, tag, time.Unix(0, 0), func(images layout.Path, name layout.Option) error {
+		if err := images.AppendIndex(index, name); err != nil {
+			return err
+		}
+		return writeDockerManifest(filepath.Join(string(images), "manifest.json"), reference, index)
+	})
+	if err != nil {
+		return err
+	}
+	finished := filepath.Join(scratch, "archive")
+	if err := os.WriteFile(finished, content, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(finished, path)
+}
+
+// writeDockerManifest writes what "docker load" reads where Docker has no containerd image store. It knows one platform: the first.
+func writeDockerManifest(path, reference string, index v1.ImageIndex) error {
+	described, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	image, err := index.Image(described.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return err
+	}
+	blob := func(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
+	loaded := tarball.Descriptor{Config: blob(manifest.Config.Digest), RepoTags: []string{reference}}
+	for _, layer := range manifest.Layers {
+		loaded.Layers = append(loaded.Layers, blob(layer.Digest))
+	}
+	content, err := json.Marshal(tarball.Manifest{loaded})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o644)
 }
 
 // image is the index of the images of a program, one for each platform.
-func (r release) image(name string) (v1.ImageIndex, error) {
+func (r *release) image(name string) (v1.ImageIndex, error) {
 	common, err := layer(r.created, commonFiles())
 	if err != nil {
 		return nil, err
@@ -82,7 +148,14 @@ func (r release) image(name string) (v1.ImageIndex, error) {
 			User:       user,
 			WorkingDir: "/",
 			Env:        append([]string{"SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"}, variants[name].environment...),
-			Labels:     r.labels(name),
+			Labels: map[string]string{
+				"org.opencontainers.image.title":    name,
+				"org.opencontainers.image.version":  r.version,
+				"org.opencontainers.image.revision": r.revision,
+				"org.opencontainers.image.source":   r.source,
+				"org.opencontainers.image.licenses": licence,
+				"org.opencontainers.image.created":  r.created.Format(time.RFC3339),
+			},
 		}
 		if image, err = mutate.ConfigFile(image, config); err != nil {
 			return nil, err
@@ -90,23 +163,6 @@ func (r release) image(name string) (v1.ImageIndex, error) {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
 	}
 	return index, nil
-}
-
-func (r release) labels(name string) map[string]string {
-	labels := map[string]string{
-		"org.opencontainers.image.title":    name,
-		"org.opencontainers.image.version":  r.version,
-		"org.opencontainers.image.revision": r.revision,
-		"org.opencontainers.image.source":   r.source,
-		"org.opencontainers.image.licenses": "Apache-2.0",
-		"org.opencontainers.image.created":  r.created.Format(time.RFC3339),
-	}
-	for key, value := range labels {
-		if value == "" {
-			delete(labels, key)
-		}
-	}
-	return labels
 }
 
 // commonFiles are what a static program may look for: the public authorities (for an API server or a network endpoint
@@ -132,32 +188,11 @@ func commonFiles() []file {
 
 // layer is a layer with the files, all of root's and of one time.
 func layer(modified time.Time, files []file) (v1.Layer, error) {
-	var content bytes.Buffer
-	archive := tar.NewWriter(&content)
-	for _, file := range files {
-		if err := writeEntry(archive, file, modified); err != nil {
-			return nil, err
-		}
-	}
-	if err := archive.Close(); err != nil {
+	content, err := packed(files, modified)
+	if err != nil {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(content.Bytes())), nil
+		return io.NopCloser(bytes.NewReader(content)), nil
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
-}
-
-func writeEntry(archive *tar.Writer, file file, modified time.Time) error {
-	header := &tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.content)), ModTime: modified, Typeflag: tar.TypeReg,
-		Format: tar.FormatUSTAR}
-	if file.name[len(file.name)-1] == '/' {
-		header.Typeflag = tar.TypeDir
-	}
-	if err := archive.WriteHeader(header); err != nil {
-		return fmt.Errorf("writing %s, %w", file.name, err)
-	}
-	if _, err := archive.Write(file.content); err != nil {
-		return fmt.Errorf("writing %s, %w", file.name, err)
-	}
-	return nil
 }
