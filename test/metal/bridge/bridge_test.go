@@ -118,10 +118,10 @@ func TestInventory(t *testing.T) {
 				ports: `{"ports": [{"address": "52:54:00:00:00:02"}, {"address": "52:54:00:00:00:01", "pxe_enabled": true}]}`,
 			},
 			status: http.StatusOK,
-			want: `{"inventory":{"cpu":{"architecture":"x86_64","count":128},"memory":{"physical_mb":1048576},` +
-				`"disks":[{"name":"/dev/sda","size":959925190656}],` +
-				`"interfaces":[{"name":"eth0","mac_address":"52:54:00:00:00:01"},{"name":"eth1","mac_address":"52:54:00:00:00:02"}],` +
-				`"system_vendor":{"manufacturer":"Acme"}},"plugin_data":{"all_interfaces":{"eth0":{"pxe_enabled":true},"eth1":{"pxe_enabled":false}}}}`,
+			want: `{"inventory":{"cpu":{"architecture":"x86_64","count":128},"disks":[{"name":"/dev/sda","size":959925190656}],` +
+				`"interfaces":[{"mac_address":"52:54:00:00:00:01","name":"eth0"},{"mac_address":"52:54:00:00:00:02","name":"eth1"}],` +
+				`"memory":{"physical_mb":1048576},"system_vendor":{"manufacturer":"Acme"}},` +
+				`"plugin_data":{"all_interfaces":{"eth0":{"pxe_enabled":true},"eth1":{"pxe_enabled":false}}}}`,
 		},
 		"Ironics own": {
 			reason:  "an inventory of Ironic's own is used",

@@ -38,51 +38,6 @@ type port struct {
 	PXE     bool   `json:"pxe_enabled"`
 }
 
-// inventory has the fields of a later Ironic's inventory that the operator reads.
-type inventory struct {
-	Inventory  hardware   `json:"inventory"`
-	PluginData pluginData `json:"plugin_data"`
-}
-
-type hardware struct {
-	CPU          processors   `json:"cpu"`
-	Memory       memory       `json:"memory"`
-	Disks        []disk       `json:"disks"`
-	Interfaces   []nic        `json:"interfaces"`
-	SystemVendor systemVendor `json:"system_vendor"`
-}
-
-type processors struct {
-	Architecture string `json:"architecture"`
-	Count        int64  `json:"count"`
-}
-
-type memory struct {
-	PhysicalMiB int64 `json:"physical_mb"`
-}
-
-type disk struct {
-	Name string `json:"name"`
-	Size int64  `json:"size"`
-}
-
-type nic struct {
-	Name    string `json:"name"`
-	Address string `json:"mac_address"`
-}
-
-type systemVendor struct {
-	Manufacturer string `json:"manufacturer"`
-}
-
-type pluginData struct {
-	Interfaces map[string]processedNIC `json:"all_interfaces"`
-}
-
-type processedNIC struct {
-	PXE bool `json:"pxe_enabled"`
-}
-
 // inventory makes the inventory of a node, as JSON. The error is errNotInspected if Ironic has not inspected it.
 func (b *Bridge) inventory(ctx context.Context, name string) ([]byte, error) {
 	var found node
@@ -105,38 +60,37 @@ func (b *Bridge) inventory(ctx context.Context, name string) ([]byte, error) {
 	return json.Marshal(made)
 }
 
-// newInventory puts properties and ports in the form of an inventory.
-func newInventory(found properties, ports []port) (*inventory, error) {
-	made := &inventory{PluginData: pluginData{Interfaces: map[string]processedNIC{}}}
-	made.Inventory.SystemVendor.Manufacturer = found.Vendor
-	made.Inventory.CPU.Architecture = found.Architecture
-	var gibibytes int64
-	for name, field := range map[string]struct {
-		from json.Number
-		to   *int64
-	}{
-		"cpus":      {found.Processors, &made.Inventory.CPU.Count},
-		"memory_mb": {found.MemoryMiB, &made.Inventory.Memory.PhysicalMiB},
-		"local_gb":  {found.DiskGiB, &gibibytes},
-	} {
-		if field.from == "" {
-			continue // the BMC did not report it
+// newInventory puts properties and ports in the form of a later Ironic's inventory: the fields of it that the operator reads. What the BMC did
+// not report is 0.
+func newInventory(found properties, ports []port) (map[string]any, error) {
+	numbers := map[string]int64{}
+	for name, number := range map[string]json.Number{"cpus": found.Processors, "memory_mb": found.MemoryMiB, "local_gb": found.DiskGiB} {
+		if number == "" {
+			continue
 		}
-		number, err := field.from.Int64()
-		if err != nil {
-			return nil, fmt.Errorf("the property %s is %q, which is no whole number", name, field.from)
+		var err error
+		if numbers[name], err = number.Int64(); err != nil {
+			return nil, fmt.Errorf("the property %s is %q, which is no whole number", name, number)
 		}
-		*field.to = number
 	}
-	if gibibytes > 0 {
+	disks := []map[string]any{}
+	if gibibytes := numbers["local_gb"]; gibibytes > 0 {
 		// Redfish does not have the name that an operating system will give it.
-		made.Inventory.Disks = []disk{{Name: "/dev/sda", Size: (gibibytes + 1) << 30}}
+		disks = append(disks, map[string]any{"name": "/dev/sda", "size": (gibibytes + 1) << 30})
 	}
 	slices.SortFunc(ports, func(a, b port) int { return strings.Compare(a.Address, b.Address) })
+	nics, processed := []map[string]string{}, map[string]any{}
 	for n, port := range ports {
 		name := fmt.Sprintf("eth%d", n)
-		made.Inventory.Interfaces = append(made.Inventory.Interfaces, nic{Name: name, Address: port.Address})
-		made.PluginData.Interfaces[name] = processedNIC{PXE: port.PXE}
+		nics = append(nics, map[string]string{"name": name, "mac_address": port.Address})
+		processed[name] = map[string]bool{"pxe_enabled": port.PXE}
 	}
-	return made, nil
+	return map[string]any{
+		"inventory": map[string]any{
+			"cpu":    map[string]any{"architecture": found.Architecture, "count": numbers["cpus"]},
+			"memory": map[string]any{"physical_mb": numbers["memory_mb"]}, "disks": disks, "interfaces": nics,
+			"system_vendor": map[string]string{"manufacturer": found.Vendor},
+		},
+		"plugin_data": map[string]any{"all_interfaces": processed},
+	}, nil
 }

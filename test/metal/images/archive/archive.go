@@ -26,33 +26,6 @@ type Image struct {
 	Program []byte
 	// Architecture is Go's name of the processor that it runs on, such as amd64.
 	Architecture string
-	// User that the program runs as, as uid:gid. Empty is root.
-	User string
-}
-
-// configuration is the part of Docker's image configuration that a container runtime needs.
-type configuration struct {
-	Architecture string    `json:"architecture"`
-	OS           string    `json:"os"`
-	Config       execution `json:"config"`
-	RootFS       rootFS    `json:"rootfs"`
-}
-
-type execution struct {
-	Entrypoint []string `json:"Entrypoint"`
-	User       string   `json:"User,omitempty"`
-}
-
-type rootFS struct {
-	Type    string   `json:"type"`
-	DiffIDs []string `json:"diff_ids"`
-}
-
-// manifest is one entry of the archive's manifest.json.
-type manifest struct {
-	Config   string   `json:"Config"`
-	RepoTags []string `json:"RepoTags"`
-	Layers   []string `json:"Layers"`
 }
 
 // Write writes the archive of the image. Equal images give equal bytes.
@@ -69,16 +42,16 @@ func (i Image) write(w io.Writer) error {
 		return err
 	}
 	layerDigest := digest(layer)
-	config, err := json.Marshal(configuration{
-		Architecture: i.Architecture, OS: "linux",
-		Config: execution{Entrypoint: []string{path.Join("/", i.Name)}, User: i.User},
-		RootFS: rootFS{Type: "layers", DiffIDs: []string{"sha256:" + layerDigest}},
+	config, err := json.Marshal(map[string]any{
+		"architecture": i.Architecture, "os": "linux",
+		"config": map[string]any{"Entrypoint": []string{path.Join("/", i.Name)}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layerDigest}},
 	})
 	if err != nil {
 		return err
 	}
 	layerName, configName := path.Join(layerDigest, "layer.tar"), digest(config)+".json"
-	manifests, err := json.Marshal([]manifest{{Config: configName, RepoTags: []string{i.Reference}, Layers: []string{layerName}}})
+	manifests, err := json.Marshal([]map[string]any{{"Config": configName, "RepoTags": []string{i.Reference}, "Layers": []string{layerName}}})
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// configuration is the part of Docker's image configuration that a container runtime needs.
+type configuration struct {
+	Architecture string    `json:"architecture"`
+	OS           string    `json:"os"`
+	Config       execution `json:"config"`
+	RootFS       rootFS    `json:"rootfs"`
+}
+
+type execution struct {
+	Entrypoint []string `json:"Entrypoint"`
+}
+
+type rootFS struct {
+	Type    string   `json:"type"`
+	DiffIDs []string `json:"diff_ids"`
+}
+
+// manifest is one entry of the archive's manifest.json.
+type manifest struct {
+	Config   string   `json:"Config"`
+	RepoTags []string `json:"RepoTags"`
+	Layers   []string `json:"Layers"`
+}
+
 func TestArchive(t *testing.T) {
-	image := Image{Reference: "metal.test/thing:1", Name: "thing", Program: []byte("\x7fELF"), Architecture: "amd64", User: "65535:65535"}
+	image := Image{Reference: "metal.test/thing:1", Name: "thing", Program: []byte("\x7fELF"), Architecture: "amd64"}
 	var first, second bytes.Buffer
 	for _, out := range []*bytes.Buffer{&first, &second} {
 		if err := image.Write(out); err != nil {
@@ -42,7 +66,7 @@ func TestArchive(t *testing.T) {
 	layer := files[manifests[0].Layers[0]]
 	want := configuration{
 		Architecture: "amd64", OS: "linux",
-		Config: execution{Entrypoint: []string{"/thing"}, User: "65535:65535"},
+		Config: execution{Entrypoint: []string{"/thing"}},
 		RootFS: rootFS{Type: "layers", DiffIDs: []string{"sha256:" + digest(layer)}},
 	}
 	if diff := cmp.Diff(want, config); diff != "" {
