@@ -59,18 +59,6 @@ func FreePorts(count int) ([]int, error) {
 	return ports, nil
 }
 
-// CheckPort returns an error if the loopback TCP port cannot be listened on. purpose names its user in the error.
-func CheckPort(port int, purpose string) error {
-	if port < 1 || port > 65535 {
-		return fmt.Errorf("port %d for the %s is not between 1 and 65535; choose another, or 0 for a free one", port, purpose)
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, fmt.Sprint(port)))
-	if err != nil {
-		return fmt.Errorf("port %d for the %s is not free; stop what uses it, or choose another, or 0 for a free one: %w", port, purpose, err)
-	}
-	return listener.Close()
-}
-
 // Await polls until the check succeeds. If the context ends first, the error has the awaited condition and the check's
 // last error.
 func Await(ctx context.Context, what string, check func(context.Context) error) error {

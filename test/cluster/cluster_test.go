@@ -6,7 +6,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,40 +142,6 @@ func clientset(t *testing.T, kubeconfig string) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return made
-}
-
-func TestCheckPort(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	busy := listener.Addr().(*net.TCPAddr).Port
-	free, err := FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases := map[string]struct {
-		reason string
-		port   int
-		want   string
-	}{
-		"Free":     {reason: "A free port is fine.", port: free[0]},
-		"Busy":     {reason: "The error has the port and its user.", port: busy, want: "for the tenant kube-apiserver is not free"},
-		"TooLarge": {reason: "No such port.", port: 65536, want: "not between 1 and 65535"},
-		"Negative": {reason: "No such port.", port: -1, want: "not between 1 and 65535"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			err := CheckPort(tc.port, "tenant kube-apiserver")
-			switch {
-			case tc.want == "" && err != nil:
-				t.Errorf("%s\n%v", tc.reason, err)
-			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
-				t.Errorf("%s\nerror is %v, want one with %q", tc.reason, err, tc.want)
-			}
-		})
-	}
 }
 
 func TestFind(t *testing.T) {

@@ -35,7 +35,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	args := []string{
 		"--etcd-servers=" + etcd.URL, "--etcd-prefix=/" + c.options.Name,
 		"--etcd-cafile=" + etcd.CAFile, "--etcd-certfile=" + etcd.CertFile, "--etcd-keyfile=" + etcd.CertKey,
-		"--bind-address=" + c.options.Address, "--advertise-address=" + c.options.Address, fmt.Sprintf("--secure-port=%d", c.options.Port),
+		"--bind-address=" + c.options.Address, "--advertise-address=" + c.options.Address, fmt.Sprintf("--secure-port=%d", c.port),
 		// The kubernetes service cannot have a loopback endpoint, and no node has a proxy for it.
 		"--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + c.files.servingCert, "--tls-private-key-file=" + c.files.servingKey,

@@ -30,8 +30,6 @@ type EtcdOptions struct {
 	Dir       string
 	Binaries  Binaries
 	Processes *process.Supervisor
-	// Clock is that of certificates; nil means the real one.
-	Clock clock.PassiveClock
 	// Address is what etcd listens on for clients that are not on this machine's loopback. Empty is loopback.
 	Address string
 }
@@ -53,9 +51,6 @@ func StartEtcd(ctx context.Context, options EtcdOptions) (*Etcd, error) {
 		return nil, err
 	}
 	options.Name, options.Address = cmp.Or(options.Name, EtcdName), cmp.Or(options.Address, loopback)
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
-	}
 	ports, err := FreePorts(2)
 	if err != nil {
 		return nil, err
@@ -93,7 +88,7 @@ func StartEtcd(ctx context.Context, options EtcdOptions) (*Etcd, error) {
 
 func (e *Etcd) writeCertificates(options EtcdOptions) (cert, key string, err error) {
 	dir := filepath.Join(e.Dir, "pki")
-	authority, err := pki.NewAuthority("sandbox-etcd", options.Clock)
+	authority, err := pki.NewAuthority("sandbox-etcd", clock.RealClock{})
 	if err != nil {
 		return "", "", err
 	}

@@ -68,7 +68,7 @@ func (c *Cluster) enableJoin(ctx context.Context) error {
 		"Token": token, "Group": bootstraptokenapi.BootstrapDefaultGroup + ":kubeadm:default-node-token",
 		// kubeadm requires an address other than loopback, but these phases do not write it anywhere.
 		"Unused": "192.0.2.1",
-		"Name":   c.options.Name, "Port": c.options.Port, "Version": version.GitVersion,
+		"Name":   c.options.Name, "Port": c.port, "Version": version.GitVersion,
 		"Endpoint": strings.TrimPrefix(c.Server, "https://"), "PodCIDR": c.options.PodCIDR, "ServiceCIDR": c.options.ServiceCIDR,
 	})
 	if err != nil {

@@ -41,15 +41,11 @@ type Options struct {
 	Binaries Binaries
 	// Processes runs the programs.
 	Processes *process.Supervisor
-	// Clock is that of certificates; nil means the real one.
-	Clock clock.PassiveClock
 	// Etcd is that of another cluster; nil starts one, in Dir/etcd.
 	Etcd *Etcd
 	// Address is what the API server listens on, for servers that are not on this machine's loopback to join: an address of
 	// an interface of this machine. Empty is loopback.
 	Address string
-	// Port is the port of the API server; zero means a free one.
-	Port int
 	// Controllers runs those controllers that a cluster needs which only stores objects: garbage collection and service accounts.
 	Controllers bool
 	// Nodes is for a cluster with nodes: it runs a scheduler and all controllers, and has the authorization, the bootstrap tokens
@@ -75,6 +71,7 @@ type Cluster struct {
 	options   Options
 	authority *pki.Authority
 	files     files
+	port      int
 
 	// Etcd has the cluster's data.
 	Etcd *Etcd
@@ -122,29 +119,23 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 func newCluster(ctx context.Context, options Options) (c *Cluster, err error) {
 	options.Address, options.PodCIDR = cmp.Or(options.Address, loopback), cmp.Or(options.PodCIDR, podCIDR)
 	options.ServiceCIDR = cmp.Or(options.ServiceCIDR, serviceCIDR)
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
-	}
 	if options.Etcd == nil {
 		if options.Etcd, err = StartEtcd(ctx, EtcdOptions{
-			Dir: options.Dir, Binaries: options.Binaries, Processes: options.Processes, Clock: options.Clock,
+			Dir: options.Dir, Binaries: options.Binaries, Processes: options.Processes,
 		}); err != nil {
 			return nil, err
 		}
 	}
-	if options.Port == 0 {
-		ports, err := FreePorts(1)
-		if err != nil {
-			return nil, err
-		}
-		options.Port = ports[0]
+	ports, err := FreePorts(1)
+	if err != nil {
+		return nil, err
 	}
 	c = &Cluster{
-		options: options, Etcd: options.Etcd,
-		Server:     "https://" + net.JoinHostPort(options.Address, strconv.Itoa(options.Port)),
+		options: options, Etcd: options.Etcd, port: ports[0],
+		Server:     "https://" + net.JoinHostPort(options.Address, strconv.Itoa(ports[0])),
 		Kubeconfig: filepath.Join(options.Dir, options.Name+".kubeconfig"),
 	}
-	if c.authority, err = pki.NewAuthority("sandbox-"+options.Name, options.Clock); err != nil {
+	if c.authority, err = pki.NewAuthority("sandbox-"+options.Name, clock.RealClock{}); err != nil {
 		return nil, err
 	}
 	if err := c.writePKI(); err != nil {

@@ -19,7 +19,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
@@ -31,9 +30,8 @@ const (
 	DefaultDir          = ".sandbox"
 	DefaultTenant       = "tenant-a"
 	DefaultStartTimeout = 2 * time.Minute
-	// DefaultFeatureGates enable headroom, which the provider leaves off because it needs CRDs that not every tenant
-	// has.
-	DefaultFeatureGates = "CapacityBuffer=true"
+	// FeatureGates enable headroom, which the provider leaves off because it needs CRDs that not every tenant has.
+	FeatureGates = "CapacityBuffer=true"
 	// HostNamespace is the namespace of the BareMetalHosts in the management cluster.
 	HostNamespace = "metal3-system"
 )
@@ -52,12 +50,6 @@ const (
 // ownPrograms are our programs, which can be left out.
 var ownPrograms = []string{ManagerName, ProviderName, WebhookName}
 
-// Ports are loopback TCP ports; zero means a free one.
-type Ports struct {
-	ManagementAPI int
-	TenantAPI     int
-}
-
 // Config of a sandbox.
 type Config struct {
 	// Dir holds everything: certificates, data, logs. It must be missing, empty, or of an earlier sandbox, which is
@@ -69,7 +61,6 @@ type Config struct {
 	Fleet []fleet.Server
 	// Tenant is the name of the TenantCluster, and of its namespace in the management cluster. Default: DefaultTenant.
 	Tenant string
-	Ports  Ports
 	// Without leaves out ManagerName, ProviderName or WebhookName, to run it by hand, in a debugger or in a test. Its
 	// kubeconfig files and rights are made all the same.
 	Without []string
@@ -87,8 +78,6 @@ type Config struct {
 	// SpreadPods leaves the tenant's scheduler at its defaults. Otherwise it fills one server with accelerators before
 	// the next, so that servers become empty and are released.
 	SpreadPods bool
-	// FeatureGates of the provider, as its flag of that name takes them. Default: DefaultFeatureGates.
-	FeatureGates string
 	// AuditLogs is the directory for the audit logs of the API servers. Default: no audit logs.
 	AuditLogs string
 	// ManagementEtcd gives the management cluster a separate etcd, for tests that delete it and keep the tenant.
@@ -97,8 +86,6 @@ type Config struct {
 	Progress io.Writer
 	// StartTimeout bounds Up. Default: DefaultStartTimeout.
 	StartTimeout time.Duration
-	// Clock is the clock of certificates, progress and supervision. Default: the real one.
-	Clock clock.Clock
 }
 
 // complete fills in defaults, makes paths absolute, and validates. It changes nothing on disk.
@@ -111,12 +98,6 @@ func (c *Config) complete() error {
 	}
 	if c.StartTimeout == 0 {
 		c.StartTimeout = DefaultStartTimeout
-	}
-	if c.FeatureGates == "" {
-		c.FeatureGates = DefaultFeatureGates
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
 	}
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -143,49 +124,26 @@ func (c *Config) complete() error {
 	if len(c.Fleet) == 0 {
 		return errors.New("the fleet has no servers; give a fleet file with at least one")
 	}
-	return errors.Join(c.checkBinaries(), c.checkPorts())
+	return c.checkBinaries()
 }
 
 func (c *Config) checkBinaries() error {
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "baremetal-operator",
-		"kwok"} {
-		if _, err := c.Binaries.Find(name); err != nil {
-			return err
-		}
-	}
+	names := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", Metal3Name, "kwok"}
 	for _, name := range ownPrograms {
-		if slices.Contains(c.Without, name) {
-			continue
-		}
-		if _, err := c.Binaries.Find(name); err != nil {
-			return err
+		if !slices.Contains(c.Without, name) {
+			names = append(names, name)
 		}
 	}
 	if c.Screen {
-		if _, err := c.Binaries.Find(screenName); err != nil {
+		names = append(names, screenName)
+	}
+	for _, name := range names {
+		if _, err := c.Binaries.Find(name); err != nil {
 			return err
 		}
 	}
 	_, err := c.Binaries.Metal3CRDs()
 	return err
-}
-
-// checkPorts checks the configured ports. Free ones are chosen only when they are needed.
-func (c *Config) checkPorts() error {
-	asked := map[int]string{}
-	for purpose, port := range map[string]int{"management API server": c.Ports.ManagementAPI, "tenant API server": c.Ports.TenantAPI} {
-		if port == 0 {
-			continue
-		}
-		if other, ok := asked[port]; ok {
-			return fmt.Errorf("port %d is asked for by both the %s and the %s", port, other, purpose)
-		}
-		asked[port] = purpose
-		if err := cluster.CheckPort(port, purpose); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Kubeconfigs are the kubeconfig files of a sandbox in dir, by user.

@@ -69,7 +69,7 @@ func (s *Sandbox) startProvider(ctx context.Context) error {
 	return s.startProgram(ctx, ProviderName, append([]string{
 		"--management-kubeconfig=" + s.kubeconfigs.ProviderManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ProviderTenant,
 		"--namespace=" + s.config.Tenant, "--tenant-cluster=" + s.config.Tenant, "--leader-elect=false",
-		"--feature-gates=" + s.config.FeatureGates,
+		"--feature-gates=" + FeatureGates,
 	}, s.config.ProviderArgs...)...)
 }
 

@@ -8,26 +8,21 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // progress prints lines with the time since the start.
 type progress struct {
-	clock clock.PassiveClock
 	start time.Time
 
 	mu  sync.Mutex
 	out io.Writer
 }
 
-func newProgress(out io.Writer, clock clock.PassiveClock) *progress {
-	return &progress{clock: clock, start: clock.Now(), out: out}
-}
+func newProgress(out io.Writer) *progress { return &progress{start: time.Now(), out: out} }
 
 // say writes one line. Errors are ignored: the sandbox goes on without a reader.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = fmt.Fprintf(p.out, "+%6.1fs  %s\n", p.clock.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(p.out, "+%6.1fs  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }

@@ -27,7 +27,7 @@ func (s *Sandbox) startRack() error {
 		})
 	}
 	rack, err := emulator.NewRack(emulator.Config{
-		RESTConfig: s.ManagementConfig(), Namespace: HostNamespace, Servers: servers, Clock: s.config.Clock,
+		RESTConfig: s.ManagementConfig(), Namespace: HostNamespace, Servers: servers,
 		Logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))),
 	})
 	if err != nil {

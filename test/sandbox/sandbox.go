@@ -56,7 +56,7 @@ func Up(ctx context.Context, config Config) (*Sandbox, error) {
 	}
 	s := &Sandbox{
 		config: config, kubeconfigs: KubeconfigsIn(config.Dir), lock: lock,
-		progress: newProgress(config.Progress, config.Clock),
+		progress: newProgress(config.Progress),
 		closed:   make(chan struct{}), starting: true, metrics: map[string]string{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -72,7 +72,7 @@ func (s *Sandbox) up(caller context.Context) error {
 		return err
 	}
 	var err error
-	s.supervisor, err = process.NewSupervisor(process.Options{Dir: s.config.Dir, Clock: s.config.Clock, OnExit: s.exited})
+	s.supervisor, err = process.NewSupervisor(process.Options{Dir: s.config.Dir, OnExit: s.exited})
 	if err != nil {
 		return err
 	}

@@ -30,11 +30,11 @@ func (s *Sandbox) start(ctx context.Context) error {
 			return err
 		}
 	}
-	management, err := s.options("management", s.managementEtcd, s.config.Ports.ManagementAPI)
+	management, err := s.options("management", s.managementEtcd)
 	if err != nil {
 		return err
 	}
-	tenant, err := s.options("tenant", etcd, s.config.Ports.TenantAPI)
+	tenant, err := s.options("tenant", etcd)
 	if err != nil {
 		return err
 	}
@@ -49,16 +49,16 @@ func (s *Sandbox) start(ctx context.Context) error {
 
 func (s *Sandbox) startEtcd(ctx context.Context, name string) (*cluster.Etcd, error) {
 	return cluster.StartEtcd(ctx, cluster.EtcdOptions{
-		Name: name, Dir: s.config.Dir, Binaries: s.config.Binaries, Processes: s.supervisor, Clock: s.config.Clock,
+		Name: name, Dir: s.config.Dir, Binaries: s.config.Binaries, Processes: s.supervisor,
 	})
 }
 
 // options are what both clusters share.
-func (s *Sandbox) options(name string, etcd *cluster.Etcd, port int) (cluster.Options, error) {
+func (s *Sandbox) options(name string, etcd *cluster.Etcd) (cluster.Options, error) {
 	flags, err := audit.Flags(s.config.AuditLogs, name)
 	return cluster.Options{
-		Name: name, Dir: s.config.Dir, Binaries: s.config.Binaries, Processes: s.supervisor, Clock: s.config.Clock,
-		Etcd: etcd, Port: port, APIServerFlags: flags,
+		Name: name, Dir: s.config.Dir, Binaries: s.config.Binaries, Processes: s.supervisor,
+		Etcd: etcd, APIServerFlags: flags,
 	}, err
 }
 

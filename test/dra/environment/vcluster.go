@@ -90,7 +90,7 @@ func (w *Environment) takeVClusterPort(ctx context.Context) error {
 				lock, err = (&net.ListenConfig{}).Listen(ctx, "unix", fmt.Sprintf("@karpenter-metal3-vcluster-%d", vclusterPort))
 			}
 			if err == nil {
-				err = cluster.CheckPort(vclusterPort, "plugins of vCluster")
+				err = listens(vclusterPort)
 			}
 			if err != nil && !reported {
 				fmt.Fprintf(os.Stderr, "waiting for another vCluster on this machine to end: %v\n", err)
@@ -102,6 +102,15 @@ func (w *Environment) takeVClusterPort(ctx context.Context) error {
 		w.closers = append(w.closers, lock)
 	}
 	return err
+}
+
+// listens returns an error if the port on loopback is not free.
+func listens(port int) error {
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return err
+	}
+	return listener.Close()
 }
 
 // syncer is the files of one vCluster.

@@ -19,7 +19,7 @@ func (s *Stack) startCluster(ctx context.Context) error {
 	binaries := cluster.Binaries{s.config.Bin}
 	var err error
 	s.cluster, err = cluster.Start(ctx, cluster.Options{
-		Name: "management", Dir: s.config.Dir, Binaries: binaries, Processes: s.Processes, Clock: s.config.Clock, Controllers: true,
+		Name: "management", Dir: s.config.Dir, Binaries: binaries, Processes: s.Processes, Controllers: true,
 		Prepare: func(ctx context.Context, c client.Client) error {
 			return cluster.PrepareManagement(ctx, c, binaries, HostsNamespace, MachinesNamespace)
 		},

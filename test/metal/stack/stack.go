@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
@@ -53,8 +52,6 @@ type Config struct {
 	AgentTimeout, PowerTimeout time.Duration
 	// Progress is called when a part is ready; may be nil.
 	Progress func(format string, args ...any)
-	// Clock stamps certificates and times restarts; nil means the real one.
-	Clock clock.Clock
 }
 
 // A Stack is a running management cluster. It must be closed.
@@ -99,9 +96,6 @@ func Start(ctx context.Context, config Config) (*Stack, error) {
 		config.Progress = func(string, ...any) {}
 	}
 	config.Host = cmp.Or(config.Host, web.Loopback)
-	if config.Clock == nil {
-		config.Clock = clock.RealClock{}
-	}
 	s := &Stack{config: config}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := s.up(ctx); err != nil {
@@ -122,7 +116,7 @@ func (s *Stack) up(caller context.Context) error {
 	}
 	var err error
 	s.Processes, err = process.NewSupervisor(process.Options{
-		Dir: s.config.Dir, Clock: s.config.Clock,
+		Dir: s.config.Dir,
 		// That fails the stack: restarts are not tested here.
 		OnExit: func(exit process.Exit) { s.cancel(exit) },
 	})

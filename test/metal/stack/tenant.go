@@ -44,7 +44,7 @@ func (s *Stack) StartTenant(caller context.Context, address netip.Addr) (*cluste
 	ctx, done := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the tenant was not up after %s", startTimeout))
 	defer done()
 	tenant, err := cluster.Start(ctx, cluster.Options{
-		Name: "tenant", Dir: s.config.Dir, Binaries: cluster.Binaries{s.config.Bin}, Processes: s.Processes, Clock: s.config.Clock,
+		Name: "tenant", Dir: s.config.Dir, Binaries: cluster.Binaries{s.config.Bin}, Processes: s.Processes,
 		Etcd: s.cluster.Etcd, Address: address.String(), Nodes: true, Prepare: cluster.PrepareTenant,
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Stack) startProvider(ctx context.Context, tenant *cluster.Cluster) erro
 	}
 	return tenant.StartProgram(ctx, providerName, s.ours(
 		"--management-kubeconfig="+onManagement, "--tenant-kubeconfig="+inTenant,
-		"--namespace="+MachinesNamespace, "--tenant-cluster="+TenantName, "--feature-gates="+sandbox.DefaultFeatureGates,
+		"--namespace="+MachinesNamespace, "--tenant-cluster="+TenantName, "--feature-gates="+sandbox.FeatureGates,
 		"--leader-elect=false"))
 }
 

@@ -35,7 +35,7 @@ type board struct {
 func newBoard(options Options) (*board, error) {
 	b := &board{
 		options: options,
-		journal: newJournal(options.Out, options.Clock),
+		journal: newJournal(options.Out),
 		changed: make(chan struct{}, 1),
 	}
 	scheme := env.Scheme()

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -37,8 +36,6 @@ type Options struct {
 	HostNamespace, TenantNamespace string
 	// Out receives the output.
 	Out io.Writer
-	// Clock is for the times in the output.
-	Clock clock.PassiveClock
 }
 
 // Run runs the scenario and prints each step when it happens, and a table at the end. If a step does not happen, the

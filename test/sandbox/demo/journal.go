@@ -8,8 +8,6 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // kind of object that a line of the journal is about. The text is what is printed.
@@ -45,7 +43,6 @@ type subject struct {
 // journal prints a line when the description of an object changes, and records when each step was first seen.
 type journal struct {
 	out   io.Writer
-	clock clock.PassiveClock
 	start time.Time
 
 	mu      sync.Mutex
@@ -53,21 +50,15 @@ type journal struct {
 	times   map[subject]map[step]time.Time
 }
 
-func newJournal(out io.Writer, clk clock.PassiveClock) *journal {
-	return &journal{
-		out:     out,
-		clock:   clk,
-		start:   clk.Now(),
-		printed: map[subject]string{},
-		times:   map[subject]map[step]time.Time{},
-	}
+func newJournal(out io.Writer) *journal {
+	return &journal{out: out, start: time.Now(), printed: map[subject]string{}, times: map[subject]map[step]time.Time{}}
 }
 
 // observe records the description of an object and the steps that it has reached. The same description is printed once.
 func (j *journal) observe(s subject, line string, steps ...step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := j.clock.Now()
+	now := time.Now()
 	if j.times[s] == nil {
 		j.times[s] = map[step]time.Time{}
 	}
@@ -87,7 +78,7 @@ func (j *journal) observe(s subject, line string, steps ...step) {
 func (j *journal) headline(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	fmt.Fprintf(j.out, "\n%6.1fs  == %s\n", j.clock.Now().Sub(j.start).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(j.out, "\n%6.1fs  == %s\n", time.Since(j.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // forget clears steps, for objects that reach the same ones twice.

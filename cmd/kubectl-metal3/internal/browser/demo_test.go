@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
@@ -41,7 +40,7 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := sandbox.Config{Dir: t.TempDir(), Binaries: cluster.Binaries{binaries}, Fleet: servers, Progress: t.Output(),
-		Clock: clock.RealClock{}, Screen: true}
+		Screen: true}
 	running, err := sandbox.Up(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +53,7 @@ func TestDemo(t *testing.T) {
 
 	if err := demo.Run(t.Context(), demo.Options{
 		Management: running.ManagementConfig(), Tenant: running.TenantConfig(), HostNamespace: sandbox.HostNamespace,
-		TenantNamespace: sandbox.DefaultTenant, Out: t.Output(), Clock: config.Clock,
+		TenantNamespace: sandbox.DefaultTenant, Out: t.Output(),
 	}); err != nil {
 		t.Fatal(err)
 	}

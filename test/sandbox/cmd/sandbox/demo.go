@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/demo"
@@ -22,7 +21,7 @@ func newDemoCommand(dir *string) *cobra.Command {
 and shows the servers go back. A page in the browser shows it, too. It ends with a table, and with exit code 0 only if all of it happened.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			config := sandbox.Config{Dir: *dir, Progress: command.OutOrStdout(), Clock: clock.RealClock{}, Screen: true}
+			config := sandbox.Config{Dir: *dir, Progress: command.OutOrStdout(), Screen: true}
 			var err error
 			if config.Fleet, err = loadFleet(""); err != nil {
 				return err
@@ -40,7 +39,7 @@ and shows the servers go back. A page in the browser shows it, too. It ends with
 				return demo.Run(ctx, demo.Options{
 					Management: running.ManagementConfig(), Tenant: running.TenantConfig(),
 					HostNamespace: sandbox.HostNamespace, TenantNamespace: sandbox.DefaultTenant,
-					Out: command.OutOrStdout(), Clock: config.Clock,
+					Out: command.OutOrStdout(),
 				})
 			})
 		},

@@ -65,10 +65,7 @@ The sandbox is up. Ctrl-C stops it.
 	flags := command.Flags()
 	flags.StringVar(&fleetFile, "fleet", "", "fleet file with the servers to emulate; by default the reference fleet of six servers")
 	flags.StringVar(&config.Tenant, "tenant", sandbox.DefaultTenant, "name of the tenant, and of its namespace in the management cluster")
-	flags.IntVar(&config.Ports.ManagementAPI, "management-port", 0, "port of the management API server on 127.0.0.1; 0 takes a free one")
-	flags.IntVar(&config.Ports.TenantAPI, "tenant-port", 0, "port of the tenant API server on 127.0.0.1; 0 takes a free one")
 	flags.DurationVar(&config.StartTimeout, "start-timeout", sandbox.DefaultStartTimeout, "give up when the sandbox is not up after this time")
-	flags.StringVar(&config.FeatureGates, "feature-gates", sandbox.DefaultFeatureGates, "feature gates of the provider")
 	flags.BoolVar(&config.SpreadPods, "spread-pods", false,
 		"leave the tenant's scheduler to its defaults, which spread pods; otherwise it fills one server with accelerators before the next")
 	flags.StringSliceVar(&config.Without, "without", nil, "leave out the manager, the provider or the webhook, to run it yourself")
