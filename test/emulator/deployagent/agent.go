@@ -158,43 +158,35 @@ func (a *Agent) address(ctx context.Context) string {
 
 // call is inspected if that is asked for, looks the server up, and then heartbeats until the context ends.
 func (a *Agent) call(ctx context.Context, callback string) {
-	for inspected := a.options.Parameters.InspectionURL == ""; ctx.Err() == nil && !inspected; {
-		if a.silent(ctx) {
-			continue
-		}
-		a.setState("sending its inventory")
-		if err := a.inspect(ctx); err != nil {
-			a.setState("sending its inventory: %v", err)
-			a.wait(ctx, a.options.Retry)
-			continue
-		}
-		inspected = true
+	if a.options.Parameters.InspectionURL != "" {
+		a.attempt(ctx, "sending its inventory", a.inspect)
 	}
 	var node string
-	for ctx.Err() == nil && node == "" {
-		if a.silent(ctx) {
-			continue
+	a.attempt(ctx, "looking itself up", func(ctx context.Context) (err error) {
+		node, err = a.lookUp(ctx)
+		return err
+	})
+	for ctx.Err() == nil {
+		a.attempt(ctx, "calling Ironic", func(ctx context.Context) error { return a.heartbeat(ctx, node, callback) })
+		if ctx.Err() == nil {
+			a.setState("known to Ironic as node %s", node)
 		}
-		found, err := a.lookUp(ctx)
-		if err != nil {
-			a.setState("looking itself up: %v", err)
-			a.wait(ctx, a.options.Retry)
-			continue
-		}
-		node = found
+		a.wait(ctx, a.options.Heartbeat)
 	}
+}
+
+// attempt makes a call to Ironic until it succeeds or the context ends. No call is made while the agent is silent.
+func (a *Agent) attempt(ctx context.Context, what string, call func(context.Context) error) {
 	for ctx.Err() == nil {
 		if a.silent(ctx) {
 			continue
 		}
-		pause := a.options.Heartbeat
-		if err := a.heartbeat(ctx, node, callback); err != nil {
-			a.setState("calling Ironic: %v", err)
-			pause = a.options.Retry
-		} else {
-			a.setState("known to Ironic as node %s", node)
+		err := call(ctx)
+		if err == nil {
+			return
 		}
-		a.wait(ctx, pause)
+		a.setState("%s: %v", what, err)
+		a.wait(ctx, a.options.Retry)
 	}
 }
 

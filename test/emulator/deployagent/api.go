@@ -59,7 +59,8 @@ func (a *Agent) takeCommand(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "the command is not JSON: "+err.Error())
 		return
 	}
-	if !known(given.Name) {
+	asynchronous, is := known[given.Name]
+	if !is {
 		refuse(w, http.StatusNotFound, "Unknown command: "+given.Name)
 		return
 	}
@@ -69,7 +70,7 @@ func (a *Agent) takeCommand(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusConflict, err.Error())
 		return
 	}
-	if r.URL.Query().Get("wait") == "true" || immediate(given.Name) {
+	if r.URL.Query().Get("wait") == "true" || !asynchronous {
 		select {
 		case <-command.done:
 		case <-r.Context().Done():

@@ -80,6 +80,7 @@ func (a *Agent) secret() string {
 
 // inspect sends the inventory to Ironic's inspection. As the real agent does, it names no microversion.
 func (a *Agent) inspect(ctx context.Context) error {
+	a.setState("sending its inventory")
 	return a.ask(ctx, http.MethodPost, a.options.Parameters.InspectionURL, "", a.inventory(), nil)
 }
 

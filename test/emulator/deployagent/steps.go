@@ -11,7 +11,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"slices"
 )
 
 // hardwareManager is the name under which steps are listed, and its version, which must not change during a deployment.
@@ -43,19 +42,11 @@ func deploySteps() []step {
 	}
 }
 
-// immediate returns whether the response to a command always waits for its end.
-func immediate(name string) bool {
-	return !slices.Contains([]string{
-		"clean.execute_clean_step", "deploy.execute_deploy_step", "image.install_bootloader", "standby.prepare_image", "standby.cache_image",
-	}, name)
-}
-
-func known(name string) bool {
-	return slices.Contains([]string{
-		"clean.get_clean_steps", "clean.execute_clean_step", "deploy.get_deploy_steps", "deploy.execute_deploy_step",
-		"standby.prepare_image", "standby.cache_image", "standby.get_partition_uuids", "standby.sync", "standby.power_off",
-		"standby.run_image", "image.install_bootloader", "log.collect_system_logs",
-	}, name)
+// known are the commands, and whether the response to one can come before its end.
+var known = map[string]bool{
+	"clean.get_clean_steps": false, "clean.execute_clean_step": true, "deploy.get_deploy_steps": false, "deploy.execute_deploy_step": true,
+	"standby.prepare_image": true, "standby.cache_image": true, "standby.get_partition_uuids": false, "standby.sync": false,
+	"standby.power_off": false, "standby.run_image": false, "image.install_bootloader": true, "log.collect_system_logs": false,
 }
 
 // execute executes a command.
