@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -16,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
@@ -103,4 +107,78 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{v1alpha1.StandAloneMachinesLabelKey: v1alpha1.StandAloneMachinesLabelValue},
 	}}
+}
+
+// PrepareManagement prepares a cluster as management cluster: it installs the CRDs of Metal3, which are in crds/metal3 beside the
+// binaries, our CRDs, the namespaces and our admission policies.
+func PrepareManagement(ctx context.Context, c client.Client, binaries Binaries, namespaces ...string) error {
+	if err := PrepareMetal3(ctx, c, binaries, namespaces...); err != nil {
+		return err
+	}
+	ours, err := apis.ManagementCRDs()
+	if err != nil {
+		return err
+	}
+	if err := InstallCRDs(ctx, c, ours); err != nil {
+		return err
+	}
+	policies, err := policy.Management(policy.Options{})
+	if err != nil {
+		return err
+	}
+	return Apply(ctx, c, policies...)
+}
+
+// PrepareMetal3 prepares a running cluster for Metal3 only: it installs the CRDs of Metal3 and the namespaces. The
+// chart installs our CRDs.
+func PrepareMetal3(ctx context.Context, c client.Client, binaries Binaries, namespaces ...string) error {
+	files, err := binaries.Metal3CRDs()
+	if err != nil {
+		return err
+	}
+	metal3, err := readCRDs(files)
+	if err != nil {
+		return err
+	}
+	if err := InstallCRDs(ctx, c, metal3); err != nil {
+		return err
+	}
+	for _, name := range namespaces {
+		if err := Apply(ctx, c, namespace(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PrepareTenant prepares a running cluster as tenant cluster, it installs the CRDs of
+// Karpenter and ours, and our admission policies.
+func PrepareTenant(ctx context.Context, c client.Client) error {
+	ours, err := apis.TenantCRDs()
+	if err != nil {
+		return err
+	}
+	karpenters, err := apis.KarpenterCRDs()
+	if err != nil {
+		return err
+	}
+	if err := InstallCRDs(ctx, c, slices.Concat(karpenters, ours)); err != nil {
+		return err
+	}
+	policies, err := policy.Tenant(ProviderUser, "")
+	if err != nil {
+		return err
+	}
+	return Apply(ctx, c, policies...)
+}
+
+// Metal3CRDs returns the files of Metal3's CustomResourceDefinitions, which are installed beside the programs.
+func (b Binaries) Metal3CRDs() ([]string, error) {
+	for _, dir := range b {
+		files, err := filepath.Glob(filepath.Join(dir, "crds", "metal3", "*.yaml"))
+		if err == nil && len(files) > 0 {
+			return files, nil
+		}
+	}
+	return nil, fmt.Errorf("the CRDs of Metal3 are missing in crds/metal3 of %v; get them with `make tools`", []string(b))
 }

@@ -1,6 +1,16 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package emulator emulates bare-metal servers above Metal3: they boot and join a cluster.
+//
+// An emulated server depends only on its power, the image on its disk, and its config drive. It reads the user data
+// there as cloud-init does, and joins as `kubeadm join` and the kubelet do: it verifies the cluster by token and CA
+// hash, asks for a client certificate, and registers its Node with that identity. With a wrong token, endpoint or hash
+// it does not join. kwok sends the heartbeats of the Node and runs its pods.
+//
+// Power and config drive come from a Source. Metal3Source takes them from BareMetalHosts.
+//
+// The packages below it emulate a rack below Metal3: BMCs, deploy agents and disks (README.md).
 package emulator
 
 import (
@@ -13,8 +23,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // Config is what a Rack needs.
@@ -184,4 +197,65 @@ func closed() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
+}
+
+// Server describes a server of the rack.
+type Server struct {
+	// Name of the server: that of its BareMetalHost.
+	Name string
+	// Architecture as in kubernetes.io/arch; amd64 if empty.
+	Architecture string
+	// Capacity of its hardware, in the units of a Node's status: cpu in cores, memory in bytes, accelerators by their
+	// resource name. pods is 110, kubelet's own default, unless given.
+	Capacity corev1.ResourceList
+	// Devices that DRA drivers publish on it, once its Node has registered.
+	Devices []v1alpha1.NodeTypeDevice
+}
+
+// State is what a server is doing.
+type State string
+
+const (
+	// Off is a server without power, or with power and nothing installed on it.
+	Off State = "Off"
+	// Booting is a server that reads its config drive.
+	Booting State = "Booting"
+	// Joining is a server that tries to join the cluster that its user data names.
+	Joining State = "Joining"
+	// Registered: the Node of the server exists and reports its hardware.
+	Registered State = "Registered"
+	// Failed is a server that gave up. It does nothing until it is switched off.
+	Failed State = "Failed"
+)
+
+// Status is the state of a server, and the reason.
+type Status struct {
+	Server string
+	State  State
+	// Reason is the last error, as one sentence; empty if there was none. It has no secrets.
+	Reason string
+	// NodeName is the name of the server's Node. Empty before the user data is read.
+	NodeName string
+	// Since is when State was entered.
+	Since time.Time
+}
+
+// Power is the input of a server.
+type Power struct {
+	// On is true if the server has power.
+	On bool
+	// Install identifies the installation: it differs after each one, and is empty when the disk is empty. A server
+	// that is switched on again with the same Install keeps its keys.
+	Install string
+}
+
+// Source is where the servers' power and config drives come from.
+type Source interface {
+	// Watch calls changed with the power of every server, first and on each change, until the context is done, and then
+	// returns nil. Calls for one server are in order. A server that is removed is off with an empty disk. An error
+	// means that it could not watch.
+	Watch(ctx context.Context, changed func(server string, power Power)) error
+	// UserData reads the config drive of a server that is on. It returns ErrNoUserData, wrapped, if there is none and a
+	// retry does not help.
+	UserData(ctx context.Context, server string) ([]byte, error)
 }

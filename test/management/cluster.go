@@ -1,17 +1,24 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package management is a management cluster for measurements: a real API server, and the real manager as a separate
+// process. The test emulates Metal3, as fast as the API server allows.
 package management
 
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
@@ -142,4 +149,81 @@ func EachOf(t testing.TB, workers, count int, do func(ctx context.Context, n int
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+const (
+	inspectedFlags = 180 // flags of a CPU
+	inspectedNICs  = 12
+	inspectedDisks = 10
+)
+
+// inspect gives a host the hardware details of a server with eight GPUs, so that an object is as big as a real one.
+func Inspect(host *bmov1alpha1.BareMetalHost) {
+	details := &bmov1alpha1.HardwareDetails{
+		SystemVendor: bmov1alpha1.HardwareSystemVendor{Manufacturer: "Example Corporation", ProductName: "GPU Server 8x",
+			SerialNumber: host.Name},
+		Firmware:     bmov1alpha1.Firmware{BIOS: bmov1alpha1.BIOS{Date: "11/02/2025", Vendor: "Example Corporation", Version: "2.19.0"}},
+		RAMMebibytes: 768 << 10,
+		Hostname:     host.Name + ".example.com",
+		CPU:          bmov1alpha1.CPU{Arch: "x86_64", Model: "Example Platinum 8480+", ClockMegahertz: 3800, Count: 96},
+	}
+	for n := range inspectedFlags {
+		details.CPU.Flags = append(details.CPU.Flags, fmt.Sprintf("cpu_flag_%03d", n))
+	}
+	for n := range inspectedNICs {
+		details.NIC = append(details.NIC, bmov1alpha1.NIC{
+			Name: fmt.Sprintf("ens%df0np0", n), Model: "0x15b3 0x1021", MAC: fmt.Sprintf("00:00:5e:00:53:%02x", n),
+			IP:        fmt.Sprintf("192.0.2.%d", n+1),
+			SpeedGbps: 400, PXE: n == 0,
+		})
+	}
+	for n := range inspectedDisks {
+		details.Storage = append(details.Storage, bmov1alpha1.Storage{
+			Name: fmt.Sprintf("/dev/disk/by-path/pci-0000:%02x:00.0-nvme-1", n), AlternateNames: []string{fmt.Sprintf("/dev/nvme%dn1", n)},
+			SizeBytes: 3840 << 30, Vendor: "Example", Model: "NVME EXAMPLE 3.84TB", SerialNumber: fmt.Sprintf("%s-%02d", host.Name, n),
+			WWN: fmt.Sprintf("eui.00000000000000%02x", n), Type: bmov1alpha1.NVME,
+		})
+	}
+	host.Status.HardwareDetails = details
+}
+
+// fleeting are kinds whose objects come and go by themselves, or that are deprecated.
+var fleeting = []string{"events", "leases", "componentstatuses", "endpoints"}
+
+// Objects returns the names of all objects of the API server, except events and leases.
+func (c *Cluster) Objects(t testing.TB) []string {
+	t.Helper()
+	found, err := discovery.NewDiscoveryClientForConfig(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds, err := found.ServerPreferredResources()
+	if err != nil {
+		t.Fatalf("listing kinds, %v", err)
+	}
+	reader, err := metadata.NewForConfig(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, group := range kinds {
+		version, err := schema.ParseGroupVersion(group.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range group.APIResources {
+			if !slices.Contains(kind.Verbs, "list") || slices.Contains(fleeting, kind.Name) || strings.Contains(kind.Name, "/") {
+				continue
+			}
+			list, err := reader.Resource(version.WithResource(kind.Name)).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatalf("listing %s, %v", kind.Name, err)
+			}
+			for _, object := range list.Items {
+				names = append(names, kind.Name+" "+object.Namespace+"/"+object.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }

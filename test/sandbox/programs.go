@@ -5,13 +5,22 @@ package sandbox
 
 import (
 	"context"
+	"embed"
 	_ "embed"
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
 )
 
 // kwokNodes selects the nodes of kwok: an emulated server annotates its Node with it when it registers.
@@ -105,4 +114,94 @@ func (s *Sandbox) run(spec process.Spec) error {
 	}
 	spec.Path = path
 	return s.supervisor.Start(spec)
+}
+
+// startRack switches on the rack of emulated servers. It is the only part that runs in this process, and it ends with s.ctx.
+func (s *Sandbox) startRack() error {
+	path := filepath.Join(s.config.Dir, "log", "rack.log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the log of the rack, %w", err)
+	}
+	servers := make([]emulator.Server, 0, len(s.config.Fleet))
+	for _, server := range s.config.Fleet {
+		servers = append(servers, emulator.Server{
+			Name: server.Name, Architecture: server.Architecture, Capacity: server.Capacity, Devices: server.Devices,
+		})
+	}
+	rack, err := emulator.NewRack(emulator.Config{
+		RESTConfig: s.ManagementConfig(), Namespace: HostNamespace, Servers: servers,
+		Logger: textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))),
+	})
+	if err != nil {
+		_ = log.Close()
+		return err
+	}
+	s.rack.Go(func() {
+		defer func() { _ = log.Close() }()
+		if err := rack.Run(s.ctx); err != nil && s.ctx.Err() == nil {
+			s.cancel(fmt.Errorf("the rack of emulated servers failed, %w; its log is %s", err, path))
+		}
+	})
+	return nil
+}
+
+const (
+	// screenName is the plugin of kubectl, which serves the page about the fleet.
+	screenName = "kubectl-metal3"
+	// viewerUser may read what the page shows, in both clusters, and nothing else.
+	viewerUser = "karpenter-metal3-viewer"
+	viewerFile = "manifests/viewer.yaml"
+)
+
+//go:embed manifests/viewer.yaml
+var viewerRights embed.FS
+
+// startScreen starts the page about the fleet, and returns when its address is known.
+func (s *Sandbox) startScreen(ctx context.Context) error {
+	rights, err := rbac.Read(viewerRights, viewerFile, "")
+	if err != nil {
+		return err
+	}
+	for kubeconfig, c := range map[string]*cluster.Cluster{
+		s.kubeconfigs.ViewerManagement: s.management, s.kubeconfigs.ViewerTenant: s.tenant,
+	} {
+		for _, object := range rights {
+			if err := cluster.Apply(ctx, c.Client, object); err != nil {
+				return fmt.Errorf("granting %s its rights, %w", viewerUser, err)
+			}
+		}
+		if err := c.WriteKubeconfig(kubeconfig, viewerUser); err != nil {
+			return err
+		}
+	}
+	if err := s.run(process.Spec{
+		Name: screenName, Rank: cluster.RankClients + 1, Restart: true,
+		Args: []string{"ui", "--kubeconfig=" + s.kubeconfigs.ViewerManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ViewerTenant},
+	}); err != nil {
+		return err
+	}
+	return cluster.Await(ctx, "the page about the fleet to be served", func(context.Context) error {
+		if s.Screen() == "" {
+			return errors.New("it has not printed its address")
+		}
+		return nil
+	})
+}
+
+// Screen returns the address of the page about the fleet; empty if there is none.
+func (s *Sandbox) Screen() string { return screenOf(s.config.Dir) }
+
+// screenOf is the address that the page of the sandbox in dir has printed last: it has another token when it is started again.
+func screenOf(dir string) string {
+	lines, err := process.LastLines(filepath.Join(dir, "log", screenName+".log"), logTail)
+	if err != nil {
+		return "" // it was not started
+	}
+	for _, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "http://127.0.0.1:") {
+			return line
+		}
+	}
+	return ""
 }

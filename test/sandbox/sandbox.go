@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -166,3 +168,20 @@ func (s *Sandbox) TenantConfig() *rest.Config { return rest.CopyConfig(s.tenant.
 
 // Processes gives access to the processes of the sandbox, to stop, start or kill them in a test.
 func (s *Sandbox) Processes() *process.Supervisor { return s.supervisor }
+
+// progress prints lines with the time since the start.
+type progress struct {
+	start time.Time
+
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func newProgress(out io.Writer) *progress { return &progress{start: time.Now(), out: out} }
+
+// say writes one line. Errors are ignored: the sandbox goes on without a reader.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintf(p.out, "+%6.1fs  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
+}

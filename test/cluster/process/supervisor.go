@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"testing"
 
 	"k8s.io/utils/clock"
 )
@@ -177,4 +178,15 @@ func (s *Supervisor) exited(exit Exit) {
 	if s.onExit != nil {
 		s.onExit(exit)
 	}
+}
+
+// ForTest makes a Supervisor for a test, which fails when a process exits. The Supervisor is closed at the end of the test.
+func ForTest(t testing.TB, dir string) *Supervisor {
+	t.Helper()
+	s, err := NewSupervisor(Options{Dir: dir, OnExit: func(exit Exit) { t.Error(exit) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
 }

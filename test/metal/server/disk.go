@@ -4,11 +4,16 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 )
 
 // installation is the file with the image and config drive that the disk was made from.
@@ -58,4 +63,83 @@ func installed(o Options) (string, error) {
 			info.ModTime().UTC().Format("2006-01-02T15:04:05.000000000Z"))
 	}
 	return description, nil
+}
+
+// prettyName is the line of os-release that a Node reports as its operating system.
+var prettyName = regexp.MustCompile(`(?m)^PRETTY_NAME="([^"]*)"$`)
+
+// nameImage adds the checksum of the installed image to the name of the operating system, so that the Node shows it.
+func nameImage(o Options, root string) error {
+	image, err := os.Open(o.InstalledImage())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the image that was installed, %w", err)
+	}
+	defer func() { _ = image.Close() }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, image); err != nil {
+		return fmt.Errorf("reading the image that was installed, %w", err)
+	}
+	release, err := os.ReadFile(filepath.Join(o.Image, "rootfs", osRelease))
+	if err != nil {
+		return fmt.Errorf("reading the name of the operating system, %w", err)
+	}
+	release = prettyName.ReplaceAll(release, fmt.Appendf(nil, `PRETTY_NAME="$1, image %x"`, hash.Sum(nil)[:6]))
+	if err := writeFile(filepath.Join(root, osRelease), release, 0o644); err != nil {
+		return fmt.Errorf("writing the name of the operating system, %w", err)
+	}
+	return nil
+}
+
+// writeDevices writes the list of the server's accelerators for the device plugin.
+func writeDevices(o Options, root string) error {
+	target := filepath.Join(root, "etc/server/devices.json")
+	devices, err := os.ReadFile(o.Devices())
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the accelerators that the server had, %w", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the accelerators of the server, %w", err)
+	}
+	return writeFile(target, devices, 0o644)
+}
+
+// writeConfigDrive unpacks the config drive to where cloud-init looks for it. Without a config drive, cloud-init finds
+// none.
+func writeConfigDrive(o Options, root string) error {
+	seed := filepath.Join(root, configDriveSeed)
+	addressed := false
+	err := unpackConfigDrive(o.ConfigDrive(), seed)
+	if err == nil {
+		addressed, err = hasNetworkData(seed)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	settings := filepath.Join(root, "etc/cloud/cloud.cfg.d/90-network.cfg")
+	if addressed || !o.Address.IsValid() {
+		if err := os.Remove(settings); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the address that the server had, %w", err)
+		}
+		return nil
+	}
+	content, err := json.Marshal(fixedAddress(o))
+	if err != nil {
+		return fmt.Errorf("writing the address of the server, %w", err)
+	}
+	return writeFile(settings, content, 0o644)
+}
+
+// fixedAddress is a setting of cloud-init, which is YAML, and so may be JSON.
+func fixedAddress(o Options) map[string]any {
+	device := map[string]any{"match": map[string]any{"macaddress": strings.ToLower(o.MAC)}, "addresses": []string{o.Address.String()}}
+	if o.Gateway.IsValid() {
+		device["gateway4"] = o.Gateway.String()
+	}
+	return map[string]any{"network": map[string]any{"version": 2, "ethernets": map[string]any{interfaceName: device}}}
 }

@@ -1,11 +1,19 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package vm boots a server that is a virtual machine: qemu, which emulates every instruction (TCG), with firmware, one
+// disk, one network interface and a serial console. Its disk is the installed image itself, which the server changes;
+// Ironic's config drive is another disk. Boot loader and kernel are the image's own. A server that is a container
+// (package server) is ready fifteen times as fast, but has the machine's kernel.
+//
+// A server that runs is one process, started by Run, and ends with it. Its interface belongs to that process, so it
+// goes with the process, even if that is killed.
 package vm
 
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/google/uuid"
 
@@ -40,4 +48,23 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("the number of the server's processors, --cpus, is %d: it must be 1 or more", o.CPUs))
 	}
 	return errors.Join(errs...)
+}
+
+// kindVariable is the environment variable that selects virtual machines or containers.
+const kindVariable = "E2E_METAL_SERVERS"
+
+// alternative is a hint for machines that cannot run virtual machines.
+const alternative = "servers can be containers instead: run `" + kindVariable + "=container make e2e-metal`"
+
+// Enabled returns whether tests boot virtual machines. The environment variable E2E_METAL_SERVERS decides: vm, the
+// default, or container. Any other value is an error.
+func Enabled() (bool, error) {
+	switch kind := os.Getenv(kindVariable); kind {
+	case "", "vm":
+		return true, nil
+	case "container":
+		return false, nil
+	default:
+		return false, fmt.Errorf("%s is %q: it must be vm, which is the default, or container", kindVariable, kind)
+	}
 }

@@ -4,6 +4,8 @@
 package fleet
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
 // maxCount bounds the servers of one template, so that a typo does not fill the machine.
@@ -75,4 +81,22 @@ func (t template) validateCapacity() error {
 		}
 	}
 	return nil
+}
+
+// devices are written as in a NodeType.
+func (t template) devices() ([]v1alpha1.NodeTypeDevice, error) {
+	if len(t.Devices) == 0 {
+		return nil, nil
+	}
+	content, err := json.Marshal(t.Devices)
+	if err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	var groups []v1alpha1.NodeTypeDevice
+	if err := decoder.Decode(&groups); err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	return groups, devices.Validate(field.NewPath("devices"), groups).ToAggregate()
 }

@@ -7,7 +7,15 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
 	"os"
+	"path/filepath"
+	"time"
+
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
@@ -36,4 +44,95 @@ agent-silent, image-write-fails, dies-after.
 		Flags: o.addFlags,
 		Run:   func(ctx context.Context) error { return run(ctx, o) },
 	})))
+}
+
+type options struct {
+	scenario       string
+	dataDir        string
+	redfishAddress string
+	adminAddress   string
+	ironicURL      string
+	agentHost      string
+	heartbeat      time.Duration
+	retry          time.Duration
+	bootCommand    string
+	grace          time.Duration
+}
+
+func newOptions() *options {
+	return &options{
+		dataDir: "rack-data", redfishAddress: "127.0.0.1:8000", adminAddress: "127.0.0.1:8090", ironicURL: "http://127.0.0.1:6385",
+		heartbeat: 5 * time.Second, retry: 2 * time.Second, grace: 10 * time.Second,
+	}
+}
+
+func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
+	rack := sections.FlagSet("rack")
+	rack.StringVar(&o.scenario, "scenario", o.scenario, "YAML file that describes the servers. Must be given.")
+	rack.StringVar(&o.dataDir, "data-dir", o.dataDir,
+		"Directory with the servers' disks, one directory for each. It is made if it is missing, and its disks are used again at the next "+
+			"start.")
+	rack.StringVar(&o.redfishAddress, "redfish-bind-address", o.redfishAddress,
+		"Address of the BMCs' Redfish service, for all servers without one of their own in the scenario. Port 0 takes a free one.")
+	rack.StringVar(&o.adminAddress, "admin-bind-address", o.adminAddress,
+		"Address of the admin API. It has no authentication: keep it on loopback. Port 0 takes a free one.")
+
+	agent := sections.FlagSet("deploy agent")
+	agent.StringVar(&o.ironicURL, "ironic-url", o.ironicURL,
+		"Where Ironic's API is. A boot medium that names one (ipa-api-url) is followed instead.")
+	agent.StringVar(&o.agentHost, "agent-host", o.agentHost,
+		"Address of this machine at which Ironic reaches the deploy agents, each at a free port. Empty means the one from which this machine "+
+			"reaches Ironic.")
+	agent.DurationVar(&o.heartbeat, "heartbeat-interval", o.heartbeat,
+		"Time between two heartbeats of a deploy agent. When a command has ended, it calls at once.")
+	agent.DurationVar(&o.retry, "retry-interval", o.retry, "Time between two attempts of a deploy agent to reach Ironic.")
+
+	boot := sections.FlagSet("boot")
+	boot.StringVar(&o.bootCommand, "boot-command", o.bootCommand,
+		"Program that boots a server's image: it runs for as long as the server does. Without it, such a server runs nothing.")
+	boot.DurationVar(&o.grace, "power-off-grace", o.grace, "Time that the boot command has between SIGTERM and SIGKILL when a server is "+
+		"switched off.")
+}
+
+// complete checks the options, and makes their paths absolute.
+func (o *options) complete() error {
+	if o.scenario == "" {
+		return errors.New("--scenario is empty: name the YAML file that describes the servers")
+	}
+	for flag, address := range map[string]string{"redfish-bind-address": o.redfishAddress, "admin-bind-address": o.adminAddress} {
+		if err := operator.CheckAddress(flag, address); err != nil {
+			return err
+		}
+	}
+	if parsed, err := url.Parse(o.ironicURL); err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return fmt.Errorf("--ironic-url is %q: it must be like http://127.0.0.1:6385", o.ironicURL)
+	}
+	if o.agentHost != "" && net.ParseIP(o.agentHost) == nil {
+		return fmt.Errorf("--agent-host is %q: it must be an IP address of this machine, or empty", o.agentHost)
+	}
+	for flag, duration := range map[string]time.Duration{
+		"heartbeat-interval": o.heartbeat, "retry-interval": o.retry, "power-off-grace": o.grace,
+	} {
+		if duration <= 0 {
+			return fmt.Errorf("--%s is %v: it must be greater than zero", flag, duration)
+		}
+	}
+	if o.bootCommand != "" {
+		path, err := filepath.Abs(o.bootCommand)
+		if err != nil {
+			return fmt.Errorf("--boot-command, %w", err)
+		}
+		if info, err := os.Stat(path); err != nil {
+			return fmt.Errorf("--boot-command, %w", err)
+		} else if info.IsDir() || info.Mode()&0o111 == 0 {
+			return fmt.Errorf("--boot-command is %s: it must be a program that can be executed", path)
+		}
+		o.bootCommand = path
+	}
+	dir, err := filepath.Abs(o.dataDir)
+	if err != nil {
+		return fmt.Errorf("--data-dir, %w", err)
+	}
+	o.dataDir = dir
+	return nil
 }

@@ -5,16 +5,20 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/validation"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -114,4 +118,29 @@ func (p *plugin) Allocate(_ context.Context, request *deviceplugin.AllocateReque
 		})
 	}
 	return response, nil
+}
+
+// inventory are the IDs of a server's devices, by the name of their resource, such as nvidia.com/gpu.
+type inventory map[string][]string
+
+func readInventory(path string) (inventory, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the inventory, %w", err)
+	}
+	devices := inventory{}
+	if err := json.Unmarshal(content, &devices); err != nil {
+		return nil, fmt.Errorf("reading the inventory %s, it is not an object of resource names with lists of device IDs, such as "+
+			"{\"nvidia.com/gpu\": [\"GPU-0\"]}: %w", path, err)
+	}
+	for _, resource := range slices.Sorted(maps.Keys(devices)) {
+		if problems := validation.IsQualifiedName(resource); len(problems) > 0 || !strings.Contains(resource, "/") {
+			return nil, fmt.Errorf("reading the inventory %s, %q is not the name of an extended resource, such as nvidia.com/gpu", path, resource)
+		}
+		ids := slices.Sorted(slices.Values(devices[resource]))
+		if len(slices.Compact(ids)) != len(devices[resource]) || slices.Contains(devices[resource], "") {
+			return nil, fmt.Errorf("reading the inventory %s, the devices of %s do not each have an ID of their own", path, resource)
+		}
+	}
+	return devices, nil
 }
