@@ -7,6 +7,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -42,6 +44,16 @@ func (b Binaries) Find(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("program %s is missing in %v; build it with `make tools build`", name, []string(b))
+}
+
+// Start starts a program, by default under its own name.
+func (b Binaries) Start(processes *process.Supervisor, program string, spec process.Spec) error {
+	var err error
+	if spec.Path, err = b.Find(program); err != nil {
+		return err
+	}
+	spec.Name = cmp.Or(spec.Name, program)
+	return processes.Start(spec)
 }
 
 // FreePorts returns as many different free loopback TCP ports as asked for.

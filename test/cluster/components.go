@@ -44,10 +44,10 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 		"--bind-address=" + c.options.Address, "--advertise-address=" + c.options.Address, fmt.Sprintf("--secure-port=%d", c.port),
 		// The kubernetes service cannot have a loopback endpoint, and no node has a proxy for it.
 		"--endpoint-reconciler-type=none",
-		"--tls-cert-file=" + c.files.servingCert, "--tls-private-key-file=" + c.files.servingKey,
-		"--client-ca-file=" + c.files.caCert,
+		"--tls-cert-file=" + c.pki("apiserver.crt"), "--tls-private-key-file=" + c.pki("apiserver.key"),
+		"--client-ca-file=" + c.pki("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file=" + c.files.tokenPublic, "--service-account-signing-key-file=" + c.files.tokenKey,
+		"--service-account-key-file=" + c.pki("sa.pub"), "--service-account-signing-key-file=" + c.pki("sa.key"),
 		"--service-cluster-ip-range=" + c.options.ServiceCIDR,
 		"--authorization-mode=" + authorization,
 		"--allow-privileged=true",
@@ -56,7 +56,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	if c.options.Nodes {
 		args = append(args,
 			"--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=true",
-			"--kubelet-client-certificate="+c.files.kubeletCert, "--kubelet-client-key="+c.files.kubeletKey,
+			"--kubelet-client-certificate="+c.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key="+c.pki("apiserver-kubelet-client.key"),
 			"--kubelet-preferred-address-types=InternalIP",
 		)
 	}
@@ -91,15 +91,15 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 		controllers = nodeControllers
 	}
 	args := []string{
-		"--kubeconfig=" + c.files.controllerManager, "--controllers=" + strings.Join(controllers, ","),
+		"--kubeconfig=" + c.pki(controllerManagerKubeconfig), "--controllers=" + strings.Join(controllers, ","),
 		// There is one replica: no leader election, no metrics.
 		"--leader-elect=false", "--secure-port=0", "--profiling=false",
-		"--service-account-private-key-file=" + c.files.tokenKey, "--root-ca-file=" + c.files.caCert,
+		"--service-account-private-key-file=" + c.pki("sa.key"), "--root-ca-file=" + c.pki("ca.crt"),
 		"--use-service-account-credentials", "--kube-api-qps=100", "--kube-api-burst=200",
 	}
 	if c.options.Nodes {
 		args = append(args,
-			"--cluster-signing-cert-file="+c.files.caCert, "--cluster-signing-key-file="+c.files.caKey,
+			"--cluster-signing-cert-file="+c.pki("ca.crt"), "--cluster-signing-key-file="+c.pki("ca.key"),
 			"--allocate-node-cidrs", "--cluster-cidr="+c.options.PodCIDR, "--service-cluster-ip-range="+c.options.ServiceCIDR,
 		)
 	}
@@ -129,9 +129,9 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 func (c *Cluster) schedulerArgs() ([]string, error) {
 	args := []string{"--leader-elect=false", "--secure-port=0", "--profiling=false"}
 	if len(c.options.Packed) == 0 {
-		return append(args, "--kubeconfig="+c.files.scheduler), nil
+		return append(args, "--kubeconfig="+c.pki(schedulerKubeconfig)), nil
 	}
-	content, err := packing(c.options.Packed, c.files.scheduler)
+	content, err := packing(c.options.Packed, c.pki(schedulerKubeconfig))
 	if err != nil {
 		return nil, fmt.Errorf("writing the configuration of the scheduler, %w", err)
 	}

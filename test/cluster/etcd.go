@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,28 +42,29 @@ type Etcd struct {
 	Dir string
 	// CAFile, CertFile and CertKey are for clients.
 	CAFile, CertFile, CertKey string
-	clientTLS                 *tls.Config
 }
 
 // StartEtcd starts etcd and returns when it serves.
 func StartEtcd(ctx context.Context, options EtcdOptions) (*Etcd, error) {
-	path, err := options.Binaries.Find("etcd")
-	if err != nil {
-		return nil, err
-	}
 	options.Name, options.Address = cmp.Or(options.Name, EtcdName), cmp.Or(options.Address, loopback)
 	ports, err := FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
-	etcd := &Etcd{URL: fmt.Sprintf("https://%s:%d", options.Address, ports[0]), Dir: filepath.Join(options.Dir, options.Name)}
-	servingCert, servingKey, err := etcd.writeCertificates(options)
+	dir := filepath.Join(options.Dir, options.Name)
+	pkiDir := filepath.Join(dir, "pki")
+	servingCert, servingKey := filepath.Join(pkiDir, "serving.crt"), filepath.Join(pkiDir, "serving.key")
+	etcd := &Etcd{
+		URL: fmt.Sprintf("https://%s:%d", options.Address, ports[0]), Dir: dir, CAFile: filepath.Join(pkiDir, "ca.crt"),
+		CertFile: filepath.Join(pkiDir, "client.crt"), CertKey: filepath.Join(pkiDir, "client.key"),
+	}
+	clientTLS, err := writeEtcdCertificates(pkiDir, options.Address)
 	if err != nil {
 		return nil, err
 	}
 	peerURL := fmt.Sprintf("https://%s:%d", loopback, ports[1])
-	err = options.Processes.Start(process.Spec{
-		Name: options.Name, Path: path, Rank: RankEtcd, Restart: true,
+	err = options.Binaries.Start(options.Processes, "etcd", process.Spec{
+		Name: options.Name, Rank: RankEtcd, Restart: true,
 		Args: []string{
 			"--name=sandbox", "--data-dir=" + filepath.Join(etcd.Dir, "data"),
 			"--listen-client-urls=" + etcd.URL, "--advertise-client-urls=" + etcd.URL,
@@ -81,38 +83,35 @@ func StartEtcd(ctx context.Context, options EtcdOptions) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: etcd.clientTLS}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: clientTLS}}
 	defer client.CloseIdleConnections()
 	return etcd, AwaitURL(ctx, "etcd to be ready", client, etcd.URL+"/readyz")
 }
 
-func (e *Etcd) writeCertificates(options EtcdOptions) (cert, key string, err error) {
-	dir := filepath.Join(e.Dir, "pki")
+// writeEtcdCertificates returns the settings of clients.
+func writeEtcdCertificates(dir, address string) (*tls.Config, error) {
 	authority, err := pki.NewAuthority("sandbox-etcd", clock.RealClock{})
 	if err != nil {
-		return "", "", err
-	}
-	e.CAFile = filepath.Join(dir, "ca.crt")
-	if err := pki.WriteFile(e.CAFile, authority.Certificate()); err != nil {
-		return "", "", err
+		return nil, err
 	}
 	client, err := authority.Client("kube-apiserver")
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	if e.CertFile, e.CertKey, err = client.WriteFiles(dir, "client"); err != nil {
-		return "", "", err
+	serving, err := authority.Serving("etcd", []string{"localhost"}, []net.IP{net.ParseIP(loopback), net.ParseIP(address)})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(
+		pki.WriteFile(filepath.Join(dir, "ca.crt"), authority.Certificate()), client.WriteFiles(dir, "client"), serving.WriteFiles(dir, "serving"),
+	); err != nil {
+		return nil, err
+	}
+	keyPair, err := tls.X509KeyPair(client.Certificate, client.Key)
+	if err != nil {
+		return nil, fmt.Errorf("loading etcd's client certificate, %w", err)
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority.Certificate())
-	keyPair, err := tls.X509KeyPair(client.Certificate, client.Key)
-	if err != nil {
-		return "", "", fmt.Errorf("loading etcd's client certificate, %w", err)
-	}
-	e.clientTLS = &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{keyPair}, MinVersion: tls.VersionTLS12}
-	serving, err := authority.Serving("etcd", []string{"localhost"}, []net.IP{net.ParseIP(loopback), net.ParseIP(options.Address)})
-	if err != nil {
-		return "", "", err
-	}
-	return serving.WriteFiles(dir, "serving")
+	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{keyPair}, MinVersion: tls.VersionTLS12}, nil
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"text/template"
 
@@ -74,7 +73,7 @@ func (c *Cluster) enableJoin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("writing kubeadm's configuration, %w", err)
 	}
-	file := filepath.Join(c.dir(), "pki", "kubeadm.yaml")
+	file := c.pki("kubeadm.yaml")
 	if err := pki.WriteFile(file, content.Bytes()); err != nil {
 		return err
 	}

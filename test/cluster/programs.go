@@ -22,17 +22,13 @@ import (
 // StartProgram starts one of our programs, adds the flag of its probes, and returns when it is ready. The Spec's default name is that
 // of the program, and its default rank is above RankClients.
 func (c *Cluster) StartProgram(ctx context.Context, program string, spec process.Spec) error {
-	var err error
-	if spec.Path, err = c.options.Binaries.Find(program); err != nil {
-		return err
-	}
 	address, err := FreeAddress()
 	if err != nil {
 		return err
 	}
 	spec.Name, spec.Rank = cmp.Or(spec.Name, program), cmp.Or(spec.Rank, RankClients+1)
 	spec.Args = append(spec.Args, "--health-probe-bind-address="+address)
-	if err := c.options.Processes.Start(spec); err != nil {
+	if err := c.options.Binaries.Start(c.options.Processes, program, spec); err != nil {
 		return err
 	}
 	return AwaitURL(ctx, "the "+spec.Name+" to be ready", http.DefaultClient, "http://"+address+"/readyz")
@@ -50,7 +46,7 @@ func (c *Cluster) StartWebhook(ctx context.Context, kubeconfig string, spec proc
 		return err
 	}
 	certificates := filepath.Join(c.dir(), "webhook")
-	if _, _, err := pair.WriteFiles(certificates, "tls"); err != nil {
+	if err := pair.WriteFiles(certificates, "tls"); err != nil {
 		return err
 	}
 	// The API server is not in the cluster's network here, so it uses the address and not a Service.

@@ -6,6 +6,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -70,7 +71,6 @@ type Options struct {
 type Cluster struct {
 	options   Options
 	authority *pki.Authority
-	files     files
 	port      int
 
 	// Etcd has the cluster's data.
@@ -83,16 +83,6 @@ type Cluster struct {
 	REST *rest.Config
 	// Client is the administrator's. It reads from the API server itself.
 	Client client.WithWatch
-}
-
-// files are the paths of the processes' files.
-type files struct {
-	caCert, caKey           string
-	servingCert, servingKey string
-	kubeletCert, kubeletKey string
-	tokenKey, tokenPublic   string
-	controllerManager       string
-	scheduler               string
 }
 
 // Start starts a cluster, and returns when its API server serves, its controllers work and it is prepared. On an error, the caller
@@ -146,7 +136,7 @@ func newCluster(ctx context.Context, options Options) (c *Cluster, err error) {
 		return nil, err
 	}
 	for user, path := range map[string]string{
-		"system:kube-controller-manager": c.files.controllerManager, "system:kube-scheduler": c.files.scheduler,
+		"system:kube-controller-manager": c.pki(controllerManagerKubeconfig), "system:kube-scheduler": c.pki(schedulerKubeconfig),
 	} {
 		if err := c.WriteKubeconfig(path, user); err != nil {
 			return nil, err
@@ -171,14 +161,16 @@ func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
 // CertificateAuthority returns the cluster's CA certificate, PEM.
 func (c *Cluster) CertificateAuthority() []byte { return c.authority.Certificate() }
 
-func (c *Cluster) writePKI() (err error) {
-	dir := filepath.Join(c.dir(), "pki")
-	c.files.controllerManager = filepath.Join(dir, "controller-manager.kubeconfig")
-	c.files.scheduler = filepath.Join(dir, "scheduler.kubeconfig")
+// Files of the processes.
+const (
+	controllerManagerKubeconfig = "controller-manager.kubeconfig"
+	schedulerKubeconfig         = "scheduler.kubeconfig"
+)
 
-	if c.files.caCert, c.files.caKey, err = c.authority.Pair().WriteFiles(dir, "ca"); err != nil {
-		return err
-	}
+// pki is the path of a file of the processes: a certificate, a key or a kubeconfig.
+func (c *Cluster) pki(name string) string { return filepath.Join(c.dir(), "pki", name) }
+
+func (c *Cluster) writePKI() error {
 	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
 	first, _, _ := strings.Cut(c.options.ServiceCIDR, ",")
 	services, err := netip.ParsePrefix(first)
@@ -191,37 +183,27 @@ func (c *Cluster) writePKI() (err error) {
 	if err != nil {
 		return err
 	}
-	if c.files.servingCert, c.files.servingKey, err = serving.WriteFiles(dir, "apiserver"); err != nil {
-		return err
-	}
 	kubelet, err := c.authority.Client("kube-apiserver-kubelet-client", "kubeadm:cluster-admins")
 	if err != nil {
-		return err
-	}
-	if c.files.kubeletCert, c.files.kubeletKey, err = kubelet.WriteFiles(dir, "apiserver-kubelet-client"); err != nil {
 		return err
 	}
 	private, public, err := pki.NewSigningKey()
 	if err != nil {
 		return err
 	}
-	c.files.tokenKey, c.files.tokenPublic = filepath.Join(dir, "sa.key"), filepath.Join(dir, "sa.pub")
-	if err := pki.WriteFile(c.files.tokenKey, private); err != nil {
-		return err
-	}
-	return pki.WriteFile(c.files.tokenPublic, public)
+	return errors.Join(
+		c.authority.Pair().WriteFiles(c.pki(""), "ca"), serving.WriteFiles(c.pki(""), "apiserver"),
+		kubelet.WriteFiles(c.pki(""), "apiserver-kubelet-client"),
+		pki.WriteFile(c.pki("sa.key"), private), pki.WriteFile(c.pki("sa.pub"), public),
+	)
 }
 
 func (c *Cluster) start(ctx context.Context, program string, rank int, args []string) (string, error) {
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
-	path, err := c.options.Binaries.Find(program)
-	if err != nil {
-		return "", err
-	}
 	name := c.options.Name + "-" + program
-	return name, c.options.Processes.Start(process.Spec{Name: name, Path: path, Args: args, Rank: rank, Restart: true})
+	return name, c.options.Binaries.Start(c.options.Processes, program, process.Spec{Name: name, Args: args, Rank: rank, Restart: true})
 }
 
 func (c *Cluster) clientset() (kubernetes.Interface, error) {

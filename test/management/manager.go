@@ -216,7 +216,7 @@ func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 		t.Fatal(err)
 	}
 	certificates := t.TempDir()
-	if _, _, err := pair.WriteFiles(certificates, "tls"); err != nil {
+	if err := pair.WriteFiles(certificates, "tls"); err != nil {
 		t.Fatal(err)
 	}
 	configurations, err := webhook.Both(webhook.Options{URL: "https://" + address, CABundle: authority.Certificate()})

@@ -31,8 +31,8 @@ var kwokStages []byte
 
 // startMetal3 starts Metal3's operator, with its demo provisioner instead of Ironic.
 func (s *Sandbox) startMetal3() error {
-	return s.run(process.Spec{
-		Name: Metal3Name, Rank: cluster.RankClients, Restart: true,
+	return s.config.Binaries.Start(s.supervisor, Metal3Name, process.Spec{
+		Rank: cluster.RankClients, Restart: true,
 		Args: []string{
 			"--demo-mode", "--namespace=" + HostNamespace, "--dev",
 			// No certificates and no metrics.
@@ -60,8 +60,8 @@ func (s *Sandbox) startKwok() error {
 	for _, file := range s.config.KwokConfigs {
 		args = append(args, "--config="+file)
 	}
-	return s.run(process.Spec{
-		Name: "kwok", Rank: cluster.RankClients, Restart: true, Args: args,
+	return s.config.Binaries.Start(s.supervisor, "kwok", process.Spec{
+		Rank: cluster.RankClients, Restart: true, Args: args,
 		// Otherwise it would read the user's own kwok settings.
 		Env: []string{"HOME=" + dir, "KWOK_WORKDIR=" + dir},
 	})
@@ -104,16 +104,6 @@ func (s *Sandbox) program(name string, args ...string) (process.Spec, error) {
 		args = append(args, "--topology-labels="+strings.Join(s.config.TopologyLabels, ","))
 	}
 	return process.Spec{Restart: true, Args: args}, nil
-}
-
-// run starts a program that is named like its process.
-func (s *Sandbox) run(spec process.Spec) error {
-	path, err := s.config.Binaries.Find(spec.Name)
-	if err != nil {
-		return err
-	}
-	spec.Path = path
-	return s.supervisor.Start(spec)
 }
 
 // startRack switches on the rack of emulated servers. It is the only part that runs in this process, and it ends with s.ctx.
@@ -175,8 +165,8 @@ func (s *Sandbox) startScreen(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.run(process.Spec{
-		Name: screenName, Rank: cluster.RankClients + 1, Restart: true,
+	if err := s.config.Binaries.Start(s.supervisor, screenName, process.Spec{
+		Rank: cluster.RankClients + 1, Restart: true,
 		Args: []string{"ui", "--kubeconfig=" + s.kubeconfigs.ViewerManagement, "--tenant-kubeconfig=" + s.kubeconfigs.ViewerTenant},
 	}); err != nil {
 		return err

@@ -40,8 +40,7 @@ func showCertificate(dir string) (flag string, err error) {
 	if err != nil {
 		return "", err
 	}
-	certificate, key, err := pair.WriteFiles(dir, apiServer)
-	if err != nil {
+	if err := pair.WriteFiles(dir, apiServer); err != nil {
 		return "", err
 	}
 	for path, text := range map[string]string{
@@ -50,7 +49,7 @@ kind: Config
 users:
 - name: "*"
   user: {client-certificate: %s, client-key: %s}
-`, certificate, key),
+`, filepath.Join(dir, apiServer+".crt"), filepath.Join(dir, apiServer+".key")),
 		configuration: `apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins:

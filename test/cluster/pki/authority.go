@@ -169,13 +169,12 @@ func WriteFile(path string, content []byte) error {
 	return nil
 }
 
-// WriteFiles writes the certificate to NAME.crt and the key to NAME.key in dir, and returns both paths.
-func (p Pair) WriteFiles(dir, name string) (certificate, key string, err error) {
-	certificate, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
-	if err := WriteFile(certificate, p.Certificate); err != nil {
-		return "", "", err
+// WriteFiles writes the certificate to NAME.crt and the key to NAME.key in dir.
+func (p Pair) WriteFiles(dir, name string) error {
+	if err := WriteFile(filepath.Join(dir, name+".crt"), p.Certificate); err != nil {
+		return err
 	}
-	return certificate, key, WriteFile(key, p.Key)
+	return WriteFile(filepath.Join(dir, name+".key"), p.Key)
 }
 
 // WriteKubeconfig makes a client certificate for the user and writes a kubeconfig file that reaches server with it.

@@ -42,18 +42,14 @@ func (w *Environment) startNodes(ctx context.Context) error {
 			return fmt.Errorf("writing the status of node %s, %w", name, err)
 		}
 	}
-	path, err := w.config.Binaries.Find("kwok")
-	if err != nil {
-		return err
-	}
 	root, err := env.RepositoryRoot()
 	if err != nil {
 		return err
 	}
 	stages := filepath.Join(root, "test", "sandbox", "manifests", "kwok.yaml")
 	home := filepath.Join(w.config.Dir, "kwok")
-	return w.supervisor.Start(process.Spec{
-		Name: "kwok", Path: path, Rank: cluster.RankClients, Restart: true,
+	return w.config.Binaries.Start(w.supervisor, "kwok", process.Spec{
+		Rank: cluster.RankClients, Restart: true,
 		Args: []string{
 			"--kubeconfig=" + w.Host.Kubeconfig, "--config=" + stages,
 			"--manage-all-nodes=false", "--manage-nodes-with-label-selector=" + kwokNode, "--node-lease-duration-seconds=40",

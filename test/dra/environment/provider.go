@@ -59,13 +59,9 @@ func (w *Environment) StartWebhook(ctx context.Context) error {
 // StartClaimController starts Kubernetes' resourceclaim controller in the tenant, as vCluster up to v0.31 does, and later ones
 // without the sync of templates. What it returns stops it.
 func (t *Tenant) StartClaimController() (stop func() error, err error) {
-	path, err := t.environment.config.Binaries.Find("kube-controller-manager")
-	if err != nil {
-		return nil, err
-	}
-	name := t.Name + "-resourceclaim-controller"
-	stop = func() error { return t.environment.supervisor.Stop(name) }
-	return stop, t.environment.supervisor.Start(process.Spec{Name: name, Path: path, Args: []string{
+	w, name := t.environment, t.Name+"-resourceclaim-controller"
+	stop = func() error { return w.supervisor.Stop(name) }
+	return stop, w.config.Binaries.Start(w.supervisor, "kube-controller-manager", process.Spec{Name: name, Args: []string{
 		"--kubeconfig=" + t.Kubeconfig, "--controllers=resourceclaim-controller",
 		"--leader-elect=false", "--secure-port=0", "--profiling=false",
 	}})

@@ -50,8 +50,8 @@ func (s *Stack) startOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.run(process.Spec{
-		Name: operatorName, Rank: cluster.RankClients,
+	err = s.run(operatorName, process.Spec{
+		Rank: cluster.RankClients,
 		Args: []string{
 			"--namespace=" + HostsNamespace, "--dev",
 			// No certificates and no metrics.
@@ -93,14 +93,10 @@ func (s *Stack) ours(args ...string) process.Spec {
 	return process.Spec{Args: append(args, "--metrics-bind-address=0"), Env: s.environment()}
 }
 
-// run starts a program that is named like its process.
-func (s *Stack) run(spec process.Spec) error {
-	path, err := cluster.Binaries{s.config.Bin}.Find(spec.Name)
-	if err != nil {
-		return err
-	}
-	spec.Path, spec.Env = path, append(spec.Env, s.environment()...)
-	return s.Processes.Start(spec)
+// run starts a program.
+func (s *Stack) run(program string, spec process.Spec) error {
+	spec.Env = append(spec.Env, s.environment()...)
+	return cluster.Binaries{s.config.Bin}.Start(s.Processes, program, spec)
 }
 
 // environment keeps the files of a program within the stack.

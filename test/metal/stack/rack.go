@@ -48,8 +48,8 @@ func (s *Stack) startRack(ctx context.Context) error {
 	}
 	redfish, administration := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
 	s.Rack = &Rack{Servers: described.Servers, Admin: "http://" + administration}
-	err = s.run(process.Spec{
-		Name: rackName, Rank: cluster.RankControllers,
+	err = s.run(rackName, process.Spec{
+		Rank: cluster.RankControllers,
 		Args: []string{
 			"--scenario=" + s.config.Scenario, "--data-dir=" + filepath.Join(s.config.Dir, "servers"), "--ironic-url=" + s.Ironic.URL,
 			"--redfish-bind-address=" + redfish, "--admin-bind-address=" + administration, "--boot-command=" + s.config.BootCommand,
