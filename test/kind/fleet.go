@@ -13,6 +13,7 @@ import (
 	"path"
 	"strings"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -147,12 +148,7 @@ func rangeIn(subnet netip.Prefix) (first, last netip.Addr, err error) {
 	if subnet.Addr().BitLen()-subnet.Bits() < 8 {
 		return first, last, fmt.Errorf("the network %s of Docker is %s, which has no room for %d servers", network, subnet, serverAddresses)
 	}
-	bytes := subnet.Masked().Addr().AsSlice()
-	for bit := subnet.Bits(); bit < len(bytes)*8; bit++ {
-		bytes[bit/8] |= 0x80 >> (bit % 8)
-	}
-	end, _ := netip.AddrFromSlice(bytes)
-	last = end.Prev() // the last one is for broadcasts
+	last = netipx.PrefixLastIP(subnet).Prev() // the last one is for broadcasts
 	first = last
 	for range serverAddresses - 1 {
 		first = first.Prev()

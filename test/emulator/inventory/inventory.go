@@ -5,10 +5,12 @@
 package inventory
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -103,39 +105,40 @@ type GPU struct {
 
 // Complete returns the hardware of the named server with defaults filled in.
 func (h Hardware) Complete(server string) Hardware {
-	fill(&h.Manufacturer, "Emulated")
-	fill(&h.Model, "Rack Server")
-	fill(&h.SerialNumber, server)
-	fill(&h.BIOSVersion, "1.0.0")
+	h.Manufacturer = cmp.Or(h.Manufacturer, "Emulated")
+	h.Model = cmp.Or(h.Model, "Rack Server")
+	h.SerialNumber = cmp.Or(h.SerialNumber, server)
+	h.BIOSVersion = cmp.Or(h.BIOSVersion, "1.0.0")
 	if h.BIOS == nil {
 		h.BIOS = map[string]string{"BootMode": "Uefi", "SecureBoot": "Disabled"}
 	}
-	h.Processors, h.NICs, h.Disks, h.GPUs = clone(h.Processors), clone(h.NICs), clone(h.Disks), clone(h.GPUs)
+	h.Processors, h.NICs, h.Disks, h.GPUs = slices.Clone(h.Processors), slices.Clone(h.NICs), slices.Clone(h.Disks), slices.Clone(h.GPUs)
 	for i := range h.Processors {
 		p := &h.Processors[i]
-		fill(&p.Count, 1)
-		fill(&p.Model, "Emulated Processor")
-		fill(&p.Architecture, X8664)
-		fill(&p.Threads, p.Cores)
+		p.Count = cmp.Or(p.Count, 1)
+		p.Model = cmp.Or(p.Model, "Emulated Processor")
+		p.Architecture = cmp.Or(p.Architecture, X8664)
+		p.Threads = cmp.Or(p.Threads, p.Cores)
 	}
 	for i := range h.NICs {
 		n := &h.NICs[i]
-		fill(&n.Name, fmt.Sprintf("eth%d", i))
-		fill(&n.MAC, derivedMAC(server, n.Name))
+		n.Name = cmp.Or(n.Name, fmt.Sprintf("eth%d", i))
+		n.MAC = cmp.Or(n.MAC, derivedMAC(server, n.Name))
 		n.MAC = strings.ToLower(n.MAC)
-		fill(&n.SpeedGbps, 25)
+		n.SpeedGbps = cmp.Or(n.SpeedGbps, 25)
 	}
 	for i := range h.Disks {
 		d := &h.Disks[i]
-		fill(&d.Name, "/dev/sd"+string(rune('a'+i%26)))
-		fill(&d.Kind, SSD)
-		fill(&d.Model, "Emulated Disk")
+		d.Name = cmp.Or(d.Name, "/dev/sd"+string(rune('a'+i%26)))
+		d.Kind = cmp.Or(d.Kind, SSD)
+		d.Model = cmp.Or(d.Model, "Emulated Disk")
 	}
 	for i := range h.GPUs {
-		fill(&h.GPUs[i].Count, 1)
-		fill(&h.GPUs[i].Manufacturer, "NVIDIA")
-		fill(&h.GPUs[i].VendorID, "0x10de")
-		fill(&h.GPUs[i].DeviceID, "0x2330")
+		g := &h.GPUs[i]
+		g.Count = cmp.Or(g.Count, 1)
+		g.Manufacturer = cmp.Or(g.Manufacturer, "NVIDIA")
+		g.VendorID = cmp.Or(g.VendorID, "0x10de")
+		g.DeviceID = cmp.Or(g.DeviceID, "0x2330")
 	}
 	return h
 }
@@ -200,15 +203,6 @@ func derivedMAC(server, nic string) string {
 	sum := sha256.Sum256([]byte(server + "/" + nic))
 	return net.HardwareAddr{0x52, 0x54, 0x00, sum[0], sum[1], sum[2]}.String()
 }
-
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-func clone[T any](list []T) []T { return append([]T(nil), list...) }
 
 // Count returns how many sockets, cores and threads the processors have in all.
 func (h Hardware) Count() (sockets, cores, threads int) {

@@ -6,6 +6,7 @@
 package scenario
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -87,10 +88,7 @@ func Parse(data []byte) (*Scenario, error) {
 	var problems []error
 	for i := range s.Servers {
 		if err := s.complete(&s.Servers[i]); err != nil {
-			name := s.Servers[i].Name
-			if name == "" {
-				name = fmt.Sprint(i)
-			}
+			name := cmp.Or(s.Servers[i].Name, fmt.Sprint(i))
 			for _, problem := range flatten(err) {
 				problems = append(problems, fmt.Errorf("servers[%s]: %w", name, problem))
 			}

@@ -241,13 +241,7 @@ func (j *journal) forget(s subject, steps ...step) {
 func (j *journal) between(from subject, fromStep step, to subject, toStep step) (time.Duration, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	begin, ok := j.times[from][fromStep]
-	if !ok {
-		return 0, false
-	}
-	end, ok := j.times[to][toStep]
-	if !ok {
-		return 0, false
-	}
-	return end.Sub(begin), true
+	begin, begun := j.times[from][fromStep]
+	end, ended := j.times[to][toStep]
+	return end.Sub(begin), begun && ended
 }

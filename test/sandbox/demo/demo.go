@@ -104,7 +104,7 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	b.journal.headline("every server is free again; nothing is left over")
-	printReport(options.Out, b.report(placements))
+	b.printReport(placements)
 	return nil
 }
 

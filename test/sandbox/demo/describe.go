@@ -4,6 +4,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -55,9 +58,7 @@ func describeNodeClaim(claim *karpv1.NodeClaim) (string, []step) {
 func wantedTypes(claim *karpv1.NodeClaim) []string {
 	for _, requirement := range claim.Spec.Requirements {
 		if requirement.Key == corev1.LabelInstanceTypeStable && requirement.Operator == corev1.NodeSelectorOpIn {
-			types := slices.Clone(requirement.Values)
-			slices.Sort(types)
-			return types
+			return slices.Sorted(slices.Values(requirement.Values))
 		}
 	}
 	return []string{"any type"}
@@ -82,11 +83,8 @@ func describeMachine(machine *v1alpha1.Machine) (string, []step) {
 	}
 	line := strings.ToLower(string(machine.Status.Phase))
 	if machine.Status.NodeTypeRef != nil && machine.Status.HostRef != nil {
-		cost := int64(0)
-		if machine.Status.Cost != nil {
-			cost = *machine.Status.Cost
-		}
-		line += fmt.Sprintf(": type %s, cost %d, server %s", machine.Status.NodeTypeRef.Name, cost, machine.Status.HostRef.Name)
+		line += fmt.Sprintf(": type %s, cost %d, server %s", machine.Status.NodeTypeRef.Name, ptr.Deref(machine.Status.Cost, 0),
+			machine.Status.HostRef.Name)
 	}
 	return line, steps
 }
@@ -126,28 +124,22 @@ func describeNode(node *corev1.Node) (string, []step) {
 	return "registered", []step{stepJoined}
 }
 
-// podRequests sums the requests of a pod's containers.
+// podRequests are what the containers of a pod request.
 func podRequests(pod *corev1.Pod) corev1.ResourceList {
-	total := corev1.ResourceList{}
-	for _, container := range pod.Spec.Containers {
-		for name, quantity := range container.Resources.Requests {
-			sum := total[name]
-			sum.Add(quantity)
-			total[name] = sum
-		}
-	}
-	return total
+	requests := resources.RequestsForPods(pod)
+	delete(requests, corev1.ResourcePods)
+	return requests
 }
 
 // describeResources lists the main resources, accelerators first.
-func describeResources(resources corev1.ResourceList) string {
+func describeResources(list corev1.ResourceList) string {
 	var parts []string
-	for _, name := range v1alpha1.Accelerators(resources) {
-		quantity := resources[name]
+	for _, name := range v1alpha1.Accelerators(list) {
+		quantity := list[name]
 		parts = append(parts, fmt.Sprintf("%s %s", quantity.String(), name))
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if quantity, ok := resources[name]; ok {
+		if quantity, ok := list[name]; ok {
 			parts = append(parts, fmt.Sprintf("%s %s", quantity.String(), name))
 		}
 	}
@@ -164,10 +156,7 @@ func whyChosen(pod *corev1.Pod, chosen string, nodeTypes []v1alpha1.NodeType) st
 		return !canServe(requests, nodeType.EffectiveResources())
 	})
 	slices.SortFunc(fits, func(a, b v1alpha1.NodeType) int {
-		if a.Status.Cost != b.Status.Cost {
-			return int(a.Status.Cost - b.Status.Cost)
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(a.Status.Cost, b.Status.Cost), strings.Compare(a.Name, b.Name))
 	})
 	var parts []string
 	for _, nodeType := range fits {
@@ -190,10 +179,5 @@ func canServe(requests, capacity corev1.ResourceList) bool {
 	if len(v1alpha1.Accelerators(capacity)) > 0 && !v1alpha1.AsksForAccelerator(requests, capacity) {
 		return false
 	}
-	for name, quantity := range requests {
-		if have := capacity[name]; have.Cmp(quantity) < 0 {
-			return false
-		}
-	}
-	return true
+	return resources.Fits(requests, capacity)
 }

@@ -6,11 +6,8 @@ package demo
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,65 +52,50 @@ func (b *board) placements(ctx context.Context, pods []string) (found []placemen
 			return nil, fmt.Sprintf("the status of Machine %s names no type, host or cost", key), nil
 		}
 		found = append(found, placement{
-			pod:      name,
-			asked:    describeResources(podRequests(pod)),
-			claim:    key.Name,
-			nodeType: machine.Status.NodeTypeRef.Name,
-			cost:     *machine.Status.Cost,
-			why:      whyChosen(pod, machine.Status.NodeTypeRef.Name, nodeTypes.Items),
-			host:     machine.Status.HostRef.Name,
-			node:     pod.Spec.NodeName,
+			pod: name, asked: describeResources(podRequests(pod)), claim: key.Name, node: pod.Spec.NodeName,
+			nodeType: machine.Status.NodeTypeRef.Name, cost: *machine.Status.Cost, host: machine.Status.HostRef.Name,
+			why: whyChosen(pod, machine.Status.NodeTypeRef.Name, nodeTypes.Items),
 		})
 	}
 	return found, "", nil
 }
 
-// row is a line of the final table.
-type row struct {
-	placement
-	toClaimed, toProvisioned, toJoined, toRunning, toDrained, toAvailable string
-}
-
-// report adds the measured times to the placements.
-func (b *board) report(placements []placement) []row {
-	var rows []row
-	for _, p := range placements {
-		pod, machine, node, host := subject{kindPod, p.pod}, subject{kindMachine, p.claim}, subject{kindNode, p.node}, subject{kindHost, p.host}
-		took := func(from subject, fromStep step, to subject, toStep step) string {
-			duration, ok := b.journal.between(from, fromStep, to, toStep)
-			if !ok {
-				return "?"
-			}
-			return fmt.Sprintf("%.1fs", duration.Round(100*time.Millisecond).Seconds())
-		}
-		rows = append(rows, row{
-			placement:     p,
-			toClaimed:     took(pod, stepCreated, machine, stepClaimed),
-			toProvisioned: took(machine, stepClaimed, machine, stepProvisioned),
-			toJoined:      took(machine, stepProvisioned, node, stepJoined),
-			toRunning:     took(node, stepJoined, pod, stepRunning),
-			toDrained:     took(pod, stepDeleting, machine, stepDeleting),
-			toAvailable:   took(machine, stepDeleting, host, stepAvailable),
-		})
-	}
-	return rows
-}
-
-func printReport(out io.Writer, rows []row) {
+// printReport prints the placements, and how long each step took.
+func (b *board) printReport(placements []placement) {
+	out := b.options.Out
 	fmt.Fprintln(out)
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "POD\tASKED FOR\tTYPE\tCOST\tWHY\tSERVER\t")
-	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t\n", r.pod, r.asked, r.nodeType, r.cost, r.why, r.host)
+	for _, p := range placements {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t\n", p.pod, p.asked, p.nodeType, p.cost, p.why, p.host)
 	}
 	_ = table.Flush()
 	fmt.Fprintln(out)
 	table = tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "POD\tPENDING -> CLAIMED\t-> INSTALLED\t-> JOINED\t-> RUNNING\tDELETED -> RELEASING\t-> FREE AGAIN\t")
-	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t\n", strings.Join([]string{
-			r.pod, r.toClaimed, r.toProvisioned, r.toJoined, r.toRunning, r.toDrained, r.toAvailable,
-		}, "\t"))
+	for _, p := range placements {
+		pod, machine, node, host := subject{kindPod, p.pod}, subject{kindMachine, p.claim}, subject{kindNode, p.node}, subject{kindHost, p.host}
+		fmt.Fprintf(table, "%s\t", p.pod)
+		for _, interval := range []struct {
+			from     subject
+			fromStep step
+			to       subject
+			toStep   step
+		}{
+			{pod, stepCreated, machine, stepClaimed},
+			{machine, stepClaimed, machine, stepProvisioned},
+			{machine, stepProvisioned, node, stepJoined},
+			{node, stepJoined, pod, stepRunning},
+			{pod, stepDeleting, machine, stepDeleting},
+			{machine, stepDeleting, host, stepAvailable},
+		} {
+			took := "?"
+			if duration, ok := b.journal.between(interval.from, interval.fromStep, interval.to, interval.toStep); ok {
+				took = fmt.Sprintf("%.1fs", duration.Seconds())
+			}
+			fmt.Fprintf(table, "%s\t", took)
+		}
+		fmt.Fprintln(table)
 	}
 	_ = table.Flush()
 }

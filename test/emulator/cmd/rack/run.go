@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,10 +90,7 @@ func (r *rack) build(described *scenario.Scenario) error {
 				return fmt.Errorf("server %s, %w", d.Name, err)
 			}
 		}
-		address := d.BMC.BindAddress
-		if address == "" {
-			address = r.options.redfishAddress
-		}
+		address := cmp.Or(d.BMC.BindAddress, r.options.redfishAddress)
 		byAddress[address] = append(byAddress[address], server)
 		r.servers = append(r.servers, admin.Server{Server: server})
 	}
