@@ -17,6 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/metal"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 // metalContainers are the names of the containers beside the clusters.
@@ -43,7 +44,7 @@ func (w *Environment) startMetal(ctx context.Context, management client.Client) 
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig of Metal3, %w", err)
 	}
-	list := servers.Reference
+	list := fleet.Reference
 	if w.state.AllServers {
 		list = servers.All
 	}

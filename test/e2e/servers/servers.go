@@ -8,25 +8,15 @@ import (
 	_ "embed"
 	"slices"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 //go:embed servers.yaml
 var testServers []byte
 
-// Reference returns the servers of the reference fleet.
-func Reference() ([]fleet.Server, error) {
-	content, err := examples.Read(examples.FleetFile)
-	if err != nil {
-		return nil, err
-	}
-	return fleet.Parse(examples.FleetFile, content)
-}
-
 // All returns the servers of the reference fleet, and after them those that tests need beside it.
 func All() ([]fleet.Server, error) {
-	reference, err := Reference()
+	reference, err := fleet.Reference()
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/docker"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
@@ -78,11 +77,7 @@ func TestReadme(t *testing.T) {
 	k.run("kubectl delete --timeout=3m baremetalhost server-1 server-2 server-3; docker rm --force rack")
 	say("they are deleted")
 
-	content, err := examples.Read(examples.FleetFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.Servers, err = fleet.Parse(examples.FleetFile, content); err != nil {
+	if config.Servers, err = fleet.Reference(); err != nil {
 		t.Fatal(err)
 	}
 	if m, err = Up(ctx, config); err != nil {

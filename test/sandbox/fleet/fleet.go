@@ -30,6 +30,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
@@ -81,6 +82,15 @@ func Load(path string) ([]Server, error) {
 		return nil, fmt.Errorf("reading the fleet file, %w", err)
 	}
 	return Parse(path, content)
+}
+
+// Reference returns the servers of the reference fleet.
+func Reference() ([]Server, error) {
+	content, err := examples.Read(examples.FleetFile)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(examples.FleetFile, content)
 }
 
 // Parse reads the content of a fleet file; name is for errors.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/demo"
@@ -27,11 +26,7 @@ const remember = `window.was = {}; const look = () => { for (const tile of docum
 // once, shows each of these states.
 func TestDemo(t *testing.T) {
 	system.Only(t)
-	content, err := examples.Read(examples.FleetFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	servers, err := fleet.Parse(examples.FleetFile, content)
+	servers, err := fleet.Reference()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
 
 func TestCommands(t *testing.T) {
@@ -72,7 +73,7 @@ func TestCommands(t *testing.T) {
 }
 
 func TestReferenceFleet(t *testing.T) {
-	servers, err := loadFleet("")
+	servers, err := fleet.Reference()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/demo"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
@@ -39,15 +38,8 @@ earlier sandbox left in the directory is removed first. When up ends, however it
   sandbox up --without manager`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			config.Dir, config.Progress = *dir, command.OutOrStdout()
-			var err error
-			if config.Fleet, err = loadFleet(fleetFile); err != nil {
-				return err
-			}
-			if config.Binaries, err = programDirs(); err != nil {
-				return err
-			}
-			running, err := sandbox.Up(command.Context(), config)
+			config.Dir = *dir
+			running, err := start(command, config, fleetFile)
 			if err != nil {
 				return err
 			}
@@ -74,16 +66,22 @@ The sandbox is up. Ctrl-C stops it.
 	return command
 }
 
-// loadFleet reads the fleet file at path, or the reference fleet if path is empty.
-func loadFleet(path string) ([]fleet.Server, error) {
-	if path != "" {
-		return fleet.Load(path)
+// start starts a sandbox with the servers of a fleet file, or of the reference fleet if none is named.
+func start(command *cobra.Command, config sandbox.Config, fleetFile string) (*sandbox.Sandbox, error) {
+	config.Progress = command.OutOrStdout()
+	var err error
+	if fleetFile == "" {
+		config.Fleet, err = fleet.Reference()
+	} else {
+		config.Fleet, err = fleet.Load(fleetFile)
 	}
-	content, err := examples.Read(examples.FleetFile)
 	if err != nil {
 		return nil, err
 	}
-	return fleet.Parse(examples.FleetFile, content)
+	if config.Binaries, err = programDirs(); err != nil {
+		return nil, err
+	}
+	return sandbox.Up(command.Context(), config)
 }
 
 func newDemoCommand(dir *string) *cobra.Command {
@@ -94,15 +92,7 @@ func newDemoCommand(dir *string) *cobra.Command {
 and shows the servers go back. A page in the browser shows it, too. It ends with a table, and with exit code 0 only if all of it happened.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			config := sandbox.Config{Dir: *dir, Progress: command.OutOrStdout(), Screen: true}
-			var err error
-			if config.Fleet, err = loadFleet(""); err != nil {
-				return err
-			}
-			if config.Binaries, err = programDirs(); err != nil {
-				return err
-			}
-			running, err := sandbox.Up(command.Context(), config)
+			running, err := start(command, sandbox.Config{Dir: *dir, Screen: true}, "")
 			if err != nil {
 				return err
 			}
