@@ -4,11 +4,9 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,8 +19,6 @@ const (
 	configDriveLabel = "config-2"
 	// configDriveSeed is where cloud-init's datasource ConfigDrive looks for an unpacked config drive.
 	configDriveSeed = "var/lib/cloud/seed/config_drive"
-	// networkDataPath is the path of the optional network data on a config drive.
-	networkDataPath = "openstack/latest/network_data.json"
 )
 
 // unpackConfigDrive writes the files of a config drive, an ISO 9660 image, below a directory. Mounting it would need
@@ -92,22 +88,4 @@ func unpackFile(source *iso9660.File, path string) error {
 	}
 	_, err = io.Copy(target, source.Reader())
 	return errors.Join(err, target.Close())
-}
-
-// hasNetworkData returns whether an unpacked config drive has network data.
-func hasNetworkData(directory string) (bool, error) {
-	content, err := os.ReadFile(filepath.Join(directory, networkDataPath))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading the network data of the config drive, %w", err)
-	}
-	var data struct {
-		Networks []json.RawMessage `json:"networks"`
-	}
-	if err := json.Unmarshal(content, &data); err != nil {
-		return false, fmt.Errorf("reading the network data of the config drive, %s is not valid: %w", networkDataPath, err)
-	}
-	return len(data.Networks) > 0, nil
 }

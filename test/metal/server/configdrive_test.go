@@ -7,7 +7,6 @@ import (
 	"compress/gzip"
 	"io"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,8 +40,7 @@ func placeISO(t *testing.T, name, target string) {
 }
 
 func TestConfigDriveUnpack(t *testing.T) {
-	o, root := Options{Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:01"}, Address: netip.MustParsePrefix("10.0.0.7/24")},
-		t.TempDir()
+	o, root := Options{Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:01"}}, t.TempDir()
 	placeISO(t, "config-drive.iso.gz", o.ConfigDrive())
 	seed := filepath.Join(root, configDriveSeed)
 	if err := writeFile(filepath.Join(seed, "openstack/latest/left-over"), []byte("of another installation"), 0o600); err != nil {
@@ -64,7 +62,6 @@ func TestConfigDriveUnpack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The address of the options is not among them: the drive's network data have precedence.
 	want := map[string]string{
 		configDriveSeed + "/openstack/latest/meta_data.json":    `{"uuid":"6e1f0d6a","name":"server-1","hostname":"server-1"}`,
 		configDriveSeed + "/openstack/latest/network_data.json": `{"links":[],"networks":[{"id":"address","type":"ipv4","link":"boot","ip_address":"10.0.0.9","netmask":"255.255.255.0"}],"services":[]}`,
@@ -72,24 +69,6 @@ func TestConfigDriveUnpack(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the unpacked files differ from the config drive, -want +got:\n%s", diff)
-	}
-}
-
-func TestDefaultNetworkData(t *testing.T) {
-	o, root := Options{
-		Server: boot.Server{Dir: t.TempDir(), MAC: "52:54:00:00:00:0A"}, Address: netip.MustParsePrefix("10.0.0.7/24"),
-		Gateway: netip.MustParseAddr("10.0.0.1"),
-	}, t.TempDir()
-	if err := writeConfigDrive(o, root); err != nil {
-		t.Fatal(err)
-	}
-	content, err := os.ReadFile(filepath.Join(root, "etc/cloud/cloud.cfg.d/90-network.cfg"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{"network":{"ethernets":{"eth0":{"addresses":["10.0.0.7/24"],"gateway4":"10.0.0.1","match":{"macaddress":"52:54:00:00:00:0a"}}},"version":2}}`
-	if diff := cmp.Diff(want, string(content)); diff != "" {
-		t.Errorf("cloud-init has other settings, -want +got:\n%s", diff)
 	}
 }
 

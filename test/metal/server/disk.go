@@ -5,7 +5,6 @@ package server
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 )
 
 // installation is the file with the image and config drive that the disk was made from.
@@ -109,37 +107,11 @@ func writeDevices(o Options, root string) error {
 	return writeFile(target, devices, 0o644)
 }
 
-// writeConfigDrive unpacks the config drive to where cloud-init looks for it. Without a config drive, cloud-init finds
-// none.
+// writeConfigDrive unpacks the config drive to where cloud-init looks for it. Without a config drive, cloud-init finds none. A server
+// without network data asks for an address by DHCP.
 func writeConfigDrive(o Options, root string) error {
-	seed := filepath.Join(root, configDriveSeed)
-	addressed := false
-	err := unpackConfigDrive(o.ConfigDrive(), seed)
-	if err == nil {
-		addressed, err = hasNetworkData(seed)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := unpackConfigDrive(o.ConfigDrive(), filepath.Join(root, configDriveSeed)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	settings := filepath.Join(root, "etc/cloud/cloud.cfg.d/90-network.cfg")
-	if addressed || !o.Address.IsValid() {
-		if err := os.Remove(settings); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing the address that the server had, %w", err)
-		}
-		return nil
-	}
-	content, err := json.Marshal(fixedAddress(o))
-	if err != nil {
-		return fmt.Errorf("writing the address of the server, %w", err)
-	}
-	return writeFile(settings, content, 0o644)
-}
-
-// fixedAddress is a setting of cloud-init, which is YAML, and so may be JSON.
-func fixedAddress(o Options) map[string]any {
-	device := map[string]any{"match": map[string]any{"macaddress": strings.ToLower(o.MAC)}, "addresses": []string{o.Address.String()}}
-	if o.Gateway.IsValid() {
-		device["gateway4"] = o.Gateway.String()
-	}
-	return map[string]any{"network": map[string]any{"version": 2, "ethernets": map[string]any{interfaceName: device}}}
+	return nil
 }

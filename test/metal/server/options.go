@@ -18,7 +18,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,10 +33,6 @@ type Options struct {
 	// the machine's. Its disk is the sub-directory disk, which a new installation empties. The directory must be on a
 	// file system that can be the upper layer of an overlay.
 	boot.Server
-	// Address of the server, with the length of its network's prefix, and Gateway are for a server whose config drive has no
-	// network data. They may be left out; without any address, such a server asks for one by DHCP.
-	Address netip.Prefix
-	Gateway netip.Addr
 	// ContainerImages is a directory with archives of container images, which the server imports when it boots, as well
 	// as those on its disk. May be empty.
 	ContainerImages string
@@ -49,9 +44,6 @@ func (o Options) Validate() error {
 	if o.ContainerImages != "" && !filepath.IsAbs(o.ContainerImages) {
 		errs = append(errs, fmt.Errorf("the directory of container images, --container-images, is %q: it must be an absolute path, or empty",
 			o.ContainerImages))
-	}
-	if o.Gateway.IsValid() && !o.Address.IsValid() {
-		errs = append(errs, fmt.Errorf("there is a gateway, %s, but no address: set --address too", o.Gateway))
 	}
 	return errors.Join(errs...)
 }

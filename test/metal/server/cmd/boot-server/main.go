@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,7 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/server"
 )
 
-const usage = `usage: boot-server --image DIR --bridge NAME [--address CIDR [--gateway IP]] [--container-images DIR]
+const usage = `usage: boot-server --image DIR --bridge NAME [--container-images DIR]
 
 Boots one server as a container, from the root file system that "make server-image" makes. It runs until the server
 turns itself off, or until SIGTERM, which cuts its power. It needs root.
@@ -57,15 +56,6 @@ func run(args []string) error {
 	flags := o.Flags("boot-server", usage)
 	flags.StringVar(&o.ContainerImages, "container-images", os.Getenv("SERVER_CONTAINER_IMAGES"),
 		"a `directory` with archives of container images for the server to import when it boots; SERVER_CONTAINER_IMAGES by default")
-	flags.Func("address", "the `address`, with the length of the prefix, of a server whose config drive has no network data",
-		func(value string) (err error) {
-			o.Address, err = netip.ParsePrefix(value)
-			return err
-		})
-	flags.Func("gateway", "the `address` of the gateway of such a server", func(value string) (err error) {
-		o.Gateway, err = netip.ParseAddr(value)
-		return err
-	})
 	if proceed, err := boot.Parse(flags, args); !proceed {
 		return err
 	}
