@@ -103,7 +103,8 @@ func writeEtcdCertificates(dir, address string) (*tls.Config, error) {
 		return nil, err
 	}
 	if err := errors.Join(
-		pki.WriteFile(filepath.Join(dir, "ca.crt"), authority.Certificate()), client.WriteFiles(dir, "client"), serving.WriteFiles(dir, "serving"),
+		pki.WriteFile(filepath.Join(dir, "ca.crt"), authority.Certificate()),
+		client.WriteFiles(dir, "client"), serving.WriteFiles(dir, "serving"),
 	); err != nil {
 		return nil, err
 	}

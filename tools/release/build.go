@@ -45,8 +45,9 @@ var variants = map[string]variant{
 	},
 }
 
-// writeImageArchives packs programs that are built already into container images, without a registry, a daemon or a base image: each becomes
-// an OCI image archive with a manifest for each platform. The same programs and flags always give the same digest.
+// writeImageArchives packs programs that are built already into container images, without a registry, a daemon or a base
+// image: each becomes an OCI image archive with a manifest for each platform. The same programs and flags always give
+// the same digest.
 func (r *release) writeImageArchives(out string) error {
 	for _, name := range r.names {
 		reference := strings.TrimSuffix(r.registry, "/") + "/" + name + ":" + r.tag
@@ -74,12 +75,13 @@ func writeImageArchive(path, reference, tag string, index v1.ImageIndex) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
-	content, err := archiveOf(filepath.Join(scratch, "layout"), reference, tag, time.Unix(0, 0), func(images layout.Path, name layout.Option) error {
+	put := func(images layout.Path, name layout.Option) error {
 		if err := images.AppendIndex(index, name); err != nil {
 			return err
 		}
 		return writeDockerManifest(filepath.Join(string(images), "manifest.json"), reference, index)
-	})
+	}
+	content, err := archiveOf(filepath.Join(scratch, "layout"), reference, tag, time.Unix(0, 0), put)
 	if err != nil {
 		return err
 	}

@@ -126,9 +126,8 @@ func (r *release) store(chart metadata, archive, address string) error {
 		return err
 	}
 	reference := strings.TrimSuffix(r.registry, "/") + "/" + chartsPath + chart.Name + ":" + chart.Version
-	content, err := archiveOf(filepath.Join(home, "layout"), reference, chart.Version, r.created, func(images layout.Path, name layout.Option) error {
-		return images.AppendImage(image, name)
-	})
+	put := func(images layout.Path, name layout.Option) error { return images.AppendImage(image, name) }
+	content, err := archiveOf(filepath.Join(home, "layout"), reference, chart.Version, r.created, put)
 	if err != nil {
 		return err
 	}

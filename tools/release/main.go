@@ -1,9 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes container images and the files of a release of what is built already, signs them, and pushes them to a registry.
-// The same commit and key always give the same files: they have no times but the commit's, no names of folders, and signatures without
-// random numbers. `make images`, `make release`, `make release-sign` and `make release-push` run it; docs/release.md says what the files are.
+// Command release makes container images and the files of a release of what is built already, signs them, and pushes them
+// to a registry. The same commit and key always give the same files: they have no times but the commit's, no names of
+// folders, and signatures without random numbers. `make images`, `make release`, `make release-sign` and
+// `make release-push` run it; docs/release.md says what the files are.
 package main
 
 import (

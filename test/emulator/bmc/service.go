@@ -149,8 +149,8 @@ func (e resource) serve(w http.ResponseWriter, r *http.Request) (result, *fault)
 		return result{}, notAllowed(r.Method, r.URL.Path)
 	}
 	// A change whose If-Match is not of the present state is refused.
-	wanted := r.Header.Get("If-Match")
-	if e.document != nil && wanted != "" && wanted != "*" && strings.TrimPrefix(wanted, "W/") != strings.TrimPrefix(etag(e.document), "W/") {
+	wanted := strings.TrimPrefix(r.Header.Get("If-Match"), "W/")
+	if e.document != nil && wanted != "" && wanted != "*" && wanted != strings.TrimPrefix(etag(e.document), "W/") {
 		return result{}, preconditionFailed()
 	}
 	return result{}, change(r)

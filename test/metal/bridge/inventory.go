@@ -60,8 +60,8 @@ func (b *Bridge) inventory(ctx context.Context, name string) ([]byte, error) {
 	return json.Marshal(made)
 }
 
-// newInventory puts properties and ports in the form of a later Ironic's inventory: the fields of it that the operator reads. What the BMC did
-// not report is 0.
+// newInventory puts properties and ports in the form of a later Ironic's inventory: the fields of it that the operator reads. What the
+// BMC did not report is 0.
 func newInventory(found properties, ports []port) (map[string]any, error) {
 	numbers := map[string]int64{}
 	for name, number := range map[string]json.Number{"cpus": found.Processors, "memory_mb": found.MemoryMiB, "local_gb": found.DiskGiB} {

@@ -91,7 +91,8 @@ func onThread(call func() error) error {
 	return <-done
 }
 
-// plugIn plugs the namespace into a bridge, by a port of that name. It runs on a thread in the namespace of the bridge. mac may be empty.
+// plugIn plugs the namespace into a bridge, by a port of that name. It runs on a thread in the namespace of the bridge.
+// mac may be empty.
 func (n *Namespace) plugIn(bridge, port, mac string) error {
 	link, err := netlink.LinkByName(bridge)
 	if err != nil {
