@@ -9,6 +9,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -44,6 +45,16 @@ func (b Binaries) Find(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("program %s is missing in %v; build it with `make tools build`", name, []string(b))
+}
+
+// Missing returns an error that names each of the programs that is missing.
+func (b Binaries) Missing(names ...string) error {
+	var errs []error
+	for _, name := range names {
+		_, err := b.Find(name)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // Start starts a program, by default under its own name.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -233,12 +234,7 @@ func (o *objects) nextVersion() string {
 }
 
 func (o *objects) hasStatus(object runtime.Object) bool {
-	for _, kind := range o.withStatus {
-		if reflect.TypeOf(kind) == reflect.TypeOf(object) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.withStatus, func(kind client.Object) bool { return reflect.TypeOf(kind) == reflect.TypeOf(object) })
 }
 
 func specChanged(before, after runtime.Object) bool {

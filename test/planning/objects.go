@@ -5,6 +5,7 @@ package planning
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,23 +45,18 @@ func NodeType(name string, gpus int, domains ...v1alpha1.DomainCapacity) *v1alph
 	nodeType.Status.Cost = nodeType.EffectiveCost()
 	values := map[string][]string{corev1.LabelArchStable: {"amd64"}}
 	insert := func(key, value string) {
-		for _, known := range values[key] {
-			if known == value {
-				return
-			}
+		if !slices.Contains(values[key], value) {
+			values[key] = append(values[key], value)
 		}
-		values[key] = append(values[key], value)
 	}
-	zones := map[string]int{}
 	for _, domain := range domains {
 		insert(corev1.LabelTopologyZone, domain.Zone)
 		for key, value := range domain.NodeLabels(name) {
 			insert(key, value)
 		}
-		index, found := zones[domain.Zone]
-		if !found {
+		index := slices.IndexFunc(nodeType.Status.Zones, func(zone v1alpha1.ZoneCapacity) bool { return zone.Name == domain.Zone })
+		if index < 0 {
 			index = len(nodeType.Status.Zones)
-			zones[domain.Zone] = index
 			nodeType.Status.Zones = append(nodeType.Status.Zones, v1alpha1.ZoneCapacity{Name: domain.Zone})
 		}
 		nodeType.Status.Zones[index].Total += domain.Total

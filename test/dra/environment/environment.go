@@ -70,15 +70,10 @@ type Environment struct {
 	cancel     context.CancelFunc
 }
 
-// Programs returns an error that names the first program that is missing: of those of each Environment, and of more.
+// Programs returns an error that names the programs that are missing: of those of each Environment, and of more.
 func Programs(binaries cluster.Binaries, more ...string) error {
-	for _, name := range append([]string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "kwok", "kubectl"},
-		more...) {
-		if _, err := binaries.Find(name); err != nil {
-			return err
-		}
-	}
-	return nil
+	usual := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "kwok", "kubectl"}
+	return binaries.Missing(slices.Concat(usual, more)...)
 }
 
 // Start starts the control planes and returns when all of them serve. The Environment must be closed, also after an error.

@@ -92,11 +92,7 @@ func Missing(bin string) error {
 	if _, err := os.Stat(filepath.Join(bin, "server-image", ".layer")); err != nil {
 		errs = append(errs, fmt.Errorf("there is no server image: run `make server-image` (%w)", err))
 	}
-	for _, program := range []string{"metal-host", "rack", "boot-server", "baremetal-operator"} {
-		_, err := controlplane.Binaries{bin}.Find(program)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, controlplane.Binaries{bin}.Missing("metal-host", "rack", "boot-server", "baremetal-operator"))...)
 }
 
 // Up starts the containers, and returns when Ironic, the operator and the BMCs work and all servers are registered. Their inspection

@@ -5,7 +5,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -114,12 +113,7 @@ const (
 
 // MissingForTenant returns an error with what a tenant needs and is missing, beyond Missing.
 func MissingForTenant(bin string) error {
-	var errs []error
-	for _, program := range []string{"kube-scheduler", "kubeadm", providerName, webhookName} {
-		_, err := cluster.Binaries{bin}.Find(program)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return cluster.Binaries{bin}.Missing("kube-scheduler", "kubeadm", providerName, webhookName)
 }
 
 // StartTenant starts a tenant's cluster, which servers can join, and our provider, and returns when both work. The API server listens on

@@ -87,12 +87,8 @@ type Stack struct {
 
 // Missing returns an error with what a stack needs and is missing, and how to get it. It starts nothing.
 func Missing(bin string) error {
-	errs := []error{ironic.Check(filepath.Join(bin, "ironic"))}
-	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", operatorName, managerName, rackName} {
-		_, err := cluster.Binaries{bin}.Find(program)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(ironic.Check(filepath.Join(bin, "ironic")),
+		cluster.Binaries{bin}.Missing("etcd", "kube-apiserver", "kube-controller-manager", operatorName, managerName, rackName))
 }
 
 // Start starts a stack, and returns when all of it works and the operator and the manager watch. No server is

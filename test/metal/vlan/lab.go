@@ -12,12 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -66,11 +68,7 @@ func image(bin string) boot.Server { return boot.Server{Image: filepath.Join(bin
 
 // Missing returns an error with what a lab needs and is missing.
 func Missing(bin string) error {
-	var errs []error
-	for program := range programs {
-		_, err := cluster.Binaries{bin}.Find(program)
-		errs = append(errs, err)
-	}
+	errs := []error{cluster.Binaries{bin}.Missing(slices.Sorted(maps.Keys(programs))...)}
 	emulator, _ := image(bin).Tool("usr/bin/qemu-system-x86_64")
 	for _, path := range []string{emulator, filepath.Join(bin, "server-image", "rootfs", "vmlinuz")} {
 		if _, err := os.Stat(path); err != nil {

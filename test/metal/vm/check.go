@@ -11,9 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,27 +86,24 @@ type spare struct {
 	directory string
 }
 
-var availableMemory = regexp.MustCompile(`(?m)^MemAvailable: +(\d+) kB$`)
-
 func findCapacity(directory string) (spare, error) {
-	content, err := os.ReadFile("/proc/meminfo")
+	processes, err := procfs.NewDefaultFS()
 	if err != nil {
 		return spare{}, fmt.Errorf("asking for free memory, %w", err)
 	}
-	found := availableMemory.FindSubmatch(content)
-	if found == nil {
+	memory, err := processes.Meminfo()
+	if err != nil {
+		return spare{}, fmt.Errorf("asking for free memory, %w", err)
+	}
+	if memory.MemAvailable == nil {
 		return spare{}, errors.New("asking for free memory, /proc/meminfo does not say what is available")
-	}
-	kilobytes, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		return spare{}, fmt.Errorf("asking for free memory, %w", err)
 	}
 	var filesystem unix.Statfs_t
 	if err := unix.Statfs(directory, &filesystem); err != nil {
 		return spare{}, fmt.Errorf("asking for free space in %s, %w", directory, err)
 	}
-	return spare{memory: kilobytes >> 10, disk: int(filesystem.Bavail * uint64(filesystem.Bsize) >> 20), directory: filepath.Clean(directory)},
-		nil
+	disk := filesystem.Bavail * uint64(filesystem.Bsize) >> 20
+	return spare{memory: int(*memory.MemAvailable >> 10), disk: int(disk), directory: filepath.Clean(directory)}, nil
 }
 
 // suffices returns an error that names the missing memory and disk space.
