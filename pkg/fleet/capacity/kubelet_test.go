@@ -112,7 +112,9 @@ func TestPlannedIsThere(t *testing.T) {
 		if random.IntN(2) == 0 { // a node like this one has been there, with something set aside that is not known
 			for _, name := range Measured() {
 				left := has[name]
-				left = *resource.NewMilliQuantity(int64(float64(left.MilliValue())*(0.9+random.Float64()/10)), left.Format)
+				// A kubelet that had something still has something: nothing would mean that it has not measured it.
+				least := min(1, left.MilliValue())
+				left = *resource.NewMilliQuantity(max(least, int64(float64(left.MilliValue())*(0.9+random.Float64()/10))), left.Format)
 				has[name] = left
 			}
 			nodeType.Status.SmallestNode = parsed.MaxCapacity(ServerOf(nodeType), has)
