@@ -45,6 +45,8 @@ import (
 type gang struct {
 	// id is the same for all pods of a gang, and for no other's.
 	id, namespace string
+	// affinity of the pods to each other, as text. If pods of one gang have different ones, core is left to follow each.
+	affinity string
 	// keys of the labels that make the domain, sorted. There are none if the pods may run anywhere.
 	keys []string
 	// selectors of the pods that fix the domain once they run.
@@ -110,6 +112,9 @@ func find(pods []corev1.Pod) []*gang {
 			byID[candidate.id] = known
 			found = append(found, known)
 		}
+		if known.affinity != candidate.affinity {
+			known.keys, known.selectors = nil, nil
+		}
 		known.pods = append(known.pods, &pods[i])
 	}
 	for _, gang := range found {
@@ -139,12 +144,12 @@ func gangOf(pod *corev1.Pod) *gang {
 	slices.Sort(ids)
 	slices.Sort(result.keys)
 	result.keys = slices.Compact(result.keys)
-	var name string
+	result.affinity = strings.Join(ids, ";")
+	name := result.affinity
 	switch {
 	case pod.Labels[kueueGroup] != "":
 		name = "pod group " + pod.Labels[kueueGroup]
-	case len(ids) > 0:
-		name = strings.Join(ids, ";")
+	case name != "":
 	case pod.Annotations[v1alpha1.GangMinCountAnnotationKey] != "":
 		name = "Pod " + pod.Name
 		if owner := metav1.GetControllerOf(pod); owner != nil {

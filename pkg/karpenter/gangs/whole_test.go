@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/samber/lo"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -198,7 +199,7 @@ func TestWholeOrNotAtAll(t *testing.T) {
 		},
 		"a pod group of Kueue": {
 			reason: "it says its size, and may be anywhere", types: twoDomains, objects: anywhere(10, kueue("train", 10)),
-			want: map[string]int{"n1": 4, "n2": 6},
+			want: map[string]int{"": 10},
 		},
 		"a pod group of Kueue without capacity": {
 			reason: "as above", types: twoDomains, objects: anywhere(11, kueue("train", 11)), want: map[string]int{},
@@ -267,21 +268,14 @@ func TestWholeOrNotAtAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plan := planning.Plan{Types: tc.types, Pools: tc.pools, Objects: tc.objects}
 			plan.RemainingQuota.Servers = tc.quota
-			dependencies := Dependencies{}
-			p := newPlanner(t, plan, dependencies)
-			got := p.plans()
-			if _, keyed := tc.want[""]; !keyed && len(got) > 0 && tc.objects[0].(*corev1.Pod).Spec.Affinity == nil {
-				got = map[string]int{"": got[""] + got["n1"] + got["n2"] + got["n1,n2"] + got["n2,n1"]}
-				total := 0
-				for _, count := range tc.want {
-					total += count
-				}
-				tc.want = map[string]int{"": total}
+			p := newPlanner(t, plan, Dependencies{})
+			got, pod := p.plans(), tc.objects[0].(*corev1.Pod)
+			if pod.Spec.Affinity == nil && len(got) > 0 { // in any domain
+				got = map[string]int{"": lo.Sum(lo.Values(got))}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			pod := tc.objects[0].(*corev1.Pod)
 			if diff := cmp.Diff([]string{tc.waits, tc.short}, []string{p.placer().Waits(pod), p.placer().Shortage(pod)}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -332,6 +326,40 @@ func TestGangsComeInBatches(t *testing.T) {
 		}
 		if got := p.plans(); got["n1"] != count {
 			t.Errorf("seed %d: planned %v, want %d servers", seed, got, count)
+		}
+	}
+}
+
+// TestMixedGroup: pods of one group of Kueue may have different affinities, or none. Each keeps its own, in whatever order the pods come.
+func TestMixedGroup(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*corev1.Pod)
+		keys   []string
+	}{"None": {alone, nil}, "AnotherKey": {planning.Together("racks", "rack"), []string{"rack"}}} {
+		for _, first := range []string{"a-other", "z-other"} { // pods are listed by name
+			t.Run(name+"/"+first, func(t *testing.T) {
+				domain := func(nvl, in string) v1alpha1.DomainCapacity { return planning.Domain(6, nvlink, nvl, "rack", in) }
+				p := newPlanner(t, planning.Plan{Types: []*v1alpha1.NodeType{h100(domain("n1", "r1"), domain("n2", "r2"))},
+					Objects: append(members("train", 3, wholeServer, kueue("all", 6)), members(first, 3, wholeServer, tc.change, kueue("all", 6))...)},
+					Dependencies{})
+				results, err := p.pass()
+				if err != nil || len(results.NewNodeClaims) != 6 {
+					t.Fatalf("%d NodeClaims, error %v; want six", len(results.NewNodeClaims), err)
+				}
+				for _, claim := range results.NewNodeClaims {
+					var keys []string
+					for _, term := range requiredAffinity(claim.Pods[0]) {
+						keys = append(keys, term.TopologyKey)
+					}
+					want := []string{nvlink}
+					if !strings.HasPrefix(claim.Pods[0].Name, "train") {
+						want = tc.keys
+					}
+					if !slices.Equal(keys, want) {
+						t.Errorf("pod %s is planned with affinity by %q, want %q", claim.Pods[0].Name, keys, want)
+					}
+				}
+			})
 		}
 	}
 }
