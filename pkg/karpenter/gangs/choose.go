@@ -116,7 +116,12 @@ func (q *questions) try(g *gang, candidate *domain, sized []*gang) (bool, error)
 	if candidate != nil {
 		candidate.pods = min(candidate.pods, int64(planned[g].now+planned[g].later))
 	}
-	return lo.EveryBy(sized, func(other *gang) bool { return other.isWaiting() || planned[other].now >= other.need() }), nil
+	return areWhole(sized, planned), nil
+}
+
+// areWhole returns whether all that the gangs need is planned, but for those that wait.
+func areWhole(gangs []*gang, planned map[*gang]answer) bool {
+	return lo.EveryBy(gangs, func(gang *gang) bool { return gang.isWaiting() || planned[gang].now >= gang.need() })
 }
 
 // whole plans gangs as a whole, or has them wait. free is which servers there are.
@@ -137,8 +142,7 @@ func (q *questions) whole(sized []*gang, free string) error {
 	if err != nil {
 		return err
 	}
-	missing := lo.Filter(next, func(gang *gang, _ int) bool { return planned[gang].now < gang.need() })
-	if len(missing) == 0 {
+	if areWhole(next, planned) {
 		return nil
 	}
 	// There is not room for all. One after the other is tried, those first about which core was asked least lately.

@@ -125,12 +125,12 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) ([]*gang, erro
 		p.remember(nil)
 		return nil, nil
 	}
-	if err := p.follow(ctx, gangs); err != nil {
-		return nil, err
-	}
 	if injection.GetControllerName(ctx) == disruption {
 		p.repeat(gangs)
 		return gangs, nil
+	}
+	if err := p.follow(ctx, gangs); err != nil {
+		return nil, err
 	}
 	snapshot, err := p.snapshot(ctx, pending, gangs)
 	if err != nil {
@@ -162,15 +162,13 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) ([]*gang, erro
 // disruption is the name of core's controller that lists the pending pods for each node that it could take away.
 const disruption = "disruption"
 
-// repeat decides what was decided when the provisioner listed the pods. Core is not asked: it would plan all pods many times for each node.
+// repeat decides what was decided when the provisioner listed the pods. Nothing is read, and core is not asked: it would plan all pods many
+// times for each node.
 func (p *Placer) repeat(gangs []*gang) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, gang := range gangs {
-		if gang.fixed == nil {
-			gang.chosen = p.last[gang.id].chosen
-		}
-		gang.waits = p.last[gang.id].waits
+		gang.decision = p.last[gang.id]
 	}
 }
 
