@@ -35,6 +35,8 @@ var fields = map[string]crossing{
 	"Machine spec.bootstrap":   {"B, C", manager, "a name in the namespace of the Machine; the content goes to its own server"},
 	"Machine spec.description": {"B, C", "people", "its size (schema); tools of operators show it as data"},
 	"Machine spec.displayName": {"B, C", "people", "its size (schema); tools of operators show it as data"},
+	"Machine spec.gang": {"A, B, C", "the manager, which decides on its Machines together",
+		"Machines of its own namespace and TenantCluster; printable ASCII (schema)"},
 	"Machine spec.kubeletArgs": {"A, B, C", manager, "parsed and encoded again; for its own server"},
 	"Machine spec.labels":      {"A, B, C", manager, "keys and number (schema, policy); for its own node"},
 	"Machine spec.node": {"A, B", "the manager, and by NodeTypes the providers of all tenants",

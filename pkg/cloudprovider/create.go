@@ -137,6 +137,9 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 	defer timeout.Stop()
 	for {
 		result, condition := resultOf(machine)
+		if condition.Reason == v1alpha1.ReasonGangIncomplete && c.refusals.waitsTooLong(launch.nodeClaim.UID) {
+			result = noServer
+		}
 		var instanceType *cloudprovider.InstanceType
 		if result == claimed {
 			var problem string
@@ -331,7 +334,7 @@ func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 		return pending, *condition
 	}
 	switch condition.Reason {
-	case v1alpha1.ReasonClaiming:
+	case v1alpha1.ReasonClaiming, v1alpha1.ReasonGangIncomplete:
 		return pending, *condition
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
 		return refused, *condition

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -332,6 +334,37 @@ func TestCreateErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGangThatStaysIncomplete: a Machine waits for the others of its gang, and not for ever: while a NodeClaim has no server, core makes
+// none for any pod.
+func TestGangThatStaysIncomplete(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	clk := clocktesting.NewFakeClock(time.Now())
+	f.refusals, f.options.ClaimTimeout = newRefusals(clk), 50*time.Millisecond
+	nodeClaim := f.nodeClaim("gpu-1")
+	nodeClaim.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: `[{"name":"default/Job train","minCount":5}]`}
+	answering := &sync.WaitGroup{}
+	answering.Go(func() { f.answer(nodeClaim.Name, refuses(v1alpha1.ReasonGangIncomplete, "1 of the 5 Machines exist")) })
+	for _, waited := range []time.Duration{0, gangPeriod / 2} {
+		clk.Step(waited)
+		if _, err := f.Create(f.ctx, nodeClaim); !createErrorWith(reasonWaitingForManager)(err) {
+			t.Fatalf("after %v: %v", waited, err)
+		}
+		answering.Wait()
+	}
+	machine := &v1alpha1.Machine{}
+	if err := environment.Client.Get(f.ctx, f.machineKey(nodeClaim.Name), machine); err != nil {
+		t.Fatal(err)
+	}
+	if want := (v1alpha1.MachineGang{Name: "default/Job train", MinCount: 5}); machine.Spec.Gang == nil || *machine.Spec.Gang != want {
+		t.Errorf("gang %v, want %v", machine.Spec.Gang, want)
+	}
+	clk.Step(gangPeriod / 2)
+	if _, err := f.Create(f.ctx, nodeClaim); !cloudprovider.IsInsufficientCapacityError(err) {
+		t.Errorf("after %v: %v", gangPeriod, err)
+	}
+	f.machineGone(nodeClaim.Name)
 }
 
 // finalized is a Machine of an earlier try of the NodeClaim, which stays when it is deleted.

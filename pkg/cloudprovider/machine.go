@@ -39,6 +39,7 @@ func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, typ
 		},
 		Spec: v1alpha1.MachineSpec{
 			Requirements:     requirementsFor(nodeClaim, advertised),
+			Gang:             gangFor(nodeClaim),
 			Resources:        resourcesFor(nodeClaim, types),
 			RequestedDrivers: driversFor(nodeClaim, types),
 			Properties:       maps.Clone(class.Spec.Properties),
@@ -50,6 +51,15 @@ func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, typ
 			KubeletArgs:   maps.Clone(class.Spec.KubeletArgs),
 		},
 	}
+}
+
+// gangFor is the gang whose servers are claimed in one decision. It is nil if the server is of use by itself.
+func gangFor(nodeClaim *karpv1.NodeClaim) *v1alpha1.MachineGang {
+	gangs := v1alpha1.GangsOf(nodeClaim)
+	if len(gangs) != 1 || gangs[0].MinCount < 2 || len(gangs[0].Name) > v1alpha1.MaxGangName {
+		return nil
+	}
+	return &gangs[0]
 }
 
 // resourcesFor is what the pods of the NodeClaim need. Their number is left out: core has compared it with the types that

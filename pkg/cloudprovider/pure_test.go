@@ -224,6 +224,7 @@ func TestResultOfEveryReason(t *testing.T) {
 		v1alpha1.ReasonTooManyClaims:  noServer,
 		v1alpha1.ReasonInvalidSpec:    refused,
 		v1alpha1.ReasonNotAllowed:     refused,
+		v1alpha1.ReasonGangIncomplete: pending,
 	}
 	withServer := sets.New(v1alpha1.ReasonClaimed, v1alpha1.ReasonWaitingForBootstrapData, v1alpha1.ReasonWaitingForHook,
 		v1alpha1.ReasonNetworkReady, v1alpha1.ReasonProvisioning, v1alpha1.ReasonProvisioned, v1alpha1.ReasonWaitingForNode,
@@ -333,4 +334,27 @@ func parsed(t *testing.T, directory string) (files []*ast.File) {
 		files = append(files, file)
 	}
 	return files
+}
+
+func TestGangFor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, annotation string
+		want               *v1alpha1.MachineGang
+	}{
+		"none":       {reason: "most pods need no others"},
+		"whole":      {"each is of no use alone", `[{"name":"a","minCount":2}]`, &v1alpha1.MachineGang{Name: "a", MinCount: 2}},
+		"one server": {"there is nothing to wait for", `[{"name":"a","minCount":1}]`, nil},
+		"no size":    {"each server is of use by itself", `[{"name":"a","minCount":0}]`, nil},
+		"shared":     {"it would be counted for one of both", `[{"name":"a","minCount":2},{"name":"b","minCount":2}]`, nil},
+		"long name":  {"the Machine would be refused", `[{"name":"` + strings.Repeat("a", v1alpha1.MaxGangName+1) + `","minCount":2}]`, nil},
+		"by hand":    {"somebody has changed it", `train`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodeClaim := &karpv1.NodeClaim{}
+			nodeClaim.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: tc.annotation}
+			if diff := cmp.Diff(tc.want, gangFor(nodeClaim)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
 }

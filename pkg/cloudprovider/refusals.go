@@ -38,6 +38,8 @@ const (
 	// maxPlaceBackoff is the longest time if no server was free in the one place that was asked for: the type is not offered in other
 	// places meanwhile.
 	maxPlaceBackoff = 20 * time.Second
+	// gangPeriod is how long NodeClaims wait for the others of their gang, which core makes at one time.
+	gangPeriod = 30 * time.Second
 	// maxBackoff is the longest time, which is reached by doubling, and how much longer a refusal is remembered for that.
 	maxBackoff = 10 * time.Minute
 )
@@ -49,10 +51,25 @@ type refusals struct {
 	// byType has a refusal for a poolType, and noServer each NodePool that was refused for lack of a server and has got
 	// none since.
 	byType, noServer *cache.Expiring
+	// incomplete has since when a NodeClaim, by UID, waits for the others of its gang.
+	incomplete *cache.Expiring
 }
 
 func newRefusals(clk clock.Clock) refusals {
-	return refusals{clock: clk, byType: cache.NewExpiringWithClock(clk), noServer: cache.NewExpiringWithClock(clk)}
+	return refusals{clock: clk, byType: cache.NewExpiringWithClock(clk), noServer: cache.NewExpiringWithClock(clk),
+		incomplete: cache.NewExpiringWithClock(clk)}
+}
+
+// waitsTooLong returns whether a NodeClaim has waited for the others of its gang for so long that core makes none of them any more: it was
+// killed between two of them, or has planned another number of servers than it was asked about.
+func (r refusals) waitsTooLong(nodeClaim types.UID) bool {
+	now := r.clock.Now()
+	since, found := r.incomplete.Get(nodeClaim)
+	if !found {
+		since = now
+		r.incomplete.Set(nodeClaim, since, maxBackoff)
+	}
+	return now.Sub(since.(time.Time)) >= gangPeriod
 }
 
 // poolType is what was refused to whom. pods is empty, or the size of the pods that alone get none.

@@ -5,6 +5,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -34,14 +35,13 @@ import (
 
 const servers = 10
 
-// Both tenants want all ten servers at once. Each server goes to one of them, and a tenant that was refused leaves nothing
-// behind. Then one tenant has everything, goes on asking, and gives one server back after the other: the other one gets
-// its server all the same.
-func TestTwoTenants(t *testing.T) {
+// newTenants returns a management cluster with ten free servers and two tenants, and the providers of these.
+func newTenants(t *testing.T) (fleet *management.Cluster, first, other *cloudprovider.CloudProvider) {
+	t.Helper()
 	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		t.Fatal(err)
 	}
-	fleet := management.New(t, nil)
+	fleet = management.New(t, nil)
 	fleet.CreateHosts(t, servers)
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}},
@@ -62,7 +62,7 @@ func TestTwoTenants(t *testing.T) {
 	}
 	fleet.StartManager(t)
 	fleet.PlayMetal3(t)
-	first, other := newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
+	first, other = newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
 	poll.Eventually(t, "all servers are free", func(ctx context.Context) error {
 		free, err := first.FreeServers(ctx)
 		if err == nil && len(free) != servers {
@@ -70,6 +70,14 @@ func TestTwoTenants(t *testing.T) {
 		}
 		return err
 	})
+	return fleet, first, other
+}
+
+// Both tenants want all ten servers at once. Each server goes to one of them, and a tenant that was refused leaves nothing
+// behind. Then one tenant has everything, goes on asking, and gives one server back after the other: the other one gets
+// its server all the same.
+func TestTwoTenants(t *testing.T) {
+	fleet, first, other := newTenants(t)
 
 	// 1. At once.
 	var group sync.WaitGroup
@@ -144,6 +152,60 @@ func TestTwoTenants(t *testing.T) {
 	}
 	stop()
 	greedy.Wait()
+}
+
+// Each tenant has a gang of six, and asks for its servers at the same time as the other, again and again: one gang gets all six of the ten
+// servers, the other none, and leaves nothing behind.
+func TestGangsOfTwoTenants(t *testing.T) {
+	const size = 6
+	fleet, first, other := newTenants(t)
+	for round := range 5 {
+		gang := fmt.Sprintf(`[{"name":"default/Job train-%d","minCount":%d}]`, round, size)
+		var group sync.WaitGroup
+		var got [2]atomic.Int32
+		for n := range size {
+			for i, provider := range []*cloudprovider.CloudProvider{first, other} {
+				group.Go(func() {
+					asked := nodeClaim(fmt.Sprintf("round-%d-%d-%02d", round, i, n))
+					asked.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: gang}
+					switch _, err := provider.Create(t.Context(), asked); {
+					case err == nil:
+						got[i].Add(1)
+					case !karpentercloud.IsInsufficientCapacityError(err):
+						t.Errorf("tenant %d: %v", i, err)
+					}
+				})
+			}
+		}
+		group.Wait()
+		if a, b := got[0].Load(), got[1].Load(); a+b != size || a != 0 && b != 0 {
+			t.Errorf("round %d: the tenants have %d and %d servers, and each needs %d", round, a, b, size)
+		}
+		machines := &v1alpha1.MachineList{}
+		poll.Eventually(t, "the Machines of one gang are left", func(ctx context.Context) error {
+			if err := fleet.Client.List(ctx, machines); err != nil || len(machines.Items) == size {
+				return err
+			}
+			return fmt.Errorf("there are %d", len(machines.Items))
+		})
+		for i := range machines.Items {
+			if err := fleet.Client.Delete(t.Context(), &machines.Items[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		poll.Eventually(t, "all servers are free again", func(ctx context.Context) error {
+			if err := fleet.Client.List(ctx, machines); err != nil || len(machines.Items) > 0 {
+				return cmp.Or(err, fmt.Errorf("there are %d Machines", len(machines.Items)))
+			}
+			for _, provider := range []*cloudprovider.CloudProvider{first, other} {
+				free, err := provider.FreeServers(ctx)
+				if err != nil || len(free) != servers {
+					return cmp.Or(err, fmt.Errorf("a tenant could have %d of %d", len(free), servers))
+				}
+			}
+			return nil
+		})
+	}
 }
 
 // newProvider returns the CloudProvider of the tenant of a namespace.

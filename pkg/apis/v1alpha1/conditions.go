@@ -100,6 +100,8 @@ const (
 	ReasonNoMatchingType = "NoMatchingType"
 	// ReasonInvalidSpec: a field or property has a wrong value; no server is claimed.
 	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonGangIncomplete: not all Machines of the gang exist yet.
+	ReasonGangIncomplete = "GangIncomplete"
 	// ReasonNotAllowed: the tenant may not have this type.
 	ReasonNotAllowed = "NotAllowed"
 	// ReasonClaiming: the server has been chosen and the claim is being written.

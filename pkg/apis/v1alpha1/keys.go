@@ -214,7 +214,8 @@ const (
 	// GangIdleDurationAnnotationKey is on pods of a gang that does not say its size: how long it waits for more pods after the last has come,
 	// instead of the provider's --gang-idle-duration.
 	GangIdleDurationAnnotationKey = "gang." + Group + "/idle-duration"
-	// GangsAnnotationKey is on NodeClaims: the gangs that the server was planned for, as a JSON list.
+	// GangsAnnotationKey is on NodeClaims: the gangs that the server was planned for, as a JSON list of MachineGangs. A minCount is how
+	// many servers the gang needs together, 0 if each is of use by itself.
 	GangsAnnotationKey = Group + "/gangs"
 	// DriftAnnotationKey is on NodeClaims: what has changed since the server was installed, in words.
 	DriftAnnotationKey = Group + "/drift"

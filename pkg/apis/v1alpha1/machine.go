@@ -18,7 +18,7 @@ import (
 // resources and meets the requirements. The request is immutable: a Machine is one claim.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) != (has(self.requirements) || has(self.resources))",message="say either nodeTypeRef, or requirements and resources"
-// +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.requestedDrivers) == has(oldSelf.requestedDrivers) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources, requestedDrivers and tenantClusterRef are immutable: delete the Machine and make another"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) == has(oldSelf.nodeTypeRef) && has(self.requirements) == has(oldSelf.requirements) && has(self.resources) == has(oldSelf.resources) && has(self.requestedDrivers) == has(oldSelf.requestedDrivers) && has(self.gang) == has(oldSelf.gang) && has(self.tenantClusterRef) == has(oldSelf.tenantClusterRef)",message="nodeTypeRef, requirements, resources, requestedDrivers, gang and tenantClusterRef are immutable: delete the Machine and make another"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.node) || has(self.node)",message="node cannot be taken away: the Machine would count as one that has not joined"
 // +kubebuilder:validation:XValidation:rule="!has(self.kubeletArgs) || has(self.tenantClusterRef)",message="kubeletArgs are for the node that a server becomes, and without tenantClusterRef it becomes none: set it, or leave kubeletArgs out"
 type MachineSpec struct {
@@ -67,6 +67,10 @@ type MachineSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="tenantClusterRef is immutable: delete the Machine and make another"
 	TenantClusterRef *NameReference `json:"tenantClusterRef,omitempty"`
+	// Gang of the Machine. The Machines of a gang get their servers in one decision, or none of them does.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="gang is immutable: delete the Machine and make another"
+	Gang *MachineGang `json:"gang,omitempty"`
 	// Taints that the node registers with.
 	// +optional
 	// +listType=atomic
@@ -108,6 +112,32 @@ const (
 	MaxPropertyLength   = 64 << 10
 	MaxPropertiesLength = 128 << 10
 )
+
+// MachineGang says which Machines are of no use without each other.
+type MachineGang struct {
+	// Name is the same for all Machines of the gang in a namespace that have the same tenantClusterRef.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[ -~]+$`
+	Name string `json:"name"`
+	// MinCount is how many Machines of the gang must exist, those with a server among them, before any of them gets one.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	MinCount int32 `json:"minCount"`
+}
+
+// MaxGangName is how many characters the name of a gang has at most.
+const MaxGangName = 1024
+
+// GangsOf are the gangs in the annotation GangsAnnotationKey of a NodeClaim. There are none if somebody has changed the annotation.
+func GangsOf(nodeClaim metav1.Object) (gangs []MachineGang) {
+	if text := nodeClaim.GetAnnotations()[GangsAnnotationKey]; text != "" {
+		if err := json.Unmarshal([]byte(text), &gangs); err != nil {
+			return nil
+		}
+	}
+	return gangs
+}
 
 // MachineBootstrap refers to what a server runs at its first boot.
 type MachineBootstrap struct {

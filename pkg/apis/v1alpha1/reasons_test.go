@@ -64,7 +64,7 @@ func TestIsWarning(t *testing.T) {
 		ReasonCollecting, ReasonReplacingPools, ReasonDraining, ReasonDrained, ReasonReturningServers,
 		ReasonResourcesAdvertised, ReasonUpToDate, ReasonNodeTypeChanged, ReasonOSImageChanged, ReasonUserDataChanged,
 		ReasonNetworkChanged, ReasonNodeClassChanged, ReasonKubeletArgsChanged, ReasonKubernetesVersionChanged,
-		ReasonSyncDisabled, ReasonNotStarted, ReasonFabricsSeparate,
+		ReasonSyncDisabled, ReasonNotStarted, ReasonFabricsSeparate, ReasonGangIncomplete,
 	} {
 		decided[reason] = false
 	}

@@ -141,6 +141,17 @@ func (q *Queue[T]) Take(key types.NamespacedName) (machine Machine[T], found boo
 	return *waiting, true
 }
 
+// Value returns the value of a Machine in the queue. It returns false if there is none.
+func (q *Queue[T]) Value(key types.NamespacedName) (value T, found bool) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	waiting, found := q.machines[key]
+	if found {
+		value = waiting.Value
+	}
+	return value, found
+}
+
 // Move makes the unschedulable Machines active that an event could make schedulable.
 func (q *Queue[T]) Move(event Event) {
 	q.lock.Lock()

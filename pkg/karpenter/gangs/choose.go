@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 )
 
@@ -116,7 +117,20 @@ func (q *questions) try(g *gang, candidate *domain, sized []*gang) (bool, error)
 	if candidate != nil {
 		candidate.pods = min(candidate.pods, int64(planned[g].now+planned[g].later))
 	}
-	return areWhole(sized, planned), nil
+	whole := areWhole(sized, planned)
+	if whole {
+		claimTogether(sized, planned)
+	}
+	return whole, nil
+}
+
+// claimTogether has gangs that are planned as a whole claim their servers in one decision, but for servers that are for several gangs.
+func claimTogether(gangs []*gang, planned map[*gang]answer) {
+	for _, gang := range gangs {
+		if gang.together = 0; !planned[gang].shared {
+			gang.together = planned[gang].servers
+		}
+	}
 }
 
 // areWhole returns whether all that the gangs need is planned, but for those that wait.
@@ -143,6 +157,7 @@ func (q *questions) whole(sized []*gang, free string) error {
 		return err
 	}
 	if areWhole(next, planned) {
+		claimTogether(next, planned)
 		return nil
 	}
 	// There is not room for all. One after the other is tried, those first about which core was asked least lately.
@@ -244,11 +259,12 @@ func (q *questions) move(g *gang) error {
 		g.stuck = q.Clock.Now()
 	}
 	if q.Clock.Since(g.stuck) < movePeriod || slices.ContainsFunc(g.servers, func(nodeClaim *karpv1.NodeClaim) bool {
-		return nodeClaim.Status.NodeName != "" || len(gangsOf(nodeClaim)) > 1
+		return nodeClaim.Status.NodeName != "" || len(v1alpha1.GangsOf(nodeClaim)) > 1
 	}) {
 		return nil
 	}
 	g.stuck = q.Clock.Now()
+	defer func() { g.together = 0 }() // of servers that it has
 	home := g.chosen
 	for _, candidate := range append([]*domain{home}, g.candidates()...) {
 		whole, err := q.try(g, candidate, []*gang{g})
@@ -276,7 +292,12 @@ func (q *questions) move(g *gang) error {
 
 // answer is how many pods of a gang core plans now, and how many it leaves for a later pass because servers that fit them are reserved in
 // this one.
-type answer struct{ now, later int }
+type answer struct {
+	now, later int
+	// servers that are new, and whether one of them is for another gang, too.
+	servers int32
+	shared  bool
+}
 
 func sum(answers map[*gang]answer) (planned int) {
 	for _, answer := range answers {
@@ -313,23 +334,32 @@ func (q *questions) ask() (map[*gang]answer, error) {
 	answers := map[*gang]answer{}
 	count := func(pod *corev1.Pod, now, later int) {
 		if gang := members[client.ObjectKeyFromObject(pod)]; gang != nil {
-			answers[gang] = answer{answers[gang].now + now, answers[gang].later + later}
+			answer := answers[gang]
+			answer.now, answer.later = answer.now+now, answer.later+later
+			answers[gang] = answer
 		}
 	}
 	types := map[*gang]sets.Set[string]{} // that each new server of a gang may have
 	for _, claim := range results.NewNodeClaims {
+		own := sets.New[*gang]()
 		for _, pod := range claim.Pods {
 			count(pod, 1, 0)
 			if gang := members[client.ObjectKeyFromObject(pod)]; gang != nil {
-				names := sets.New[string]()
-				for _, instanceType := range claim.InstanceTypeOptions {
-					names.Insert(instanceType.Name)
-				}
-				if types[gang] != nil {
-					names = names.Intersection(types[gang])
-				}
-				types[gang] = names
+				own.Insert(gang)
 			}
+		}
+		for gang := range own {
+			answer := answers[gang]
+			answer.servers, answer.shared = answer.servers+1, answer.shared || len(own) > 1
+			answers[gang] = answer
+			names := sets.New[string]()
+			for _, instanceType := range claim.InstanceTypeOptions {
+				names.Insert(instanceType.Name)
+			}
+			if types[gang] != nil {
+				names = names.Intersection(types[gang])
+			}
+			types[gang] = names
 		}
 	}
 	for _, node := range results.ExistingNodes {

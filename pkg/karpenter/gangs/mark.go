@@ -35,7 +35,7 @@ func markOf(id string) string {
 
 // Mark replaces the requirements by the annotation on a NodeClaim that core creates.
 func (p *Placer) Mark(nodeClaim *karpv1.NodeClaim) {
-	var ids []string
+	var gangs []v1alpha1.MachineGang
 	nodeClaim.Spec.Requirements = slices.DeleteFunc(nodeClaim.Spec.Requirements, func(r karpv1.NodeSelectorRequirementWithMinValues) bool {
 		if !strings.HasPrefix(r.Key, markPrefix) {
 			return false
@@ -43,29 +43,19 @@ func (p *Placer) Mark(nodeClaim *karpv1.NodeClaim) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if known := p.marks[r.Key]; known != "" {
-			ids = append(ids, known)
+			gangs = append(gangs, v1alpha1.MachineGang{Name: known, MinCount: p.last[known].together})
 		}
 		return true
 	})
-	if len(ids) == 0 {
+	if len(gangs) == 0 {
 		return
 	}
-	slices.Sort(ids)
-	text, err := json.Marshal(ids)
+	slices.SortFunc(gangs, func(a, b v1alpha1.MachineGang) int { return strings.Compare(a.Name, b.Name) })
+	text, err := json.Marshal(gangs)
 	if err != nil {
-		panic(err) // strings can be written
+		panic(err) // strings and numbers can be written
 	}
 	metav1.SetMetaDataAnnotation(&nodeClaim.ObjectMeta, v1alpha1.GangsAnnotationKey, string(text))
-}
-
-// gangsOf are the gangs that a NodeClaim was planned for. There are none if somebody has changed the annotation.
-func gangsOf(nodeClaim *karpv1.NodeClaim) (ids []string) {
-	if text := nodeClaim.Annotations[v1alpha1.GangsAnnotationKey]; text != "" {
-		if err := json.Unmarshal([]byte(text), &ids); err != nil {
-			return nil
-		}
-	}
-	return ids
 }
 
 // takeServers finds the NodeClaims that were planned for the pods of the gangs, and not for earlier pods of the same name. Those that are
@@ -76,8 +66,8 @@ func takeServers(gangs []*gang, nodeClaims []karpv1.NodeClaim) {
 		if !nodeClaims[i].DeletionTimestamp.IsZero() {
 			continue
 		}
-		for _, id := range gangsOf(&nodeClaims[i]) {
-			byID[id] = append(byID[id], &nodeClaims[i])
+		for _, gang := range v1alpha1.GangsOf(&nodeClaims[i]) {
+			byID[gang.Name] = append(byID[gang.Name], &nodeClaims[i])
 		}
 	}
 	for _, gang := range gangs {

@@ -80,6 +80,8 @@ type decision struct {
 	// members is how many pods it has had at most, and since when.
 	members int
 	since   time.Time
+	// together is how many new servers its plan has, all of which it claims in one decision, 0 if each is claimed by itself.
+	together int32
 	// asked is when core was asked last about a gang that waits for capacity, and free the free servers at that time.
 	asked time.Time
 	free  string
@@ -179,7 +181,7 @@ func (p *Placer) waitForPods(ctx context.Context, gangs []*gang) {
 			gang.waits = explain.Explanation{Reason: explain.ReasonGangIncomplete, Message: fmt.Sprintf(format, arguments...)}
 		}
 		gang.decision = p.lastOf(gang)
-		gang.chosen, gang.waits = nil, explain.Explanation{}
+		gang.chosen, gang.waits, gang.together = nil, explain.Explanation{}, 0
 		if members := len(gang.pods) + len(gang.running); members > gang.members || gang.since.IsZero() {
 			gang.members, gang.since = members, p.Clock.Now()
 		}

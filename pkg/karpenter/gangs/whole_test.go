@@ -392,13 +392,13 @@ func TestServersSayTheirGang(t *testing.T) {
 		t.Fatalf("%d NodeClaims, error %v", len(results.NewNodeClaims), err)
 	}
 	for _, planned := range results.NewNodeClaims {
-		nodeClaim, want := planned.ToNodeClaim(), []string{"default/nvlink-domain gang=train"}
+		nodeClaim, want := planned.ToNodeClaim(), []v1alpha1.MachineGang{{Name: "default/nvlink-domain gang=train", MinCount: 5}}
 		if planned.Pods[0].Name == "single" {
 			want = nil
 		}
 		p.placer().Mark(nodeClaim)
-		if got := gangsOf(nodeClaim); !slices.Equal(got, want) {
-			t.Errorf("the NodeClaim for %s is for %q, want %q", planned.Pods[0].Name, got, want)
+		if got := v1alpha1.GangsOf(nodeClaim); !slices.Equal(got, want) {
+			t.Errorf("the NodeClaim for %s is for %v, want %v", planned.Pods[0].Name, got, want)
 		}
 		for _, requirement := range nodeClaim.Spec.Requirements {
 			if strings.HasPrefix(requirement.Key, "gang.") {
@@ -413,10 +413,55 @@ func TestServersSayTheirGang(t *testing.T) {
 	}
 }
 
+// TestClaimsTogether: a NodeClaim says how many servers of its gang are of no use without each other.
+func TestClaimsTogether(t *testing.T) {
+	half := []string{"nvidia.com/gpu", "4"}
+	for name, tc := range map[string]struct {
+		reason  string
+		types   []*v1alpha1.NodeType
+		objects []client.Object
+		want    map[string]int32
+	}{
+		"whole servers": {"all of them", []*v1alpha1.NodeType{h100(in("n1", 6))}, members("train", 5, wholeServer, minCount(5)),
+			map[string]int32{"train": 5}},
+		"half servers": {"two pods share one", []*v1alpha1.NodeType{h100(in("n1", 6))}, members("train", 5, half, minCount(5)),
+			map[string]int32{"train": 3}},
+		"no size": {"each is of use by itself", []*v1alpha1.NodeType{h100(in("n1", 6))}, members("train", 5, wholeServer),
+			map[string]int32{"train": 0}},
+		"two types": {"core plans the rest when these are claimed",
+			[]*v1alpha1.NodeType{h100(in("n1", 3)), planning.NodeType("b200-8x", 8, in("n1", 3))},
+			members("train", 5, wholeServer, minCount(5)), map[string]int32{"train": 3}},
+		"shared server": {"a Machine is in one gang", []*v1alpha1.NodeType{h100(in("n1", 6))},
+			append(members("train", 3, half, minCount(3)), members("other", 1, half, minCount(1))...), map[string]int32{"train": 0, "other": 0}},
+		"two gangs": {"each its own", []*v1alpha1.NodeType{h100(in("n1", 6))},
+			append(members("train", 2, wholeServer, minCount(2)), members("other", 3, wholeServer, minCount(3))...),
+			map[string]int32{"train": 2, "other": 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlanner(t, planning.Plan{Types: tc.types, Objects: tc.objects}, Dependencies{})
+			results, err := p.pass()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]int32{}
+			for _, planned := range results.NewNodeClaims {
+				nodeClaim := planned.ToNodeClaim()
+				p.placer().Mark(nodeClaim)
+				for _, gang := range v1alpha1.GangsOf(nodeClaim) {
+					got[gang.Name[strings.LastIndex(gang.Name, "=")+1:]] = gang.MinCount
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // bootingFor is a server in a domain on which nothing runs yet, planned for a gang.
 func bootingFor(name, domain, gang string) *karpv1.NodeClaim {
 	nodeClaim := server(name, domain)[0].(*karpv1.NodeClaim)
-	nodeClaim.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: fmt.Sprintf(`["default/nvlink-domain gang=%s"]`, gang)}
+	nodeClaim.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: fmt.Sprintf(`[{"name":"default/nvlink-domain gang=%s"}]`, gang)}
 	nodeClaim.Finalizers = []string{"karpenter.sh/termination"}
 	nodeClaim.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
 		{Key: nvlink, Operator: corev1.NodeSelectorOpIn, Values: []string{domain}},
@@ -480,13 +525,13 @@ func TestNeverMoved(t *testing.T) {
 			n.Status.NodeName = n.Name
 		}, nil},
 		"Shared": {"it is another gang's as well", []v1alpha1.DomainCapacity{in("n2", 6)}, func(n *karpv1.NodeClaim) {
-			n.Annotations[v1alpha1.GangsAnnotationKey] = `["default/nvlink-domain gang=train","default/other"]`
+			n.Annotations[v1alpha1.GangsAnnotationKey] = `[{"name":"default/nvlink-domain gang=train"},{"name":"default/other"}]`
 		}, nil},
 		"Nowhere": {"no other domain has room", []v1alpha1.DomainCapacity{in("n2", 4)}, func(*karpv1.NodeClaim) {}, nil},
 		"Unsized": {"nobody says that the gang needs all", []v1alpha1.DomainCapacity{in("n2", 6)}, func(*karpv1.NodeClaim) {},
 			[]func(*corev1.Pod){func(pod *corev1.Pod) { pod.Annotations = nil }}},
 		"Anywhere": {"a gang without a topology key has no other domain", []v1alpha1.DomainCapacity{in("n2", 4)}, func(n *karpv1.NodeClaim) {
-			n.Annotations[v1alpha1.GangsAnnotationKey] = `["default/pod group train"]`
+			n.Annotations[v1alpha1.GangsAnnotationKey] = `[{"name":"default/pod group train"}]`
 		}, []func(*corev1.Pod){alone, kueue("train", 5)}},
 		"Enough": {"it needs no more in its domain", []v1alpha1.DomainCapacity{in("n1", 5), in("n2", 6)}, func(*karpv1.NodeClaim) {}, nil},
 	} {

@@ -102,8 +102,8 @@ func (c *claimRate) claimed(machine types.NamespacedName, uid types.UID, now tim
 	}
 }
 
-// installed ends the count of a claim.
-func (c *claimRate) installed(machine types.NamespacedName, uid types.UID, now time.Time) {
+// uncount ends the count of a claim: its server is installed, or it was not claimed after all.
+func (c *claimRate) uncount(machine types.NamespacedName, uid types.UID, now time.Time) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	if unused := c.counted(machine.Namespace, now); unused.open[machine.Name] == uid {

@@ -95,7 +95,7 @@ func TestClaimRate(t *testing.T) {
 		"Installed": {"who uses the servers is not held up", 360, 10, func(l *ledger) (claims int) {
 			for n := range 5000 {
 				if l.claim(n, fmt.Sprint(n)) {
-					l.installed(keyIn(n), types.UID(fmt.Sprint(n)), l.now)
+					l.uncount(keyIn(n), types.UID(fmt.Sprint(n)), l.now)
 					l.vanished(keyIn(n))
 					claims++
 				}
@@ -107,7 +107,7 @@ func TestClaimRate(t *testing.T) {
 			l.now = l.now.Add(10 * time.Second)
 			l.claim(0, "x")
 			for range 50 {
-				l.installed(keyIn(0), "x", l.now)
+				l.uncount(keyIn(0), "x", l.now)
 			}
 			return l.churn(5000)
 		}, 1},
@@ -161,7 +161,7 @@ func TestUnusedClaimsAreBounded(t *testing.T) {
 				}
 			}
 			if random.IntN(3) == 0 {
-				l.installed(keyIn(n), types.UID(fmt.Sprint(n)), l.now)
+				l.uncount(keyIn(n), types.UID(fmt.Sprint(n)), l.now)
 			} else {
 				unused++
 			}

@@ -29,6 +29,13 @@ type assignment struct {
 // decide assigns a server, a share of the quota and an address together, and assumes them, or returns why the Machine
 // is unschedulable. It reads caches and writes nothing. scheduler.deciding must be held.
 func (r *Reconciler) decide(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
+	if c.machine.Spec.Gang != nil && !c.machine.HasHost() {
+		return r.decideTogether(ctx, c)
+	}
+	return r.decideAlone(ctx, c)
+}
+
+func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
 	key, now := client.ObjectKeyFromObject(c.machine), r.clock.Now()
 	for {
 		var assigned *assignment

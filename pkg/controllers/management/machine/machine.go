@@ -334,7 +334,7 @@ func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
 	}
 	if condition(after, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue {
-		r.claimRate.installed(client.ObjectKeyFromObject(after), after.UID, r.clock.Now())
+		r.claimRate.uncount(client.ObjectKeyFromObject(after), after.UID, r.clock.Now())
 	}
 	r.recordDrift(before, after)
 	ready := condition(after, v1alpha1.ConditionReady)

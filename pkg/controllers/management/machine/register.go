@@ -45,7 +45,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Register adds the controllers of this package to a manager. Its client and cache must be those of the Reconciler.
 func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 	for field, value := range map[string]client.IndexerFunc{
-		hostField: kube.Of(hostOf), typeField: kube.Of(typeOf), referenceField: kube.Of(ownReferencesOf),
+		hostField: kube.Of(hostOf), typeField: kube.Of(typeOf), referenceField: kube.Of(ownReferencesOf), gangField: kube.Of(gangOf),
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, field, value); err != nil {
 			return fmt.Errorf("indexing Machines by %s, %w", field, err)

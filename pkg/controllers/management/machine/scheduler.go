@@ -33,6 +33,8 @@ type scheduler struct {
 	// Machines of such a class need not be decided on.
 	failed   map[string]struct{}
 	failedAt scheduling.Version
+	// refused are Machines whose gang was refused when it was decided on last.
+	refused map[types.NamespacedName]refusedMember
 	// choiceChanged is true when the inventory has changed since Machines were last moved by a choice.
 	choiceChanged atomic.Bool
 	// kick wakes run. workers is the queue of the controller, whose workers bind.
@@ -119,7 +121,7 @@ const choiceDelay = 5 * time.Second
 
 func newScheduler() *scheduler {
 	return &scheduler{
-		assumed: map[types.NamespacedName]assumption{}, failed: map[string]struct{}{},
+		assumed: map[types.NamespacedName]assumption{}, failed: map[string]struct{}{}, refused: map[types.NamespacedName]refusedMember{},
 		queue: scheduling.NewQueue[candidate](), kick: make(chan struct{}, 1),
 	}
 }
@@ -164,6 +166,7 @@ func (s *scheduler) park(machine scheduling.Machine[candidate], since scheduling
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
 	if len(machine.Hints) == 0 {
+		delete(s.refused, machine.Key)
 		s.queue.Delete(machine.Key)
 		return
 	}
@@ -330,11 +333,14 @@ func (r *Reconciler) take(machine *v1alpha1.Machine) (*candidate, bool) {
 	defer s.deciding.Unlock()
 	waiting, found := s.queue.Take(key)
 	c := &waiting.Value
-	if !found || c.assigned == nil && c.no == nil || c.machine.UID != machine.UID || c.machine.Generation != machine.Generation {
-		return nil, false
+	return c, found && (c.assigned != nil || c.no != nil) && r.stands(c, machine)
+}
+
+// stands returns whether what has been decided about a Machine can still be done. scheduler.deciding must be held.
+func (r *Reconciler) stands(c *candidate, machine *v1alpha1.Machine) bool {
+	if c.machine.UID != machine.UID || c.machine.Generation != machine.Generation {
+		return false
 	}
-	if c.assigned == nil {
-		return c, true
-	}
-	return c, s.assumed[key].uid == machine.UID && r.inventory.Assume(c.assigned.choice, machine.UID)
+	return c.assigned == nil || r.scheduler.assumed[client.ObjectKeyFromObject(machine)].uid == machine.UID &&
+		r.inventory.Assume(c.assigned.choice, machine.UID)
 }
