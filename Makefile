@@ -15,6 +15,8 @@ endif
 # once. No C compiler is needed.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+# A Go that is older than go.mod asks for gets that one from the module proxy. The environment wins.
+export GOTOOLCHAIN ?= auto
 # etcd, kube-apiserver and kubectl for the controller tests; set it to use your own.
 KUBEBUILDER_ASSETS ?= $(CURDIR)/bin
 export KUBEBUILDER_ASSETS

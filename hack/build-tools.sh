@@ -107,7 +107,6 @@ for group in "$@"; do
   esac
 done
 
-go_version=$(go env GOVERSION)
 total=${#programs[@]}
 n=0
 built=0
@@ -119,7 +118,8 @@ for program in "${programs[@]}"; do
     continue
   fi
   version=$(awk -v m="${version_module}" '{sub(/^require /, "")} $1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
-  stamp=$(printf '%s\n' "${go_version}" "${package}" "${ldflags}" ${tags:+"${tags}"} | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
+  # A module that asks for a newer Go is built by another toolchain than the rest.
+  stamp=$(printf '%s\n' "$(go -C "tools/${module}" env GOVERSION)" "${package}" "${ldflags}" ${tags:+"${tags}"} | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
   if [[ -x "${bin}/${name}" && "$(cat "${stamps}/${name}" 2>/dev/null)" == "${stamp}" ]]; then
     continue
   fi

@@ -14,8 +14,9 @@ fi
 have=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null)
 have=${have#go}
 have=${have%% *}
-# A newer toolchain that the go command would download counts as installed.
-if [[ "$(printf '%s\n%s\n' "${want}" "${have}" | sort -V | head -n1)" != "${want}" ]] && ! go version >/dev/null 2>&1; then
-  echo "error: go.mod needs Go ${want} or newer, but $(command -v go) is ${have}; install a newer one from https://go.dev/dl/" >&2
+# A newer toolchain that the go command downloads counts as installed.
+if [[ "$(printf '%s\n%s\n' "${want}" "${have}" | sort -V | head -n1)" != "${want}" ]] && ! go list -m >/dev/null 2>&1; then
+  echo "error: go.mod needs Go ${want} or newer, but $(command -v go) is ${have}: set GOTOOLCHAIN=auto, so that the go command gets it" \
+    "from the module proxy (GOTOOLCHAIN is $(go env GOTOOLCHAIN)), or install it from https://go.dev/dl/" >&2
   exit 1
 fi

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/rest"
@@ -23,18 +22,6 @@ const (
 	ignoreDRA            = "ignore-dra-requests"
 	ignoreDRAEnvironment = "IGNORE_DRA_REQUESTS"
 )
-
-// defaultDynamicResources makes core schedule pods with resource claims, which it ignores by default. An explicitly set flag
-// wins.
-func (k karpenterFlags) defaultDynamicResources() {
-	flag := k.flags.Lookup(ignoreDRA)
-	if flag == nil || os.Getenv(ignoreDRAEnvironment) != "" {
-		return
-	}
-	flag.DefValue = "false"
-	// Any boolean is valid.
-	_ = flag.Value.Set(flag.DefValue)
-}
 
 // checkDynamicResources makes core ignore resource claims if the tenant's API server does not have them: otherwise core would
 // wait for them until it fails, and everything else with it.

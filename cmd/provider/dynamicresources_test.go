@@ -14,29 +14,38 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestIgnoreDRARequestsDefault(t *testing.T) {
+// TestKarpenterDefaults: two of core's flags have another default here.
+func TestKarpenterDefaults(t *testing.T) {
 	for name, tc := range map[string]struct {
-		reason, environment, flag string
-		ignored                   bool
+		reason, environment, value string
+		flag, flagValue            string
+		ignored, legacy            bool
 	}{
-		"Default":     {"claims are what GPUs are asked for by more and more", "", "", false},
-		"Flag":        {"an explicitly set flag wins", "", "true", true},
-		"FlagOn":      {"and on", "", "false", false},
-		"Environment": {"the environment is as good as the flag", "true", "", true},
+		"Default": {reason: "claims are what GPUs are asked for by more and more, and no server is free to replace a broken one first",
+			legacy: true},
+		"Flag":   {reason: "an explicitly set flag wins", flag: ignoreDRA, flagValue: "true", ignored: true, legacy: true},
+		"FlagOn": {reason: "and on", flag: ignoreDRA, flagValue: "false", legacy: true},
+		"Environment": {reason: "the environment is as good as the flag", environment: ignoreDRAEnvironment, value: "true", ignored: true,
+			legacy: true},
+		"Repair":      {reason: "a fleet with spare servers can have core's newer repair", flag: legacyRepair, flagValue: "false"},
+		"RepairByEnv": {reason: "by the environment, too", environment: legacyRepairEnvironment, value: "false"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.environment != "" {
-				t.Setenv(ignoreDRAEnvironment, tc.environment)
+				t.Setenv(tc.environment, tc.value)
 			}
 			o := defaultOptions()
 			if tc.flag != "" {
-				if err := o.karpenter.flags.Set(ignoreDRA, tc.flag); err != nil {
+				if err := o.karpenter.flags.Set(tc.flag, tc.flagValue); err != nil {
 					t.Fatal(err)
 				}
 			}
 			options, err := o.karpenter.options(o.gates)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if options.LegacyNodeRepair != tc.legacy {
+				t.Errorf("%s: the former repair is on: %v, want %v", tc.reason, options.LegacyNodeRepair, tc.legacy)
 			}
 			if options.IgnoreDRARequests != tc.ignored {
 				t.Errorf("%s: claims are ignored: %v, want %v", tc.reason, options.IgnoreDRARequests, tc.ignored)

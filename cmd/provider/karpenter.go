@@ -19,10 +19,15 @@ import (
 // instead of core's operator: clients, logs, ports, leader election.
 var karpenterOwn = []string{
 	"batch-max-duration", "batch-idle-duration", "preference-policy", "min-values-policy",
-	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability",
+	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability", legacyRepair,
 }
 
-// karpenterFlags are core's flags, with core's defaults and environment variables.
+const (
+	legacyRepair            = "legacy-node-repair"
+	legacyRepairEnvironment = "LEGACY_NODE_REPAIR"
+)
+
+// karpenterFlags are core's flags, with core's environment variables, and its defaults but for two.
 type karpenterFlags struct {
 	values *karpenteroptions.Options
 	flags  *karpenteroptions.FlagSet
@@ -34,8 +39,22 @@ func newKarpenterFlags() karpenterFlags {
 		flags:  &karpenteroptions.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)},
 	}
 	result.values.AddFlags(result.flags)
-	result.defaultDynamicResources()
+	// Core ignores pods with resource claims by default.
+	result.setDefault(ignoreDRA, ignoreDRAEnvironment, "false")
+	// Core's newer repair waits for a server that replaces the broken one, and servers are finite.
+	result.setDefault(legacyRepair, legacyRepairEnvironment, "true")
 	return result
+}
+
+// setDefault changes the default of a boolean flag. The flag and core's environment variable win.
+func (k karpenterFlags) setDefault(name, environment, value string) {
+	flag := k.flags.Lookup(name)
+	if flag == nil || os.Getenv(environment) != "" {
+		return
+	}
+	flag.DefValue = value
+	// Any boolean is valid.
+	_ = flag.Value.Set(value)
 }
 
 // featureGatesEnvironment is core's variable for feature gates. The flag wins, and so does the variable that stands in for it.

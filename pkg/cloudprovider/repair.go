@@ -40,18 +40,31 @@ var faults = []corev1.NodeConditionType{
 	"SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff",
 }
 
-// RepairPolicies are the conditions of a node for which Karpenter replaces its server, if the feature gate NodeRepair is on.
+// anyReason makes a policy one for its condition alone. Karpenter takes a policy without an expression for the fallback, and wants
+// exactly one.
+const anyReason = ".*"
+
+// RepairPolicies are the conditions of a node for which Karpenter replaces its server, if the feature gate NodeRepair is on. Their reason
+// does not matter, and pods do not delay the replacement. The fallback has the longest toleration.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
+	policy := func(condition corev1.NodeConditionType, status corev1.ConditionStatus, reason string, toleration time.Duration,
+	) cloudprovider.RepairPolicy {
+		return cloudprovider.RepairPolicy{ConditionType: condition, ConditionStatus: status, ReasonRegex: reason, TolerationDuration: toleration,
+			TerminationGracePeriod: new(time.Duration), Action: cloudprovider.ReplaceNode}
+	}
 	policies := []cloudprovider.RepairPolicy{
-		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse, TolerationDuration: notReadyToleration},
-		{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionUnknown, TolerationDuration: notReadyToleration},
+		policy(corev1.NodeReady, corev1.ConditionFalse, "", notReadyToleration),
+		policy(corev1.NodeReady, corev1.ConditionUnknown, anyReason, notReadyToleration),
 	}
 	for _, fault := range faults {
-		policies = append(policies, cloudprovider.RepairPolicy{
-			ConditionType: fault, ConditionStatus: corev1.ConditionTrue, TolerationDuration: faultToleration,
-		})
+		policies = append(policies, policy(fault, corev1.ConditionTrue, anyReason, faultToleration))
 	}
 	return policies
+}
+
+// Reboot implements cloudprovider.CloudProvider. No policy asks for it.
+func (c *CloudProvider) Reboot(context.Context, *karpv1.NodeClaim, string) error {
+	return cloudprovider.NewNodeRebootNotImplementedError()
 }
 
 // recordUnhealthy writes on a Machine that is deleted because its node is unhealthy why that is, so that the manager quarantines

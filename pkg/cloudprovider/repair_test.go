@@ -21,14 +21,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/legacyrepair"
 	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // TestRepairWithCore: Karpenter's own controller replaces a node that has been unhealthy for longer than a server may be,
-// and no other. The test moves its clock.
+// and no other. So would the disruption method that follows it, with --legacy-node-repair=false. The test moves its clock.
 func TestRepairWithCore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
@@ -36,11 +39,14 @@ func TestRepairWithCore(t *testing.T) {
 		after     time.Duration // from when on it is replaced; zero for never
 	}{
 		"Rebooting": {"a big server takes a quarter of an hour to boot",
-			corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, 30 * time.Minute},
+			corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"}, 30 * time.Minute},
+		"NotReadyWhy": {"whatever it says the reason is",
+			corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}, 30 * time.Minute},
 		"NotReady": {"kubelet says so itself", corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, 30 * time.Minute},
 		"Memory": {"NVSentinel: uncontained ECC errors", corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue},
 			10 * time.Minute},
-		"Bus": {"NVSentinel: a GPU has fallen off the bus", corev1.NodeCondition{Type: "SysLogsGPUFallenOff", Status: corev1.ConditionTrue},
+		"Bus": {"NVSentinel: a GPU has fallen off the bus", corev1.NodeCondition{Type: "SysLogsGPUFallenOff", Status: corev1.ConditionTrue,
+			Reason: "SysLogsGPUFallenOffIsNotHealthy"},
 			10 * time.Minute},
 		"ReadOnly": {"node-problem-detector: the disk is going", corev1.NodeCondition{Type: "ReadonlyFilesystem", Status: corev1.ConditionTrue},
 			10 * time.Minute},
@@ -69,7 +75,12 @@ func TestRepairWithCore(t *testing.T) {
 			f.updateStatus(node)
 
 			clock := testclock.NewFakeClock(began)
-			core := health.NewController(byProviderID(t), f.CloudProvider, clock, events.NewRecorder(f.events))
+			matcher, err := health.NewRepairPolicyMatcher(options.ToContext(f.ctx, &options.Options{
+				FeatureGates: options.FeatureGates{NodeRepair: true}}), f.CloudProvider)
+			if err != nil {
+				t.Fatalf("the provider would not start with NodeRepair, %v", err)
+			}
+			core := legacyrepair.NewController(byProviderID(t), f.CloudProvider, clock, events.NewRecorder(f.events))
 			replaced := func() bool {
 				t.Helper()
 				if _, err := core.Reconcile(f.ctx, node); err != nil {
@@ -78,6 +89,12 @@ func TestRepairWithCore(t *testing.T) {
 				now := &karpv1.NodeClaim{}
 				if err := environment.Client.Get(f.ctx, client.ObjectKeyFromObject(nodeClaim), now); err != nil {
 					t.Fatal(err)
+				}
+				selected := health.Resolve(matcher.Match(node), clock.Now(), time.Time{})
+				if repairs := selected.Action == cloudprovider.ReplaceNode; repairs == now.DeletionTimestamp.IsZero() {
+					t.Errorf("%s: Karpenter's former controller replaces the node: %v; its disruption method: %v", tc.reason, !repairs, repairs)
+				} else if repairs && (selected.TerminationGracePeriod == nil || *selected.TerminationGracePeriod != 0) {
+					t.Errorf("%s: pods delay the replacement: %v", tc.reason, selected.TerminationGracePeriod)
 				}
 				return !now.DeletionTimestamp.IsZero()
 			}

@@ -24,6 +24,10 @@ const (
 	nodeOverlay      featuregate.Feature = "NodeOverlay"
 	staticCapacity   featuregate.Feature = "StaticCapacity"
 	capacityBuffer   featuregate.Feature = "CapacityBuffer"
+
+	terminateFirstDrift       featuregate.Feature = "TerminateFirstDrift"
+	terminateFirstRepair      featuregate.Feature = "TerminateFirstRepair"
+	podDeletionCostManagement featuregate.Feature = "PodDeletionCostManagement"
 )
 
 // Features are this provider's and core's, which has a flag for its own that says nothing of a wrong name. They have core's defaults and
@@ -39,6 +43,10 @@ func Features() map[featuregate.Feature]featuregate.FeatureSpec {
 		nodeOverlay:      {PreRelease: featuregate.Alpha},
 		staticCapacity:   {Default: true, PreRelease: featuregate.Beta},
 		capacityBuffer:   {PreRelease: featuregate.Alpha},
+
+		terminateFirstDrift:       {PreRelease: featuregate.Alpha},
+		terminateFirstRepair:      {PreRelease: featuregate.Alpha},
+		podDeletionCostManagement: {PreRelease: featuregate.Alpha},
 	}
 }
 
@@ -47,5 +55,7 @@ func CoreGates(enabled func(featuregate.Feature) bool) options.FeatureGates {
 	return options.FeatureGates{
 		NodeRepair: enabled(nodeRepair), ReservedCapacity: enabled(reservedCapacity), SpotToSpotConsolidation: enabled(spotToSpot),
 		NodeOverlay: enabled(nodeOverlay), StaticCapacity: enabled(staticCapacity), CapacityBuffer: enabled(capacityBuffer),
+		TerminateFirstDrift: enabled(terminateFirstDrift), TerminateFirstRepair: enabled(terminateFirstRepair),
+		PodDeletionCostManagement: enabled(podDeletionCostManagement),
 	}
 }

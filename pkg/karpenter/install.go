@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
@@ -31,6 +32,7 @@ import (
 	staticprovisioning "sigs.k8s.io/karpenter/pkg/controllers/static/provisioning"
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/state/prediction"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
@@ -76,19 +78,22 @@ type Core struct {
 	gangs *gangs.Placer
 }
 
-// Install returns core with the changes. An error says that core does not have the expected controllers, as after an
-// upgrade. Core finds its options in the context.
+// Install returns core with the changes. An error says that core refuses the repair policies, or does not have the expected
+// controllers, as after an upgrade. Core finds its options in the context.
 func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	lifecycle.LaunchTimeout = d.LaunchTimeout
 
 	tenantClient, overlays := d.Manager.GetClient(), nodeoverlay.NewInstanceTypeStore()
 	measured := cloudprovidermetrics.Decorate(d.Servers)
 	core := &Core{CloudProvider: overlay.Decorate(measured, tenantClient, overlays)}
-	core.Cluster = state.NewCluster(d.Clock, tenantClient, core.CloudProvider)
+	repairs, err := health.NewRepairPolicyMatcher(ctx, core.CloudProvider)
+	if err != nil {
+		return nil, fmt.Errorf("installing Karpenter's core, %w", err)
+	}
+	core.Cluster = state.NewCluster(d.Clock, tenantClient, core.CloudProvider, state.WithRepairPolicyMatcher(repairs))
 	coreClient := interceptor.NewClient(tenantClient, core.interceptors(d)...)
 	core.Controllers = controllers.NewControllers(ctx, writes.Events(d.Manager), d.Clock, coreClient, d.Recorder, core.CloudProvider, measured,
-		core.Cluster, overlays)
-	var err error
+		core.Cluster, overlays, prediction.NewStore())
 	if core.Provisioner, err = find[*provisioning.Provisioner](core.Controllers); err != nil {
 		return nil, err
 	}
@@ -198,7 +203,7 @@ func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient
 		}
 	}
 	return replace(c.Controllers, func(*disruption.Controller) controller.Controller {
-		return rollout.NewController(rollout.Dependencies{
+		return rollout.NewController(ctx, rollout.Dependencies{
 			Client: coreClient, Clusters: d.Clusters, Cluster: c.Cluster, CloudProvider: c.CloudProvider, Servers: d.Servers, Recorder: d.Recorder,
 			Clock: d.Clock,
 		}, parts)

@@ -71,12 +71,12 @@ type Core struct {
 	DeviceAllocation *deviceallocation.Controller
 }
 
-// NewController returns core's disruption controller with the methods for drift replaced.
-func NewController(d Dependencies, core Core) *disruption.Controller {
+// NewController returns core's disruption controller with the methods for drift replaced. Core finds its options in the context.
+func NewController(ctx context.Context, d Dependencies, core Core) *disruption.Controller {
 	// Core does not hand out its ClusterCost. Without it, consolidationPolicy Balanced takes the prices of the candidates for the total
 	// cost of a NodePool, so that nodes that cannot be disrupted do not count.
-	methods := disruption.NewMethods(d.Clock, d.Cluster, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, core.Queue)
-	return disruption.NewController(d.Clock, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, d.Cluster, core.Queue, nil,
+	methods := disruption.NewMethods(ctx, d.Clock, d.Cluster, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, core.Queue)
+	return disruption.NewController(ctx, d.Clock, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, d.Cluster, core.Queue, nil,
 		disruption.WithMethods(replaceDrift(methods, d, core)...))
 }
 

@@ -165,7 +165,8 @@ func (d *Drift) simulate(ctx context.Context, candidate *disruption.Candidate) (
 	ctx = log.IntoContext(ctx, logr.Discard())
 	provisioner := provisioning.NewProvisioner(d.Client, d.Recorder, withSimulatedCapacity(d.CloudProvider, candidate), d.Cluster, d.Clock,
 		d.deviceAllocation, virtualpods.NewVirtualPodCache(d.Client))
-	return disruption.SimulateScheduling(ctx, d.Client, d.Cluster, provisioner, d.Clock, d.Recorder, nil, candidate)
+	return disruption.SimulateScheduling(ctx, d.Client, d.Cluster, provisioner, d.Clock, d.Recorder, nil,
+		disruption.SimulationOptions{}, candidate)
 }
 
 // withFreeServers copies an instance type with the offerings in the zone of a node made available. The original is shared.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/nodepoolhealth"
 
@@ -21,7 +22,8 @@ import (
 // lifecycles has core's own lifecycle controller look at a NodeClaim, as its watch would.
 func (w *fixture) lifecycles(name string, reader client.Client) {
 	w.t.Helper()
-	core := lifecycle.NewController(w.clock, w.api, metal{}, noEvents{}, nodepoolhealth.NewState(), nil)
+	core := lifecycle.NewController(w.clock, w.api, metal{}, noEvents{}, state.NewCluster(w.clock, w.api, metal{}),
+		nodepoolhealth.NewState(), nil)
 	ctx := options.ToContext(context.Background(), &options.Options{IgnoreDRARequests: true})
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
 	if _, err := reconcile.AsReconciler(reader, core).Reconcile(ctx, request); err != nil {

@@ -120,6 +120,7 @@ func (w *fixture) replaces(t *testing.T, replacement string) *disruption.Queue {
 	stateNode := state.NewNode()
 	stateNode.Node, stateNode.NodeClaim = node, old
 	queue.ProviderIDToCommand[old.Status.ProviderID] = &disruption.Command{
+		Method:            &disruption.Drift{},
 		CreationTimestamp: start,
 		Candidates:        []*disruption.Candidate{{StateNode: stateNode}},
 		Replacements:      []*disruption.Replacement{{NodeClaim: &pscheduling.NodeClaim{}, Name: replacement}},

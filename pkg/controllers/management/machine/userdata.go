@@ -14,7 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -163,7 +163,7 @@ func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace strin
 // may have written.
 func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) error {
 	key, secret := types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, &corev1.Secret{}
-	if len(path.IsValidPathSegmentName(key.Name)) > 0 {
+	if len(content.IsPathSegmentName(key.Name)) > 0 {
 		return nil // the API server has none of that name, and a host must not stay claimed for it
 	}
 	found, err := kube.Find(ctx, r.live, key, secret)
