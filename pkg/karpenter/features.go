@@ -4,6 +4,10 @@
 package karpenter
 
 import (
+	"fmt"
+	"strings"
+
+	"github.com/awslabs/operatorpkg/docs"
 	"k8s.io/component-base/featuregate"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 )
@@ -16,46 +20,33 @@ const (
 	RolloutWithoutSpare featuregate.Feature = "RolloutWithoutSpare"
 )
 
-// Feature gates of core.
-const (
-	nodeRepair       featuregate.Feature = "NodeRepair"
-	reservedCapacity featuregate.Feature = "ReservedCapacity"
-	spotToSpot       featuregate.Feature = "SpotToSpotConsolidation"
-	nodeOverlay      featuregate.Feature = "NodeOverlay"
-	staticCapacity   featuregate.Feature = "StaticCapacity"
-	capacityBuffer   featuregate.Feature = "CapacityBuffer"
-
-	terminateFirstDrift       featuregate.Feature = "TerminateFirstDrift"
-	terminateFirstRepair      featuregate.Feature = "TerminateFirstRepair"
-	podDeletionCostManagement featuregate.Feature = "PodDeletionCostManagement"
-)
+// staticCapacity is core's gate for static NodePools.
+var staticCapacity = featuregate.Feature(options.StaticCapacityFeatureGate.Name)
 
 // Features are this provider's and core's, which has a flag for its own that says nothing of a wrong name. They have core's defaults and
 // stages but for StaticCapacity: TenantClusters have static pools.
 func Features() map[featuregate.Feature]featuregate.FeatureSpec {
-	return map[featuregate.Feature]featuregate.FeatureSpec{
-		GangPlacement:       {Default: true, PreRelease: featuregate.Beta},
-		RolloutWithoutSpare: {Default: true, PreRelease: featuregate.Beta},
-
-		nodeRepair:       {PreRelease: featuregate.Alpha},
-		reservedCapacity: {Default: true, PreRelease: featuregate.Beta},
-		spotToSpot:       {PreRelease: featuregate.Alpha},
-		nodeOverlay:      {PreRelease: featuregate.Alpha},
-		staticCapacity:   {Default: true, PreRelease: featuregate.Beta},
-		capacityBuffer:   {PreRelease: featuregate.Alpha},
-
-		terminateFirstDrift:       {PreRelease: featuregate.Alpha},
-		terminateFirstRepair:      {PreRelease: featuregate.Alpha},
-		podDeletionCostManagement: {PreRelease: featuregate.Alpha},
+	features := map[featuregate.Feature]featuregate.FeatureSpec{}
+	for _, gate := range options.KarpenterFeatureGates {
+		spec := featuregate.FeatureSpec{Default: gate.Default, PreRelease: featuregate.Alpha}
+		if gate.Stage == docs.Beta {
+			spec.PreRelease = featuregate.Beta
+		}
+		features[featuregate.Feature(gate.Name)] = spec
 	}
+	for _, feature := range []featuregate.Feature{GangPlacement, RolloutWithoutSpare, staticCapacity} {
+		features[feature] = featuregate.FeatureSpec{Default: true, PreRelease: featuregate.Beta}
+	}
+	return features
 }
 
 // CoreGates are core's, in core's own form.
 func CoreGates(enabled func(featuregate.Feature) bool) options.FeatureGates {
-	return options.FeatureGates{
-		NodeRepair: enabled(nodeRepair), ReservedCapacity: enabled(reservedCapacity), SpotToSpotConsolidation: enabled(spotToSpot),
-		NodeOverlay: enabled(nodeOverlay), StaticCapacity: enabled(staticCapacity), CapacityBuffer: enabled(capacityBuffer),
-		TerminateFirstDrift: enabled(terminateFirstDrift), TerminateFirstRepair: enabled(terminateFirstRepair),
-		PodDeletionCostManagement: enabled(podDeletionCostManagement),
+	var text []string
+	for _, gate := range options.KarpenterFeatureGates {
+		text = append(text, fmt.Sprintf("%s=%t", gate.Name, enabled(featuregate.Feature(gate.Name))))
 	}
+	// Core's names and booleans are valid.
+	gates, _ := options.ParseFeatureGates(strings.Join(text, ","))
+	return gates
 }
