@@ -75,6 +75,19 @@ func TestDevicesAreAllocatedBeforeTheNodeExists(t *testing.T) {
 	large := func(devices ...v1alpha1.NodeTypeDevice) *v1alpha1.NodeType {
 		return withDevices(nodeType("large", 2, "cpu", "96", "memory", "768Gi"), devices...)
 	}
+	// firstOf makes a claim for what the first selector asks for, or else the second.
+	firstOf := func(selectors ...string) []client.Object {
+		objects := claim("c", nil, selectors...)
+		devices := &objects[0].(*resourcev1.ResourceClaim).Spec.Devices
+		alternatives := resourcev1.DeviceRequest{Name: "either"}
+		for _, request := range devices.Requests {
+			alternatives.FirstAvailable = append(alternatives.FirstAvailable, resourcev1.DeviceSubRequest{Name: request.Name,
+				DeviceClassName: request.Exactly.DeviceClassName, AllocationMode: request.Exactly.AllocationMode, Count: request.Exactly.Count,
+				Selectors: request.Exactly.Selectors})
+		}
+		devices.Requests = []resourcev1.DeviceRequest{alternatives}
+		return objects
+	}
 	for name, tc := range map[string]struct {
 		reason  string
 		types   []*v1alpha1.NodeType
@@ -93,6 +106,23 @@ func TestDevicesAreAllocatedBeforeTheNodeExists(t *testing.T) {
 			types:   []*v1alpha1.NodeType{small(), plain(2)},
 			objects: append(claim("c", nil, version), pod(0, requests("cpu", "1"), claiming("c"))),
 			want:    []string{"small"}, drivers: "gpu.example.com",
+		},
+		"the first of two": {
+			reason:  "a type has what is asked for first",
+			types:   []*v1alpha1.NodeType{large(gpus(8, "80Gi"))},
+			objects: append(firstOf(big, anyGPU), pod(0, requests("cpu", "1"), claiming("c"))),
+			want:    []string{"large"}, drivers: "gpu.example.com",
+		},
+		"the second of two": {
+			reason:  "no type has what is asked for first",
+			types:   []*v1alpha1.NodeType{small(), plain(2)},
+			objects: append(firstOf(big, anyGPU), pod(0, requests("cpu", "1"), claiming("c"))),
+			want:    []string{"small"}, drivers: "gpu.example.com",
+		},
+		"none of two": {
+			reason:  "no type has either",
+			types:   []*v1alpha1.NodeType{small(), plain(2)},
+			objects: append(firstOf(big, anyNIC), pod(0, requests("cpu", "1"), claiming("c"))),
 		},
 		"as many as there are": {
 			reason: "a fifth device needs a second server",
