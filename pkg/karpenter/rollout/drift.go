@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -112,13 +113,7 @@ func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disrupt
 
 // waitsForNode returns whether a pod would run on a node that is not initialized yet: then the next pass may succeed.
 func waitsForNode(podErrors map[*corev1.Pod]error) bool {
-	for _, err := range podErrors {
-		var starting *disruption.UninitializedNodeError
-		if errors.As(err, &starting) {
-			return true
-		}
-	}
-	return false
+	return lo.SomeBy(lo.Values(podErrors), func(err error) bool { return errors.As(err, new(*disruption.UninitializedNodeError)) })
 }
 
 // driftedSince is when core found that a candidate has drifted.
@@ -130,16 +125,11 @@ func driftedSince(candidate *disruption.Candidate) time.Time {
 // server for those to be drained.
 const enough = 1 << 20
 
-// simulatedCapacity is a CloudProvider in which servers like that of a node are free.
+// simulatedCapacity is a CloudProvider in which servers like that of a node are free, as when it has been released.
 type simulatedCapacity struct {
 	cloudprovider.CloudProvider
 	// node are the labels of the node.
 	node map[string]string
-}
-
-// withSimulatedCapacity returns a CloudProvider for a simulation in which the server of a candidate has been released.
-func withSimulatedCapacity(inner cloudprovider.CloudProvider, candidate *disruption.Candidate) cloudprovider.CloudProvider {
-	return &simulatedCapacity{CloudProvider: inner, node: candidate.Labels()}
 }
 
 // GetInstanceTypes implements cloudprovider.CloudProvider.
@@ -163,8 +153,9 @@ func (s *simulatedCapacity) GetInstanceTypes(ctx context.Context, nodePool *karp
 func (d *Drift) simulate(ctx context.Context, candidate *disruption.Candidate) (scheduling.Results, error) {
 	// Every provisioner logs its warnings about a pod once.
 	ctx = log.IntoContext(ctx, logr.Discard())
-	provisioner := provisioning.NewProvisioner(d.Client, d.Recorder, withSimulatedCapacity(d.CloudProvider, candidate), d.Cluster, d.Clock,
-		d.deviceAllocation, virtualpods.NewVirtualPodCache(d.Client))
+	released := &simulatedCapacity{CloudProvider: d.CloudProvider, node: candidate.Labels()}
+	provisioner := provisioning.NewProvisioner(d.Client, d.Recorder, released, d.Cluster, d.Clock, d.deviceAllocation,
+		virtualpods.NewVirtualPodCache(d.Client))
 	return disruption.SimulateScheduling(ctx, d.Client, d.Cluster, provisioner, d.Clock, d.Recorder, nil,
 		disruption.SimulationOptions{}, candidate)
 }
@@ -204,10 +195,7 @@ func (d *StaticDrift) ComputeCommands(ctx context.Context, budgets map[string]in
 	if err != nil {
 		return nil, err
 	}
-	byPool := map[string][]*disruption.Candidate{}
-	for _, candidate := range candidates {
-		byPool[candidate.NodePool.Name] = append(byPool[candidate.NodePool.Name], candidate)
-	}
+	byPool := lo.GroupBy(candidates, func(candidate *disruption.Candidate) string { return candidate.NodePool.Name })
 	var commands []disruption.Command
 	for name, p := range pools {
 		ofPool, err := d.computePool(ctx, p, byPool[name])
@@ -263,7 +251,7 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 // replace the node.
 func (d *StaticDrift) canReuseServer(ctx context.Context, nodePool *karpv1.NodePool, candidate *disruption.Candidate) (bool, error) {
 	labels := candidate.Labels()
-	types, err := withSimulatedCapacity(d.CloudProvider, candidate).GetInstanceTypes(ctx, nodePool)
+	types, err := (&simulatedCapacity{CloudProvider: d.CloudProvider, node: labels}).GetInstanceTypes(ctx, nodePool)
 	if err != nil {
 		return false, fmt.Errorf("looking for the type of NodeClaim %s, %w", candidate.NodeClaim.Name, err)
 	}

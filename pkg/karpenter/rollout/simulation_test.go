@@ -8,11 +8,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
-	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 )
 
@@ -23,11 +20,6 @@ type fixedTypes struct {
 
 func (f fixedTypes) GetInstanceTypes(context.Context, *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	return f.types, nil
-}
-
-// candidateWith returns a candidate whose node has these labels.
-func candidateWith(labels map[string]string) *disruption.Candidate {
-	return &disruption.Candidate{StateNode: &state.StateNode{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}}}}
 }
 
 // TestSimulatedCapacity: in a simulation the type and zone of the released server are free, everything else is as it is, and what
@@ -60,13 +52,13 @@ func TestSimulatedCapacity(t *testing.T) {
 	if got := free(inner); len(got) != 0 {
 		t.Errorf("without a simulation %v are free", got)
 	}
-	simulated := withSimulatedCapacity(inner,
-		candidateWith(map[string]string{corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "dc2"}))
+	simulated := &simulatedCapacity{CloudProvider: inner,
+		node: map[string]string{corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "dc2"}}
 	if got := free(simulated); len(got) != 1 || got[0] != "h100/dc2" {
 		t.Errorf("in the simulation %v are free, want h100/dc2", got)
 	}
-	renamed := withSimulatedCapacity(inner,
-		candidateWith(map[string]string{corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "old"}))
+	renamed := &simulatedCapacity{CloudProvider: inner,
+		node: map[string]string{corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "old"}}
 	if got := free(renamed); len(got) != 2 {
 		t.Errorf("of a node in a zone that has another name by now %v are free, want the zones of its type", got)
 	}
@@ -89,9 +81,9 @@ func TestSimulatedServerHasItsTopologyLabels(t *testing.T) {
 			scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, "dc1"),
 		)}},
 	}}}
-	simulated := withSimulatedCapacity(inner, candidateWith(map[string]string{
+	simulated := &simulatedCapacity{CloudProvider: inner, node: map[string]string{
 		corev1.LabelInstanceTypeStable: "h100", corev1.LabelTopologyZone: "dc1", rack: "r1", "mine": "all mine",
-	}))
+	}}
 	types, err := simulated.GetInstanceTypes(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
