@@ -48,5 +48,7 @@ func CoreGates(enabled func(featuregate.Feature) bool) options.FeatureGates {
 	}
 	// Core's names and booleans are valid.
 	gates, _ := options.ParseFeatureGates(strings.Join(text, ","))
+	// It would delete nodes that are not recorded, and keep static pools from servers that are free.
+	gates.TerminateFirstDrift = gates.TerminateFirstDrift && !enabled(RolloutWithoutSpare)
 	return gates
 }

@@ -50,6 +50,16 @@ func TestCoreGates(t *testing.T) {
 	}
 }
 
+// TestOneRolloutDecides: with all gates on, core's drift does not delete nodes first beside ours.
+func TestOneRolloutDecides(t *testing.T) {
+	for _, ours := range []bool{true, false} {
+		gates := CoreGates(func(feature featuregate.Feature) bool { return ours || feature != RolloutWithoutSpare })
+		if gates.TerminateFirstDrift == ours {
+			t.Errorf("RolloutWithoutSpare is %v, and TerminateFirstDrift, too", ours)
+		}
+	}
+}
+
 // clientManager is a manager that has a client only.
 type clientManager struct {
 	manager.Manager

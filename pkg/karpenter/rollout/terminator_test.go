@@ -22,13 +22,20 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
 var environment env.Environment
 
-func TestMain(m *testing.M) { env.Main(m, &environment) }
+func TestMain(m *testing.M) {
+	if err := instancetypes.Register(topology.Defaults()); err != nil {
+		panic(err)
+	}
+	env.Main(m, &environment)
+}
 
 // TestTerminateOnlyWhatIsStillDrifted: a node is given up on the word of the API servers, not on that of a cache, and an
 // outage is no word.
