@@ -6,7 +6,7 @@
 # A program is built again only when its module's go.mod or go.sum, its flags, or Go itself changed.
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
-#                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own regression suite, and
+#                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
 #                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue", "kind", or "kind-node"
 #                                     (what a node image of kind needs beside what a server needs)
 set -euo pipefail
@@ -71,9 +71,10 @@ dev=(
   "etcdctl|etcd|go.etcd.io/etcd/etcdctl/v3|go.etcd.io/etcd/etcdctl/v3|-s -w"
   "etcdutl|etcd|go.etcd.io/etcd/etcdutl/v3|go.etcd.io/etcd/etcdutl/v3|-s -w"
 )
-# The suite is a test binary.
+# The suites are test binaries.
 upstream=(
   "karpenter-regression|upstream|test:sigs.k8s.io/karpenter/test/suites/regression|sigs.k8s.io/karpenter|"
+  "karpenter-disruption|upstream|test:sigs.k8s.io/karpenter/test/suites/disruption|sigs.k8s.io/karpenter|"
   "karpenter-kwok|upstream|sigs.k8s.io/karpenter/kwok|sigs.k8s.io/karpenter|"
 )
 # Both need the same version of Kubernetes' libraries.

@@ -16,12 +16,28 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A Lane is a part of the suite that runs on a sandbox of its own, because it needs other settings than the rest.
+// A Suite is one of Karpenter's.
+type Suite struct {
+	// Program is the suite, as `make upstream-tools` builds it.
+	Program string
+	// prefix is what ginkgo puts before the name of each spec when it filters.
+	prefix string
+}
+
+var (
+	regression  = Suite{Program: "karpenter-regression", prefix: "Regression "}
+	disruptions = Suite{Program: "karpenter-disruption", prefix: "Disruption "}
+)
+
+// A Lane is a part of a suite that runs on a sandbox of its own, because it needs other settings than the rest.
 type Lane struct {
 	// Name on the command line and in the table.
 	Name string
-	// Focus are regular expressions for the specs of this lane. Empty for the lane with all remaining specs.
+	Suite
+	// Focus are regular expressions for the specs of this lane. Empty for the lane with all remaining specs of the suite.
 	Focus []string
+	// Skip are those for specs that cannot run on a sandbox.
+	Skip []string
 	// ProviderArgs are flags of the provider.
 	ProviderArgs []string
 	// Requirements of the default pool, beside its operating system.
@@ -31,30 +47,37 @@ type Lane struct {
 // gates are those of Karpenter's optional features that the suite tests.
 const gates = "--feature-gates=StaticCapacity=true,NodeRepair=true,CapacityBuffer=true,ReservedCapacity=true"
 
-// Lanes are all parts of the suite; each spec is in exactly one.
+// Lanes are all parts of the suites; each spec is in exactly one.
 func Lanes() []Lane {
 	return []Lane{
 		// The provider with its defaults, and Karpenter's feature gates on.
-		{Name: "default", ProviderArgs: []string{gates}},
+		{Name: "default", Suite: regression, ProviderArgs: []string{gates}},
+		// Terminating first is tested with the settings of a Deployment of Karpenter, which a sandbox has not.
+		{Name: "disruption", Suite: disruptions, Skip: []string{"^TerminateFirst "}, ProviderArgs: []string{gates}},
 		// The same, for specs that take more than ten minutes each.
 		{
-			Name:         "slow",
-			Focus:        []string{"after the registration timeout when the node doesn't register$", "^Drift Failure .* if the replacement node"},
+			Name: "slow", Suite: regression,
+			Focus:        []string{"after the registration timeout when the node doesn't register$"},
+			ProviderArgs: []string{gates},
+		},
+		{
+			Name: "slow-disruption", Suite: disruptions,
+			Focus:        []string{"^Drift Failure .* if the replacement node"},
 			ProviderArgs: []string{gates},
 		},
 		// This spec requires spot capacity and waits for a quarter of an hour. The specs after it in its container
 		// would not run.
-		{Name: "spot", Focus: []string{"^Drift NodePool Drift NodeRequirements$"}, ProviderArgs: []string{gates}},
+		{Name: "spot", Suite: disruptions, Focus: []string{"^Drift NodePool Drift NodeRequirements$"}, ProviderArgs: []string{gates}},
 		// These specs expect one buffer pod per node. Karpenter's own provider uses its smallest type for them.
 		{
-			Name:         "buffers",
+			Name: "buffers", Suite: regression,
 			Focus:        []string{"^CapacityBuffer "},
 			ProviderArgs: []string{gates},
 			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelInstanceTypeStable, "small")},
 		},
 		// These expect a cloud's label of the capacity type.
 		{
-			Name:         "on-demand",
+			Name: "on-demand", Suite: regression,
 			Focus:        []string{"^NodeClaim StandaloneNodeClaim should create a standard NodeClaim$"},
 			ProviderArgs: []string{gates},
 			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{require(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeOnDemand)},
@@ -80,14 +103,11 @@ func LaneOf(name string) (Lane, error) {
 	return lanes[index], nil
 }
 
-// suite is what ginkgo puts before the name of each spec when it filters.
-const suite = "Regression "
-
 // filter returns the flags of ginkgo that select the specs of the lane, or those of them that match focus.
 func (l Lane) filter(focus string) []string {
 	anchor := func(expression string) string {
 		if rest, anchored := strings.CutPrefix(expression, "^"); anchored {
-			return "^" + suite + rest
+			return "^" + l.prefix + rest
 		}
 		return expression
 	}
@@ -99,8 +119,11 @@ func (l Lane) filter(focus string) []string {
 			args = append(args, "--ginkgo.focus="+anchor(expression))
 		}
 	}
+	for _, expression := range l.Skip {
+		args = append(args, "--ginkgo.skip="+anchor(expression))
+	}
 	for _, other := range Lanes() {
-		if other.Name == l.Name {
+		if other.Name == l.Name || other.Suite != l.Suite {
 			continue
 		}
 		for _, expression := range other.Focus {

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream runs Karpenter's own regression suite against this provider, on a sandbox. The suite is
-// sigs.k8s.io/karpenter/test/suites/regression, built unchanged from the module that this project depends on. Only the
-// default node class and the default pool are ours. docs/conformance.md has the results.
+// Package upstream runs Karpenter's own regression and disruption suites against this provider, on a sandbox. They are
+// sigs.k8s.io/karpenter/test/suites/regression and disruption, built unchanged from the module that this project depends on. Only
+// the default node class and the default pool are ours. docs/conformance.md has the results.
 package upstream
 
 import (
@@ -27,9 +27,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
-
-// Program is the suite, as `make upstream-tools` builds it.
-const Program = "karpenter-regression"
 
 // Options of a run.
 type Options struct {
@@ -58,7 +55,7 @@ func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := options.Binaries.Find(Program)
+	program, err := options.Binaries.Find(lane.Program)
 	if err != nil {
 		return nil, err
 	}

@@ -19,47 +19,52 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-// shortSuite selects the specs that `make test-system` and CI run, one or two short ones of each kind: about three
-// minutes together. `make upstream-e2e` runs all.
-const shortSuite = "^(" +
-	"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|delete " +
-	"a NodeClaim if)|" +
-	"Termination should terminate the node and the instance|" +
-	"Drift NodePool Drift Taints|" +
-	"StaticCapacity Deprovisioning should scale down to zero|" +
-	"Integration Validation NodePool" +
-	")"
+// shortSuites select the specs that `make test-system` and CI run, by lane, one or two short ones of each kind: about three minutes
+// together, and the start of a sandbox for each lane. `make upstream-e2e` runs all.
+var shortSuites = map[string]string{
+	"default": "^(" +
+		"NodeClaim StandaloneNodeClaim should (create a standard NodeClaim based|create a NodeClaim propagating|remove the cloudProvider|" +
+		"delete a NodeClaim if)|" +
+		"StaticCapacity Deprovisioning should scale down to zero|" +
+		"Integration Validation NodePool" +
+		")",
+	"disruption": "^(Termination should terminate the node and the instance|Drift NodePool Drift Taints)",
+}
 
-// TestConformance runs a part of Karpenter's regression suite that fits CI's time.
+// TestConformance runs a part of Karpenter's suites that fits CI's time.
 func TestConformance(t *testing.T) {
 	system.Only(t)
 	bin, err := filepath.Abs(filepath.Join("..", "..", "bin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "conformance-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lane, err := LaneOf("default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var progress bytes.Buffer
-	specs, err := Run(t.Context(), lane, Options{
-		Dir: filepath.Join(dir, "sandbox"), Binaries: cluster.Binaries{bin}, Focus: shortSuite, Small: true, Timeout: 15 * time.Minute,
-		Progress: &progress,
-	})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &progress)
-	}
-	var table bytes.Buffer
-	if failed := Print(&table, specs); failed > 0 {
-		t.Fatalf("%s\nthe logs are in %s", &table, dir)
-	}
-	t.Log(table.String())
-	if err := os.RemoveAll(dir); err != nil {
-		t.Error(err)
+	for name, focus := range shortSuites {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "conformance-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			lane, err := LaneOf(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var progress bytes.Buffer
+			specs, err := Run(t.Context(), lane, Options{
+				Dir: filepath.Join(dir, "sandbox"), Binaries: cluster.Binaries{bin}, Focus: focus, Small: true, Timeout: 15 * time.Minute,
+				Progress: &progress,
+			})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, &progress)
+			}
+			var table bytes.Buffer
+			if failed := Print(&table, specs); failed > 0 {
+				t.Fatalf("%s\nthe logs are in %s", &table, dir)
+			}
+			t.Log(table.String())
+			if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -77,9 +82,10 @@ func TestFilter(t *testing.T) {
 	}{
 		"Own": {reason: "A spec of the lane runs.", lane: buffers, spec: "CapacityBuffer Lifecycle should scale buffer down",
 			want: true},
-		"Other": {reason: "One of another lane does not.", lane: buffers, spec: "Drift Budgets should respect budgets"},
-		"Rest": {reason: "The default lane has all remaining specs.", lane: Lanes()[0], spec: "Drift Budgets should respect budgets",
+		"Other": {reason: "One of another lane does not.", lane: buffers, spec: "NodeClaim StandaloneNodeClaim should delete"},
+		"Rest": {reason: "The default lane has all remaining specs.", lane: Lanes()[0], spec: "NodeClaim StandaloneNodeClaim should delete",
 			want: true},
+		"Skipped":    {reason: "A spec that cannot run on a sandbox does not.", lane: Lanes()[1], spec: "TerminateFirst terminates first"},
 		"NotTheRest": {reason: "It has no spec of another lane.", lane: Lanes()[0], spec: "CapacityBuffer Lifecycle should scale buffer down"},
 		"Focus":      {reason: "A focus narrows a lane down.", lane: Lanes()[0], focus: "^Drift ", spec: "Termination should drain pods"},
 		"FocusOutside": {reason: "A focus selects no spec of another lane.", lane: Lanes()[0], focus: "CapacityBuffer",
@@ -87,7 +93,7 @@ func TestFilter(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := runs(t, tc.lane.filter(tc.focus), tc.spec); got != tc.want {
+			if got := runs(t, tc.lane, tc.focus, tc.spec); got != tc.want {
 				t.Errorf("%s\nruns: %t, want %t", tc.reason, got, tc.want)
 			}
 		})
@@ -95,33 +101,34 @@ func TestFilter(t *testing.T) {
 }
 
 // runs returns whether ginkgo's flags select a spec.
-func runs(t *testing.T, args []string, spec string) bool {
+func runs(t *testing.T, lane Lane, focus, spec string) bool {
 	t.Helper()
+	args := lane.filter(focus)
 	focused, focuses := false, 0
 	for _, arg := range args {
-		if expression, ok := strings.CutPrefix(arg, "--ginkgo.skip="); ok && regexp.MustCompile(expression).MatchString(suite+spec) {
+		if expression, ok := strings.CutPrefix(arg, "--ginkgo.skip="); ok && regexp.MustCompile(expression).MatchString(lane.prefix+spec) {
 			return false
 		}
 		if expression, ok := strings.CutPrefix(arg, "--ginkgo.focus="); ok {
 			focuses++
-			focused = focused || regexp.MustCompile(expression).MatchString(suite+spec)
+			focused = focused || regexp.MustCompile(expression).MatchString(lane.prefix+spec)
 		}
 	}
 	return focused || focuses == 0
 }
 
 func TestEverySpecIsInOneLane(t *testing.T) {
-	for _, spec := range []string{
-		"NodeClaim StandaloneNodeClaim should create a standard NodeClaim",
-		"NodeClaim StandaloneNodeClaim should create a standard NodeClaim based on resource requests",
-		"NodeClaim StandaloneNodeClaim should delete a NodeClaim after the registration timeout when the node doesn't register",
-		"Drift Failure should not disrupt a drifted node if the replacement node never registers",
-		"Drift Failure should not drift any nodes if their PodDisruptionBudgets are unhealthy",
-		"CapacityBuffer Multiple Buffers should provision capacity independently for multiple buffers",
+	for spec, suite := range map[string]Suite{
+		"NodeClaim StandaloneNodeClaim should create a standard NodeClaim":                                                      regression,
+		"NodeClaim StandaloneNodeClaim should create a standard NodeClaim based on resource requests":                           regression,
+		"NodeClaim StandaloneNodeClaim should delete a NodeClaim after the registration timeout when the node doesn't register": regression,
+		"Drift Failure should not disrupt a drifted node if the replacement node never registers":                               disruptions,
+		"Drift Failure should not drift any nodes if their PodDisruptionBudgets are unhealthy":                                  disruptions,
+		"CapacityBuffer Multiple Buffers should provision capacity independently for multiple buffers":                          regression,
 	} {
 		var in []string
 		for _, lane := range Lanes() {
-			if runs(t, lane.filter(""), spec) {
+			if lane.Suite == suite && runs(t, lane, "", spec) {
 				in = append(in, lane.Name)
 			}
 		}
