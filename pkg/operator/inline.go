@@ -63,6 +63,9 @@ func notInline[File any](path string, object any) (refused []string) {
 // sameAddress refuses redirects: the API server of a tenant could have requests sent elsewhere, from this process's network.
 type sameAddress struct{ http.RoundTripper }
 
+// WrappedRoundTripper has client-go find what it closes idle connections of.
+func (s sameAddress) WrappedRoundTripper() http.RoundTripper { return s.RoundTripper }
+
 // RoundTrip implements http.RoundTripper.
 func (s sameAddress) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := s.RoundTripper.RoundTrip(request)

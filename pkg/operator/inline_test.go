@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"sigs.k8s.io/yaml"
@@ -214,6 +215,23 @@ func loadTenant(t *testing.T, text string) (*rest.Config, error) {
 	cluster := &Cluster{Name: "tenant cluster", Prefix: "tenant-", Kubeconfig: file, Foreign: true}
 	config, _, err := cluster.load()
 	return config, err
+}
+
+// closed counts how often it is told to close its idle connections.
+type closed struct {
+	http.RoundTripper
+	times *int
+}
+
+func (c closed) CloseIdleConnections() { *c.times++ }
+
+// TestIdleConnectionsAreClosed: client-go closes those of a kubeconfig whose credentials change, through what wraps them.
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	times := 0
+	utilnet.CloseIdleConnectionsFor(sameAddress{closed{http.DefaultTransport, &times}})
+	if times != 1 {
+		t.Errorf("idle connections were closed %d times, want once", times)
+	}
 }
 
 // TestNoRedirects: an API server cannot have this process ask another address.
