@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -20,7 +21,7 @@ const reasonEvicted = "TaintManagerEviction"
 // and kube-scheduler binds the pod. If kube-controller-manager sees the pod before it sees the node without the taint, it deletes the
 // pod (kubernetes/kubernetes#139992): on busy cores it does.
 func RecreatingEvicted(c client.WithWatch) client.WithWatch {
-	return &recreating{WithWatch: c, created: map[client.ObjectKey]*corev1.Pod{}}
+	return &recreating{WithWatch: c, created: map[client.ObjectKey]*corev1.Pod{}, seen: map[types.UID]int32{}}
 }
 
 // recreating is compared as a pointer: tests have maps of clients.
@@ -28,6 +29,8 @@ type recreating struct {
 	client.WithWatch
 	lock    sync.Mutex
 	created map[client.ObjectKey]*corev1.Pod
+	// seen is the count of an event, by its UID, for which a pod was created again.
+	seen map[types.UID]int32
 }
 
 // Create implements client.Client.
@@ -49,17 +52,25 @@ func (r *recreating) Get(ctx context.Context, key client.ObjectKey, object clien
 		return err
 	}
 	r.lock.Lock()
+	defer r.lock.Unlock()
 	before, events := r.created[key], &corev1.EventList{}
-	r.lock.Unlock()
 	if before == nil || r.List(ctx, events, client.InNamespace(key.Namespace)) != nil {
 		return err
 	}
 	for _, event := range events.Items {
-		if event.InvolvedObject.UID == before.UID && event.Reason == reasonEvicted {
-			before.DeepCopyInto(pod)
-			pod.ResourceVersion, pod.UID, pod.ManagedFields = "", "", nil
-			return r.Create(ctx, pod)
+		// The event names the pod, and not its UID.
+		if event.Reason != reasonEvicted || event.InvolvedObject.Name != key.Name || event.Count <= r.seen[event.UID] ||
+			event.LastTimestamp.Before(&before.CreationTimestamp) {
+			continue
 		}
+		r.seen[event.UID] = event.Count
+		before.DeepCopyInto(pod)
+		pod.ResourceVersion, pod.UID, pod.ManagedFields = "", "", nil
+		if err := r.WithWatch.Create(ctx, pod); err != nil {
+			return err
+		}
+		r.created[key] = pod.DeepCopy()
+		return nil
 	}
 	return err
 }
