@@ -25,6 +25,8 @@ import (
 type Demand struct {
 	pods int64
 	keys map[string]*selection
+	// groups is true if a pod has a PodGroup: that may use any label, and the pod does not say which.
+	groups bool
 }
 
 // selection is how many pods select one of the values of a label, and how many select each value.
@@ -57,7 +59,7 @@ func noDemand() *Demand { return &Demand{pods: math.MaxInt64} }
 
 // Equal returns whether offerings are the same for both.
 func (d *Demand) Equal(other *Demand) bool {
-	return d.pods == other.pods && maps.EqualFunc(d.keys, other.keys, func(a, b *selection) bool {
+	return d.pods == other.pods && d.groups == other.groups && maps.EqualFunc(d.keys, other.keys, func(a, b *selection) bool {
 		return a.pods == b.pods && maps.Equal(a.values, b.values)
 	})
 }
@@ -78,6 +80,7 @@ func (d *Demand) selectValues(key string, values ...string) {
 }
 
 func (d *Demand) addPod(pod *corev1.PodSpec) {
+	d.groups = d.groups || pod.SchedulingGroup != nil
 	for key, value := range pod.NodeSelector {
 		d.selectValues(key, value)
 	}
@@ -134,7 +137,7 @@ func (d *Demand) addNodeAffinity(affinity *corev1.NodeAffinity, selector map[str
 }
 
 // uses returns whether servers are told apart by a label.
-func (d *Demand) uses(key string) bool { return d.keys[key] != nil }
+func (d *Demand) uses(key string) bool { return d.groups || d.keys[key] != nil }
 
 // typeLabels are the labels in use that say which types servers match.
 func (d *Demand) typeLabels() (keys []string) {

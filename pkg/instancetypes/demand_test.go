@@ -42,6 +42,8 @@ func spreadByRack(pod *corev1.PodSpec) {
 	pod.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "rack"}}
 }
 
+func inPodGroup(pod *corev1.PodSpec) { pod.SchedulingGroup = &corev1.PodSchedulingGroup{} }
+
 // TestOfferingsForDemand: domains are offered by themselves only if pods could exhaust them.
 func TestOfferingsForDemand(t *testing.T) {
 	racks := withDomains(rack("r1", 3), rack("r2", 2), rack("r3", 0))
@@ -80,6 +82,10 @@ func TestOfferingsForDemand(t *testing.T) {
 		},
 		"spread": {
 			reason: "each rack may get any of the pods", pods: podsWith(4, spreadByRack),
+			want: []offering{notByRack, single("r1", 3), single("r2", 2)},
+		},
+		"a PodGroup": {
+			reason: "it may have all its pods in one rack", pods: podsWith(4, inPodGroup),
 			want: []offering{notByRack, single("r1", 3), single("r2", 2)},
 		},
 		"a NodePool": {

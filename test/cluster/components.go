@@ -60,7 +60,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 			"--kubelet-preferred-address-types=InternalIP",
 		)
 	}
-	args = append(args, c.options.APIServerFlags...)
+	args = append(c.gated(args), c.options.APIServerFlags...)
 	name, err := c.start(ctx, "kube-apiserver", RankAPIServer, args)
 	if err != nil {
 		return err
@@ -83,6 +83,14 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	return nil
 }
 
+// gated adds the feature gates to the arguments of a component.
+func (c *Cluster) gated(args []string) []string {
+	if c.options.FeatureGates == "" {
+		return args
+	}
+	return append(args, "--feature-gates="+c.options.FeatureGates)
+}
+
 // startControllers starts the controller-manager, and of a cluster with nodes the scheduler and what nodes join by. It returns when
 // controllers have begun their work.
 func (c *Cluster) startControllers(ctx context.Context) error {
@@ -103,7 +111,7 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 			"--allocate-node-cidrs", "--cluster-cidr="+c.options.PodCIDR, "--service-cluster-ip-range="+c.options.ServiceCIDR,
 		)
 	}
-	name, err := c.start(ctx, "kube-controller-manager", RankControllers, args)
+	name, err := c.start(ctx, "kube-controller-manager", RankControllers, c.gated(args))
 	if err != nil {
 		return err
 	}
@@ -112,7 +120,7 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.start(ctx, "kube-scheduler", RankControllers, args); err != nil {
+		if _, err := c.start(ctx, "kube-scheduler", RankControllers, c.gated(args)); err != nil {
 			return err
 		}
 	}

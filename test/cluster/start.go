@@ -63,6 +63,8 @@ type Options struct {
 	Packed []corev1.ResourceName
 	// APIServerFlags are more flags for the API server.
 	APIServerFlags []string
+	// FeatureGates are the flag of that name of the API server, the controller-manager and the scheduler. Empty leaves them alone.
+	FeatureGates string
 	// Prepare installs what the cluster is to have, for example by Management, while controllers are started; nil installs nothing.
 	Prepare func(context.Context, client.Client) error
 }

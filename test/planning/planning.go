@@ -8,10 +8,13 @@ package planning
 import (
 	"context"
 	"flag"
+	"sync"
 	"testing"
 
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -89,6 +92,9 @@ func Options(tb testing.TB) *options.Options {
 	return settings
 }
 
+// kinds is what the API server of a plan serves.
+var kinds = sync.OnceValue(func() meta.RESTMapper { return testrestmapper.TestOnlyStaticRESTMapper(scheme.Scheme) })
+
 // Planner returns a function that runs a scheduling pass of core. It creates nothing.
 func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	tb.Helper()
@@ -107,7 +113,7 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	for _, pool := range p.Pools {
 		objects = append(objects, pool)
 	}
-	kubeClient := client.Client(fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
+	kubeClient := client.Client(fake.NewClientBuilder().WithScheme(scheme.Scheme).WithRESTMapper(kinds()).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
 			func(client.Object) []string { return []string{v1alpha1.Group} }).

@@ -78,6 +78,8 @@ type Config struct {
 	// SpreadPods leaves the tenant's scheduler at its defaults. Otherwise it fills one server with accelerators before
 	// the next, so that servers become empty and are released.
 	SpreadPods bool
+	// PodGroups has the tenant's API server serve PodGroups and its scheduler follow them, which Kubernetes 1.36 does not by default.
+	PodGroups bool
 	// AuditLogs is the directory for the audit logs of the API servers. Default: no audit logs.
 	AuditLogs string
 	// ManagementEtcd gives the management cluster a separate etcd, for tests that delete it and keep the tenant.

@@ -132,6 +132,10 @@ func (s *Sandbox) PrepareAgain(ctx context.Context) error {
 // startTenant starts the tenant cluster, which has nodes, with Karpenter's CRDs and ours.
 func (s *Sandbox) startTenant(ctx context.Context, options cluster.Options) error {
 	options.Nodes, options.Packed = true, s.config.packed()
+	if s.config.PodGroups {
+		options.FeatureGates = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
+		options.APIServerFlags = append(slices.Clone(options.APIServerFlags), "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+	}
 	if !s.config.Bare {
 		options.Prepare = cluster.PrepareTenant
 	}

@@ -54,7 +54,11 @@ func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang
 	for _, gang := range gangs {
 		home := gang.home()
 		switch {
-		case gang.isWaiting() || gang.fixed != nil:
+		case gang.isWaiting():
+		case gang.fixed != nil:
+			if gang.group.key != "" { // no affinity says so to core
+				gang.chosen = &domain{values: lo.Map(gang.keys, func(key string, _ int) string { return gang.fixed[key] })}
+			}
 		case home != nil:
 			gang.chosen = home
 			if known := slices.IndexFunc(gang.domains, func(d *domain) bool { return slices.Equal(d.values, home.values) }); known >= 0 {

@@ -3,9 +3,9 @@
 
 // Package gangs plans servers for pods that need each other: all at one time, or all in one topology domain.
 //
-// A gang is pods with a required affinity to each other by nvlink-domain, rack or the like, a pod group of Kueue, or pods whose
-// annotation says how many must run at one time. Karpenter's core takes for the first of several pods with affinity any domain that has a
-// server, and the others must follow it, whether or not there is capacity. It also plans as many of them as there are servers.
+// A gang is pods with a required affinity to each other by nvlink-domain, rack or the like, a PodGroup, a pod group of Kueue, or pods
+// whose annotation says how many must run at one time. Karpenter's core takes for the first of several pods with affinity any domain
+// that has a server, and the others must follow it, whether or not there is capacity. It also plans as many of them as there are servers.
 //
 // So what core reads of the pending pods is changed, in memory only. The pods of a gang get a requirement for a domain that all of them fit
 // into: the cheapest, and of those the one with the least capacity left over. A gang that says its size (size.go) is not among the pending
@@ -55,6 +55,9 @@ type gang struct {
 	// running are the pods of the gang that have a node.
 	running []*corev1.Pod
 	size
+	// group is what the PodGroup of the pods says, unread why it could not be read.
+	group  podGroup
+	unread error
 	// fixed are the labels of the domain that pods of the gang run in, nil if none runs.
 	fixed map[string]string
 	// servers are the NodeClaims that were planned for these pods.
@@ -83,7 +86,7 @@ func (g *gang) require(pod *corev1.Pod) {
 		requirements = g.chosen.requirements(g.keys)
 	}
 	pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, append(requirements, g.mark())...)
-	if g.chosen != nil && len(g.keys) > 0 {
+	if g.chosen != nil && len(g.selectors) > 0 {
 		affinity := *pod.Spec.Affinity.PodAffinity
 		affinity.RequiredDuringSchedulingIgnoredDuringExecution = lo.Reject(requiredAffinity(pod),
 			func(term corev1.PodAffinityTerm, _ int) bool {
@@ -146,7 +149,9 @@ func gangOf(pod *corev1.Pod) *gang {
 	result.keys = slices.Compact(result.keys)
 	result.affinity = strings.Join(ids, ";")
 	name := result.affinity
-	switch {
+	switch group := podGroupOf(pod); {
+	case group != "":
+		name = "PodGroup " + group
 	case pod.Labels[kueueGroup] != "":
 		name = "pod group " + pod.Labels[kueueGroup]
 	case name != "":

@@ -131,6 +131,7 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) ([]*gang, erro
 		p.repeat(gangs)
 		return gangs, nil
 	}
+	gangs = p.readGroups(ctx, gangs)
 	if err := p.follow(ctx, gangs); err != nil {
 		return nil, err
 	}
@@ -222,13 +223,14 @@ func (p *Placer) follow(ctx context.Context, gangs []*gang) error {
 			if pod.Spec.NodeName == "" || podutils.IsTerminal(pod) || podutils.IsTerminating(pod) {
 				continue
 			}
-			if own := gangOf(pod); own != nil && byID[own.id] != nil {
+			own := gangOf(pod)
+			if own != nil && byID[own.id] != nil {
 				byID[own.id].running = append(byID[own.id].running, pod)
 			}
 			for _, gang := range gangs {
-				if gang.fixed != nil || !slices.ContainsFunc(gang.selectors, func(selector labels.Selector) bool {
-					return selector.Matches(labels.Set(pod.Labels))
-				}) {
+				fixes := gang.group.key != "" && own != nil && own.id == gang.id ||
+					slices.ContainsFunc(gang.selectors, func(selector labels.Selector) bool { return selector.Matches(labels.Set(pod.Labels)) })
+				if gang.fixed != nil || !fixes {
 					continue
 				}
 				node := &corev1.Node{}

@@ -53,9 +53,12 @@ type size struct {
 	idle *time.Duration
 }
 
-// sizeOf finds the size of a gang: what its pods say, else what Kueue says, a LeaderWorkerSet, and Jobs. problem says of an annotation that
-// cannot be read what is wrong with it.
+// sizeOf finds the size of a gang: what its pods say, else their PodGroup, Kueue, a LeaderWorkerSet, and Jobs. problem says of an
+// annotation that cannot be read what is wrong with it.
 func (p *Placer) sizeOf(ctx context.Context, g *gang) (result size, problem string, err error) {
+	if g.unread != nil {
+		return size{}, "", g.unread
+	}
 	for _, pod := range g.pods {
 		own, problem := ownSize(pod, g)
 		if problem != "" {
@@ -67,6 +70,9 @@ func (p *Placer) sizeOf(ctx context.Context, g *gang) (result size, problem stri
 		if own.idle != nil && (result.idle == nil || *own.idle > *result.idle) {
 			result.idle = own.idle
 		}
+	}
+	if result.minCount == 0 && g.group.problem != "" {
+		return size{}, g.group.problem, nil
 	}
 	if result.minCount == 0 && len(g.running) == 0 {
 		result.minCount, result.firm, err = p.ofJobs(ctx, g)
@@ -91,8 +97,8 @@ func ownSize(pod *corev1.Pod, g *gang) (result size, problem string) {
 		says, firm bool
 	}{
 		{v1alpha1.GangMinCountAnnotationKey, true, true},
-		{kueueCount, pod.Labels[kueueGroup] != "", true},
-		{lwsSize, g.selectsBy(lwsGroup, lwsGroupKey) && !startsLeaderFirst(pod), false},
+		{kueueCount, podGroupOf(pod) == "" && pod.Labels[kueueGroup] != "", true},
+		{lwsSize, podGroupOf(pod) == "" && g.selectsBy(lwsGroup, lwsGroupKey) && !startsLeaderFirst(pod), false},
 	} {
 		text, found := pod.Annotations[source.key]
 		if !found || !source.says {
@@ -103,8 +109,9 @@ func ownSize(pod *corev1.Pod, g *gang) (result size, problem string) {
 			return invalid(source.key, "a whole number from 1, such as 64")
 		}
 		result.minCount, result.firm = int(count), source.firm
-		break
+		return result, ""
 	}
+	result.minCount, result.firm = g.group.minCount, true
 	return result, ""
 }
 

@@ -1,0 +1,166 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gangs
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
+)
+
+// grouped makes a pod one of a PodGroup. It has no affinity.
+func grouped(group string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Affinity = nil
+		pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group}
+	}
+}
+
+// groupOf is a PodGroup, basic if minCount is 0.
+func groupOf(name string, minCount int32, keys ...string) *schedulingv1alpha2.PodGroup {
+	group := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	if minCount > 0 {
+		group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: minCount}
+	} else {
+		group.Spec.SchedulingPolicy.Basic = &schedulingv1alpha2.BasicSchedulingPolicy{}
+	}
+	for _, key := range keys {
+		group.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
+			Topology: []schedulingv1alpha2.TopologyConstraint{{Key: key}}}
+	}
+	return group
+}
+
+func TestPodGroups(t *testing.T) {
+	twoDomains := []*v1alpha1.NodeType{h100(in("n1", 4), in("n2", 6))}
+	for name, tc := range map[string]struct {
+		reason       string
+		objects      []client.Object
+		want         map[string]int
+		waits, short string
+	}{
+		"all fit": {
+			reason:  "the pods have no affinity and may be anywhere",
+			objects: append(members("train", 8, wholeServer, grouped("g")), groupOf("g", 8)),
+			want:    map[string]int{"": 8},
+		},
+		"more than fit": {
+			reason: "none gets a server", objects: append(members("train", 11, wholeServer, grouped("g")), groupOf("g", 11)), want: map[string]int{},
+			short: "there is capacity for 10 of the 11 pods of the gang; it gets no server before there is room for all at one time",
+		},
+		"one domain": {
+			reason:  "nothing in the pods says so to Karpenter",
+			objects: append(members("train", 5, wholeServer, grouped("g")), groupOf("g", 5, nvlink)), want: map[string]int{"n2": 5},
+		},
+		"no domain for all": {
+			reason: "kube-scheduler would bind none", objects: append(members("train", 7, wholeServer, grouped("g")), groupOf("g", 7, nvlink)),
+			want: map[string]int{}, short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4; " +
+				"it gets no server before there is room for all at one time",
+		},
+		"incomplete": {
+			reason:  "another scheduler may show them as unschedulable",
+			objects: append(members("train", 3, wholeServer, grouped("g")), groupOf("g", 4)),
+			want:    map[string]int{}, waits: "3 of the 4 pods of the gang exist: it gets no server before all do",
+		},
+		"basic": {
+			reason:  "each may run by itself, and none waits for more",
+			objects: append(members("train", 3, wholeServer, grouped("g")), groupOf("g", 0)),
+			want:    map[string]int{"": 3},
+		},
+		"annotation": {
+			reason:  "it is of this provider, and wins",
+			objects: append(members("train", 3, wholeServer, grouped("g"), minCount(5)), groupOf("g", 2)), want: map[string]int{},
+			waits: "3 of the 5 pods of the gang exist: it gets no server before all do",
+		},
+		"no such group": {
+			reason: "its size is not known", objects: members("train", 3, wholeServer, grouped("g")), want: map[string]int{},
+			waits: "PodGroup g does not exist",
+		},
+		"one that runs": {
+			reason: "the others must be in its domain", objects: slices.Concat(
+				members("train", 3, wholeServer, grouped("g"))[1:], server("s1", "n1", members("train", 1, wholeServer, grouped("g"))[0]),
+				[]client.Object{&corev1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: "s1", Labels: map[string]string{nvlink: "n1", corev1.LabelHostname: "s1"}},
+					Spec:       corev1.NodeSpec{ProviderID: "metal3://metal3-system/s1/s1"}}, groupOf("g", 3, nvlink)}),
+			want: map[string]int{"n1": 2},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlanner(t, planning.Plan{Types: twoDomains, Objects: tc.objects}, Dependencies{})
+			got, pod := p.plans(), tc.objects[0].(*corev1.Pod)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff([]string{tc.waits, tc.short}, []string{p.placer().Waits(pod), p.placer().Shortage(pod)}); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestVersionsOfPodGroups: of the versions that a cluster serves, the one that it prefers is read.
+func TestVersionsOfPodGroups(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		served []string
+		parent string
+		want   podGroup
+	}{
+		"1.36": {reason: "v1alpha2 alone", served: []string{"v1alpha2"}, want: podGroup{minCount: 4, key: nvlink}},
+		"1.37": {reason: "v1beta1 first", served: []string{"v1beta1", "v1alpha3"}, want: podGroup{minCount: 4, key: nvlink}},
+		"none": {reason: "most clusters", want: podGroup{}},
+		"part of a bigger": {"its own size is not that of the whole", []string{"v1alpha3"}, "all", podGroup{minCount: 4, key: nvlink,
+			problem: "PodGroup g is part of CompositePodGroup all, which is not read: say by the annotation " +
+				"gang.karpenter.metal3.io/min-count of the pods how many must run at one time"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var versions []schema.GroupVersion
+			for _, version := range tc.served {
+				versions = append(versions, schema.GroupVersion{Group: podGroups.Group, Version: version})
+			}
+			scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(versions)
+			builder := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper)
+			for i, version := range tc.served {
+				kind := schema.GroupVersionKind{Group: podGroups.Group, Version: version, Kind: podGroups.Kind}
+				mapper.Add(kind, meta.RESTScopeNamespace)
+				scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
+				if i > 0 {
+					continue
+				}
+				group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+					"schedulingPolicy":            map[string]any{"gang": map[string]any{"minCount": int64(4)}},
+					"schedulingConstraints":       map[string]any{"topology": []any{map[string]any{"key": nvlink}}},
+					"parentCompositePodGroupName": tc.parent,
+				}}}
+				group.SetGroupVersionKind(kind)
+				group.SetNamespace("default")
+				group.SetName("g")
+				builder = builder.WithObjects(group)
+			}
+			cluster := builder.Build()
+			placer := NewPlacer(Dependencies{Client: cluster, Live: cluster})
+			pods := members("train", 1, wholeServer, grouped("g"))
+			got, err := placer.readGroup(t.Context(), client.ObjectKey{Namespace: "default", Name: podGroupOf(pods[0].(*corev1.Pod))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(podGroup{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
