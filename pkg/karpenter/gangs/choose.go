@@ -57,7 +57,7 @@ func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang
 		case gang.isWaiting():
 		case gang.fixed != nil:
 			if gang.group.key != "" { // no affinity says so to core
-				gang.chosen = &domain{values: lo.Map(gang.keys, func(key string, _ int) string { return gang.fixed[key] })}
+				gang.chosen = &domain{keys: gang.keys, values: lo.Map(gang.keys, func(key string, _ int) string { return gang.fixed[key] })}
 			}
 		case home != nil:
 			gang.chosen = home

@@ -83,7 +83,7 @@ func (g *gang) started() bool { return len(g.running) > 0 || g.fixed != nil || l
 func (g *gang) require(pod *corev1.Pod) {
 	var requirements []corev1.NodeSelectorRequirement
 	if g.chosen != nil {
-		requirements = g.chosen.requirements(g.keys)
+		requirements = g.chosen.requirements()
 	}
 	pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, append(requirements, g.mark())...)
 	if g.chosen != nil && len(g.selectors) > 0 {
@@ -234,8 +234,8 @@ func (g *gang) oneEach() bool {
 
 // domain is a topology domain that a gang could run in.
 type domain struct {
-	// values of the gang's keys, in their order.
-	values []string
+	// keys of the gang, and the value of each. Keys that a PodGroup says are known only while the provisioner lists the pods.
+	keys, values []string
 	// pods is how many pods of the gang fit, on nodes and free servers together.
 	pods int64
 	// cost of the new servers for as many as fit.
@@ -286,7 +286,7 @@ func (s *snapshot) domains(g *gang, request podRequest) []*domain {
 		}
 		id := strings.Join(values, "/")
 		if byPlace[id] == nil {
-			byPlace[id] = &domain{values: values}
+			byPlace[id] = &domain{keys: g.keys, values: values}
 		}
 		return byPlace[id]
 	}
@@ -376,9 +376,9 @@ func price(servers instancetypes.FreeServers) float64 {
 }
 
 // requirements that keep a pod in the domain.
-func (d *domain) requirements(keys []string) []corev1.NodeSelectorRequirement {
+func (d *domain) requirements() []corev1.NodeSelectorRequirement {
 	var result []corev1.NodeSelectorRequirement
-	for i, key := range keys {
+	for i, key := range d.keys {
 		result = append(result, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{d.values[i]}})
 	}
 	return result

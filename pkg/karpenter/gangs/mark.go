@@ -92,7 +92,7 @@ func (g *gang) home() *domain {
 			}
 		}
 		if len(values) == len(g.keys) && len(values) > 0 {
-			return &domain{values: values}
+			return &domain{keys: g.keys, values: values}
 		}
 	}
 	return nil

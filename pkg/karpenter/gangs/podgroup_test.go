@@ -17,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
@@ -107,6 +109,43 @@ func TestPodGroups(t *testing.T) {
 			}
 			if diff := cmp.Diff([]string{tc.waits, tc.short}, []string{p.placer().Waits(pod), p.placer().Shortage(pod)}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDisruptionRepeatsPodGroups: the disruption controller plans the pods of a PodGroup with the requirements that they were planned with,
+// whether or not they have an affinity, too.
+func TestDisruptionRepeatsPodGroups(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){"alone": grouped("g"), "affinity": func(pod *corev1.Pod) {
+		grouped("g")(pod)
+		planning.Together("racks", "rack")(pod)
+	}} {
+		t.Run(name, func(t *testing.T) {
+			plan := planning.Plan{Types: []*v1alpha1.NodeType{h100(planning.Domain(6, nvlink, "n1", "rack", "r1"))},
+				Objects: append(members("train", 5, wholeServer, change), groupOf("g", 5, nvlink))}
+			var listed client.Client
+			plan, _ = placed(plan, Dependencies{})
+			decorate := plan.Decorate
+			plan.Decorate = func(c client.Client, catalog *instancetypes.Catalog) client.Client {
+				listed = decorate(c, catalog)
+				return listed
+			}
+			plan.Planner(t)
+			requirements := func(controller string) []corev1.NodeSelectorRequirement {
+				ctx := injection.WithControllerName(planning.Options(t).ToContext(t.Context()), controller)
+				pods := &corev1.PodList{}
+				if err := listed.List(ctx, pods, client.MatchingFields{byNode: ""}); err != nil || len(pods.Items) != 5 {
+					t.Fatalf("%d pods, error %v", len(pods.Items), err)
+				}
+				return pods.Items[0].Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions
+			}
+			want := requirements("provisioner")
+			if len(want) < 2 { // the mark is one
+				t.Fatalf("the pods must be in %v", want)
+			}
+			if diff := cmp.Diff(want, requirements(disruption)); diff != "" {
+				t.Errorf("(-provisioner +disruption):\n%s", diff)
 			}
 		})
 	}
