@@ -42,6 +42,7 @@ func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignm
 	if decided, found := r.scheduler.queue.Value(key); found && decided.assigned != nil && r.stands(&decided, c.machine) {
 		return decided.assigned, nil, nil
 	}
+	r.scheduler.forgetLocked(key, r.inventory)
 	others, count, err := r.othersOf(ctx, c)
 	if err != nil {
 		return nil, nil, err
@@ -53,7 +54,6 @@ func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignm
 		return nil, refuse(v1alpha1.ReasonGangIncomplete, fmt.Sprintf("%d of the %d Machines of gang %s exist: none gets a server before all do",
 			count, gang.MinCount, gang.Name)), nil
 	}
-	r.scheduler.forgetLocked(key, r.inventory)
 	members := append(others, c)
 	var no *unschedulable
 	for i, member := range members {
