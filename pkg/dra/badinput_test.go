@@ -18,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/claims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // A selector that does not parse selects nothing new and takes nothing away.
@@ -48,29 +49,76 @@ func TestInvalidSelector(t *testing.T) {
 	w.awaitHostClaim("after")
 }
 
-// A class that goes between the check and the write leaves a claim that says so, and stays.
+// A class may go between the provider's check and its write. What happens then depends on whether the manager has told the
+// admission policy; both orders are forced.
 func TestClassDeletedBetweenCheckAndWrite(t *testing.T) {
-	w := newFixture(t)
-	p := immortal()
-	var once sync.Once
-	p.before = func(write string) {
-		if write == "host create ResourceClaim" {
-			once.Do(func() { w.must(w.host.Delete(context.Background(), w.classObject())) })
-		}
+	for name, tc := range map[string]struct {
+		reason string
+		// told: the policy knows that the class is gone when the claim is created.
+		told bool
+	}{
+		"PolicyNotTold": {reason: "the claim is on the host, says that it is orphaned, and stays"},
+		"PolicyTold":    {reason: "the host rejects the claim, and gets it once the class is back", told: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			provider, err := client.New(asUser(hostEnvironment.Config), client.Options{Scheme: hostEnvironment.Scheme})
+			w.must(err)
+			awaitAdmission := func(class string, allowed bool) {
+				t.Helper()
+				w.eventually(fmt.Sprintf("the host allows a claim of %s: %t", class, allowed), func(ctx context.Context) error {
+					claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: "probe",
+						Labels: map[string]string{names.MarkerLabel: w.cluster.Name}}}
+					claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{exactly("gpu", class)}
+					if err := provider.Create(ctx, claim, client.DryRunAll); (err == nil) != allowed {
+						return fmt.Errorf("the answer is %v", err)
+					}
+					return nil
+				})
+			}
+			awaitAdmission("absent", false) // a new policy takes effect after a while
+			awaitAdmission(w.class, true)
+			checked, proceeding, told := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			p := immortal()
+			var once sync.Once
+			p.beforeWrite(func(write string) {
+				if write == "host create ResourceClaim" {
+					once.Do(func() { close(checked); <-proceeding })
+				}
+			})
+			if !tc.told {
+				hostManager.beforeWrite(func(string) { <-told })
+				t.Cleanup(func() { hostManager.beforeWrite(nil) })
+			}
+			tell := sync.OnceFunc(func() { close(told) })
+			t.Cleanup(tell)
+			w.run(p)
+			proceed := sync.OnceFunc(func() { close(proceeding) })
+			t.Cleanup(proceed)
+			w.createClaim("gpu")
+			poll.Receive(t, "the provider is about to create the claim", checked)
+			w.must(w.host.Delete(t.Context(), w.classObject()))
+			if tc.told {
+				awaitAdmission(w.class, false)
+			}
+			proceed()
+			if tc.told {
+				w.awaitEvent(claims.ReasonRefusedByHost, "gpu", w.class)
+			} else {
+				w.awaitHostClaim("gpu")
+				tell()
+				w.awaitEvent(claims.ReasonOrphaned, "gpu", w.class)
+			}
+			w.awaitGone(w.tenant, w.classObject())
+			if claim := w.hostClaim("gpu"); (claim == nil) != tc.told || claim != nil && !claim.DeletionTimestamp.IsZero() {
+				t.Errorf("the claim on the host is %v, %s", claim, tc.reason)
+			}
+			w.createClass(w.class, nil)
+			w.awaitClass(w.class, nil)
+			w.allocate(w.awaitHostClaim("gpu"), "gpu-0")
+			w.awaitStatus("gpu", "")
+		})
 	}
-	w.run(p)
-	w.createClaim("gpu")
-	w.awaitHostClaim("gpu")
-	w.awaitEvent(claims.ReasonOrphaned, "gpu", w.class)
-	w.awaitGone(w.tenant, w.classObject())
-	if claim := w.hostClaim("gpu"); claim == nil || !claim.DeletionTimestamp.IsZero() {
-		t.Error("the claim has not stayed")
-	}
-	w.createClass(w.class, nil)
-	w.awaitClass(w.class, nil)
-	copied := w.hostClaim("gpu")
-	w.allocate(copied, "gpu-0")
-	w.awaitStatus("gpu", "")
 }
 
 func TestClaimWith32Requests(t *testing.T) {

@@ -47,6 +47,13 @@ func (p *process) cutOff(err error) {
 	p.away = err
 }
 
+// beforeWrite sets what is called before each write; nothing if nil.
+func (p *process) beforeWrite(before func(write string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = before
+}
+
 func (p *process) written() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

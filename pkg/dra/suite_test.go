@@ -95,6 +95,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// hostManager is the life of the manager on the host.
+var hostManager = immortal()
+
 // runManager runs that part of the manager which says what a policy lets the provider create.
 func runManager() (stop func(), err error) {
 	skip := true
@@ -103,7 +106,8 @@ func runManager() (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a manager of the host, %w", err)
 	}
-	controller := tenantcluster.NewController(m.GetClient(), m.GetAPIReader(), &events.FakeRecorder{}, clock.RealClock{})
+	kube := spy{Client: m.GetClient(), process: hostManager, cluster: "host"}
+	controller := tenantcluster.NewController(kube, m.GetAPIReader(), &events.FakeRecorder{}, clock.RealClock{})
 	if err := controller.Register(context.Background(), m); err != nil {
 		return nil, err
 	}
