@@ -41,7 +41,7 @@ type Options struct {
 
 // CloudProvider implements Karpenter's interface of that name.
 type CloudProvider struct {
-	tenant     client.Reader
+	tenant     client.Client
 	live       client.Reader
 	management *Management
 	recorder   events.Recorder
@@ -55,7 +55,7 @@ var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
 // New returns a CloudProvider. tenant reads the tenant cluster from a cache, and live from its API server; events
 // about NodeClaims go to recorder.
-func New(tenant, live client.Reader, management *Management, recorder events.Recorder, clock clock.Clock,
+func New(tenant client.Client, live client.Reader, management *Management, recorder events.Recorder, clock clock.Clock,
 	options Options) *CloudProvider {
 	return &CloudProvider{
 		tenant: tenant, live: live, management: management, recorder: recorder, clock: clock, options: options,

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,7 +33,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.N
 	if err != nil {
 		return nil, err
 	}
-	demand, err := c.demand(ctx)
+	demand, err := instancetypes.ReadDemand(ctx, c.tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -73,17 +72,6 @@ func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeSe
 		return nil, err
 	}
 	return s.remaining.LimitServers(s.catalog.FreeServers(s.filter())), nil
-}
-
-func (c *CloudProvider) demand(ctx context.Context) (*instancetypes.Demand, error) {
-	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
-	if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the pods without a node, %w", err)
-	}
-	if err := c.tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing NodePools, %w", err)
-	}
-	return instancetypes.NewDemand(pods.Items, pools.Items), nil
 }
 
 // scope is whose types are asked for, and what is left of them.

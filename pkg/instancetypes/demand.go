@@ -4,17 +4,21 @@
 package instancetypes
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Demand is by which labels of nodes the pending pods select, spread or gather, and how many select which value. Offerings
+// Demand is by which labels of nodes the pending pods select, spread, gather or have volumes, and how many select which value. Offerings
 // follow it: to core each offering is one more to compare for each pod, and 100 types in 50 racks would have 5,000.
 //
 //   - Servers are told apart by a label only if pods or NodePools use it.
@@ -33,6 +37,31 @@ type Demand struct {
 type selection struct {
 	pods   int64
 	values map[string]int64
+}
+
+// ReadDemand reads the pods without a node, their volumes and the NodePools from the tenant cluster, from a cache with an index of pods by
+// spec.nodeName.
+func ReadDemand(ctx context.Context, tenant client.Client) (*Demand, error) {
+	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
+	if err := tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the pods without a node, %w", err)
+	}
+	if err := tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodePools, %w", err)
+	}
+	demand := NewDemand(pods.Items, pools.Items)
+	volumes := scheduling.NewVolumeTopology(tenant)
+	for i := range pods.Items {
+		// Core plans no server for a pod whose volumes it cannot read, and says why.
+		alternatives, _ := volumes.GetRequirements(ctx, &pods.Items[i])
+		for _, requirements := range alternatives {
+			for key := range requirements {
+				demand.use(key)
+			}
+		}
+	}
+	delete(demand.keys, corev1.LabelHostname)
+	return demand, nil
 }
 
 // NewDemand counts the pods without a node. NodePools use the labels that they require or set.

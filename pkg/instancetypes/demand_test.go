@@ -10,6 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -105,6 +108,51 @@ func TestOfferingsForDemand(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDemandOfVolumes: core wants a server where the volumes of a pod are, also if the pod does not name that label.
+func TestDemandOfVolumes(t *testing.T) {
+	terms := func(key string, values ...string) (terms []corev1.NodeSelectorTerm) {
+		for _, value := range values {
+			terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}})
+		}
+		return terms
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		terms  []corev1.NodeSelectorTerm
+		// gone: there is no PersistentVolume.
+		gone bool
+		want bool
+	}{
+		"one rack":       {reason: "the volume is in a rack", terms: terms("rack", "r1"), want: true},
+		"one of two":     {reason: "the volume can be had in two racks", terms: terms("rack", "r1", "r2"), want: true},
+		"anywhere":       {reason: "the volume is in no rack"},
+		"no volume":      {reason: "core plans no server for the pod", terms: terms("rack", "r1"), gone: true},
+		"of one machine": {reason: "no offering has the name of a server", terms: terms(corev1.LabelHostname, "s1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, claim, volume := &podsWith(1, nil)[0], &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
+			pod.Name, claim.Name, volume.Name = "train", "data", "disk"
+			pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
+			claim.Spec.VolumeName = volume.Name
+			volume.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: tc.terms}}
+			tenant := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithIndex(&corev1.Pod{}, "spec.nodeName",
+				func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).WithObjects(pod, claim)
+			if !tc.gone {
+				tenant.WithObjects(volume)
+			}
+			demand, err := ReadDemand(t.Context(), tenant.Build())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := demand.uses("rack"); got != tc.want || demand.uses(corev1.LabelHostname) {
+				t.Errorf("servers are told apart by their rack: %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})
 	}

@@ -85,6 +85,12 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		}
 		return result
 	}
+	withVolumes := func(pods []client.Object, rack string) (result []client.Object) {
+		for _, pod := range pods {
+			result = append(result, planning.Volume(pod.(*corev1.Pod), "rack", rack)...)
+		}
+		return append(pods, result...)
+	}
 	inRack := func(rack string) func(*corev1.Pod) { return planning.Selecting("rack", rack) }
 	ofType := func(name string) func(*corev1.Pod) { return planning.Selecting(v1alpha1.NodeTypeLabelKey, name) }
 	racks := planning.NodeType("a100", 4, planning.Domain(3, "rack", "r1"), planning.Domain(2, "rack", "r2"), planning.Domain(0, "rack", "r3"))
@@ -133,6 +139,11 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		"a full rack": {
 			reason: "no NodeClaim is made that must fail, however many servers are free elsewhere",
 			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("r3", 9, inRack("r3"))}, want: map[string]int{},
+		},
+		"volumes": {
+			reason: "pods get what is free in the rack of their volumes, although they do not name it",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: withVolumes(pods("data", 9), "r1")},
+			want:   map[string]int{"[a100] [r1]": 3},
 		},
 		"several racks": {
 			reason: "each is counted by itself",

@@ -8,6 +8,7 @@ package planning
 import (
 	"context"
 	"flag"
+	"slices"
 	"sync"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	fakes "sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
@@ -47,6 +49,8 @@ type Plan struct {
 	Machines []*v1alpha1.Machine
 	// RemainingQuota of the tenant.
 	RemainingQuota instancetypes.RemainingQuota
+	// Refused are the types that a NodePool is not offered, because the last NodeClaims of them were refused.
+	Refused map[string][]string
 	// Pools are the NodePools; one without requirements if there are none.
 	Pools []*karpv1.NodePool
 	// Decorate wraps the client of core. It may be nil.
@@ -114,13 +118,14 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 		objects = append(objects, pool)
 	}
 	kubeClient := client.Client(fake.NewClientBuilder().WithScheme(scheme.Scheme).WithRESTMapper(kinds()).WithObjects(objects...).
+		WithInterceptorFuncs(fakes.Funcs{Get: getVolume}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
 			func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
 			func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build())
-	provider := typesOnly{catalog: catalog, class: p.Class, remaining: p.RemainingQuota, tenant: kubeClient}
+	provider := typesOnly{catalog: catalog, class: p.Class, remaining: p.RemainingQuota, tenant: kubeClient, refused: p.Refused}
 	if p.Decorate != nil {
 		kubeClient = p.Decorate(kubeClient, catalog)
 	}
@@ -144,26 +149,34 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	return func() (scheduling.Results, error) { return provisioner.Schedule(ctx) }
 }
 
+// getVolume reads PersistentVolumes by their name alone, as an API server does: core asks for one in the namespace of its pod.
+func getVolume(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if _, volume := object.(*corev1.PersistentVolume); volume {
+		key.Namespace = ""
+	}
+	return c.Get(ctx, key, object, options...)
+}
+
 // typesOnly is a cloud provider with instance types only.
 type typesOnly struct {
 	cloudprovider.CloudProvider
 	catalog   *instancetypes.Catalog
 	class     *v1alpha1.MetalNodeClass
 	remaining instancetypes.RemainingQuota
-	tenant    client.Reader
+	tenant    client.Client
+	refused   map[string][]string
 }
 
 func (p typesOnly) GetInstanceTypes(ctx context.Context, pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
-	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
-	if err := p.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}); err != nil {
+	demand, err := instancetypes.ReadDemand(ctx, p.tenant)
+	if err != nil {
 		return nil, err
 	}
-	if err := p.tenant.List(ctx, pools); err != nil {
-		return nil, err
-	}
-	demand := instancetypes.NewDemand(pods.Items, pools.Items)
 	types := p.catalog.InstanceTypesFor(instancetypes.NewFilter(nil, p.class), demand)
-	return instancetypes.ForNodePool(pool, p.remaining.LimitTypes(types)), nil
+	offered := slices.DeleteFunc(p.remaining.LimitTypes(types), func(instanceType *cloudprovider.InstanceType) bool {
+		return slices.Contains(p.refused[pool.Name], instanceType.Name)
+	})
+	return instancetypes.ForNodePool(pool, offered), nil
 }
 
 func (p typesOnly) GetSupportedNodeClasses() []status.Object {
