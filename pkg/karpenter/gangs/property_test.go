@@ -88,7 +88,8 @@ func planned(results scheduling.Results) (count int) {
 	return count
 }
 
-// world is a fleet with what the estimate does not know: providers, limits, DaemonSets, taints and quotas, and with several NodePools.
+// world is a fleet with several NodePools and with what the estimate does not know: providers, limits, DaemonSets, taints, quotas, refusals
+// and volumes.
 func world(seed uint64) planning.Plan {
 	random := rand.New(rand.NewPCG(seed, 1))
 	chance := func(times int) bool { return random.IntN(times) == 0 }
@@ -146,6 +147,22 @@ func world(seed uint64) planning.Plan {
 	}
 	if chance(3) {
 		plan.Objects = append(plan.Objects, daemonSet([]string{"1", "33", "60"}[random.IntN(3)]))
+	}
+	for _, pool := range plan.Pools {
+		if chance(5) {
+			plan.Refused = map[string][]string{pool.Name: {plan.Types[random.IntN(len(plan.Types))].Name}}
+		}
+	}
+	if chance(3) { // the data of a gang is in one domain, or all over the place
+		domain := func() string { return domains[random.IntN(len(domains))] }
+		if home := domain(); chance(2) {
+			domain = func() string { return home }
+		}
+		for _, object := range plan.Objects {
+			if pod, ok := object.(*corev1.Pod); ok && pod.Labels["gang"] == "train-0" {
+				plan.Objects = append(plan.Objects, planning.Volume(pod, nvlink, domain())...)
+			}
+		}
 	}
 	return plan
 }
