@@ -74,6 +74,15 @@ func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeSe
 	return s.remaining.LimitServers(s.catalog.FreeServers(s.filter())), nil
 }
 
+// AllServers returns the servers of the types that the tenant may have, as if all were free and nothing else limited it.
+func (c *CloudProvider) AllServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
+	s, err := c.scopeOf(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.catalog.AllServers(s.filter()), nil
+}
+
 // scope is whose types are asked for, and what is left of them.
 type scope struct {
 	// nodePool and class are nil if it is for the tenant as a whole.

@@ -84,6 +84,17 @@ type FreeServers struct {
 // FreeServers returns the free servers of the types that pass the filter, by type and domain. For types whose status
 // has no domains it is by zone.
 func (c *Catalog) FreeServers(filter Filter) []FreeServers {
+	return c.servers(filter, available)
+}
+
+func available(domain v1alpha1.DomainCapacity) int32 { return domain.Available }
+
+// AllServers returns the same as if all servers were free, but for those that are too small.
+func (c *Catalog) AllServers(filter Filter) []FreeServers {
+	return c.servers(filter, func(domain v1alpha1.DomainCapacity) int32 { return domain.Total - domain.TooSmall })
+}
+
+func (c *Catalog) servers(filter Filter, count func(v1alpha1.DomainCapacity) int32) []FreeServers {
 	var result []FreeServers
 	items, limits := c.read().items, c.OwnNodes(filter)
 	for i := range items {
@@ -91,7 +102,7 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 			continue
 		}
 		instanceType := withNode(items[i].instanceType, filter.kubelet, limits(items[i].name))
-		for _, servers := range items[i].freeServers() {
+		for _, servers := range items[i].servers(count) {
 			servers.InstanceType = instanceType
 			result = append(result, servers)
 		}
@@ -99,10 +110,10 @@ func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 	return result
 }
 
-func (i *item) freeServers() (result []FreeServers) {
+func (i *item) servers(count func(v1alpha1.DomainCapacity) int32) (result []FreeServers) {
 	keys := slices.Collect(maps.Keys(freePlaces(i.nodeType)))
 	for _, reported := range Domains(i.nodeType) {
-		if reported.Available <= 0 {
+		if count(reported) <= 0 {
 			continue
 		}
 		labels := map[string]string{corev1.LabelTopologyZone: reported.Zone}
@@ -112,7 +123,7 @@ func (i *item) freeServers() (result []FreeServers) {
 		place := placeOf(slices.Sorted(maps.Keys(reported.Labels)), reported.Labels)
 		result = append(result, FreeServers{
 			InstanceType: i.instanceType, Labels: labels,
-			ID: strings.Join(pool, separator) + separator + place + ownZone(reported), Count: reported.Available,
+			ID: strings.Join(pool, separator) + separator + place + ownZone(reported), Count: count(reported),
 			Limit: i.nodeType.Status.Capacity.Available, sharedWith: reported.SharedWith,
 			absent: slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, has := labels[key]; return has }),
 		})

@@ -125,7 +125,7 @@ func (r *Remainder) takeAny(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Ma
 			continue
 		}
 		item.nodeType = r.nodeType(item.name)
-		for _, servers := range item.freeServers() {
+		for _, servers := range item.servers(available) {
 			if servers.in(wanted) {
 				r.NodeTypes[machine.Name] = item.name
 				for _, name := range append([]string{item.name}, servers.sharedWith...) {

@@ -128,7 +128,7 @@ func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
 	if d.Enabled(GangPlacement) {
 		c.gangs = gangs.NewPlacer(gangs.Dependencies{
 			Client: tenantClient, Live: d.Clusters.Tenant.Live, Clock: d.Clock, IdleDuration: d.GangIdleDuration,
-			FreeServers: d.Servers.FreeServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
+			FreeServers: d.Servers.FreeServers, AllServers: d.Servers.AllServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
 			Plan: func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
 				return gangs.Simulation{Provisioner: c.Provisioner, Cluster: c.Cluster, Client: tenantClient, Clock: d.Clock}.Plan(ctx, pods)
 			},

@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
@@ -64,6 +65,8 @@ type gang struct {
 	servers []*karpv1.NodeClaim
 	// domains that could hold the gang, by the estimate, the best first.
 	domains []*domain
+	// impossible is what lacks even if all servers were free, empty if nothing does.
+	impossible string
 	decision
 }
 
@@ -73,6 +76,11 @@ func (g *gang) need() int {
 		return len(g.pods)
 	}
 	return max(0, g.minCount-len(g.running))
+}
+
+// lacksCapacity returns whether the gang waits because core does not plan all that it needs.
+func (g *gang) lacksCapacity() bool {
+	return g.waits.Reason == explain.ReasonInsufficientDomainCapacity
 }
 
 // started returns whether the gang has a server.

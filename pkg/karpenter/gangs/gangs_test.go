@@ -154,6 +154,9 @@ func placed(plan planning.Plan, dependencies Dependencies) (planning.Plan, func(
 				return plan.RemainingQuota.LimitServers(catalog.FreeServers(instancetypes.NewFilter(nil, nil))), nil
 			}
 		}
+		dependencies.AllServers = func(context.Context) ([]instancetypes.FreeServers, error) {
+			return catalog.AllServers(instancetypes.NewFilter(nil, nil)), nil
+		}
 		placer = NewPlacer(dependencies)
 		return interceptor.NewClient(c, placer.PendingPods())
 	}

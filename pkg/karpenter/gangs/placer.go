@@ -47,6 +47,8 @@ type Dependencies struct {
 	Client client.Client
 	// FreeServers returns the servers that the tenant could get. After an error the pods are left as they are.
 	FreeServers func(context.Context) ([]instancetypes.FreeServers, error)
+	// AllServers returns the same as if all servers were free.
+	AllServers func(context.Context) ([]instancetypes.FreeServers, error)
 	// Live reads the Jobs of gangs from the tenant cluster.
 	Live  client.Reader
 	Clock clock.PassiveClock
@@ -155,8 +157,13 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) ([]*gang, erro
 			}
 		}
 	}
+	if slices.ContainsFunc(gangs, (*gang).lacksCapacity) {
+		p.never(ctx, gangs, snapshot.pools)
+	}
 	for _, gang := range gangs {
-		gang.short = shortageOf(gang)
+		if gang.short = gang.impossible; gang.short == "" {
+			gang.short = shortageOf(gang)
+		}
 	}
 	p.remember(gangs)
 	return gangs, nil
@@ -338,6 +345,34 @@ func (p *Placer) assumeNominated(pending []corev1.Pod, gangs []*gang, nodes map[
 	}
 }
 
+// never says of gangs that wait for capacity if all servers that there are would not be enough. It explains, and decides nothing.
+func (p *Placer) never(ctx context.Context, gangs []*gang, pools []karpv1.NodePool) {
+	all, err := p.AllServers(ctx)
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("not counting all servers", "error", err)
+		return
+	}
+	keys := sets.New[string]()
+	for _, servers := range all {
+		keys = keys.Union(sets.KeySet(servers.Labels))
+	}
+	for _, gang := range gangs {
+		if !gang.lacksCapacity() {
+			continue
+		}
+		if missing := slices.IndexFunc(gang.keys, func(key string) bool { return !keys.Has(key) }); missing >= 0 {
+			gang.impossible = fmt.Sprintf("no server has the label %s, of which all %d pods of the gang need the same value: servers have %s",
+				gang.keys[missing], gang.need(), strings.Join(sets.List(keys), ", "))
+			continue
+		}
+		empty := &snapshot{free: all, assumed: map[string]int32{}, pools: pools}
+		domains := empty.place(gang)
+		if len(domains) == 0 || domains[0].pods < int64(gang.need()) {
+			gang.impossible = "with all servers free, " + capacityOf(gang, domains) + "; it waits until there are more"
+		}
+	}
+}
+
 // namedDomains is how many domains a message names.
 const namedDomains = 5
 
@@ -386,24 +421,33 @@ func shortageOf(g *gang) string {
 	if len(domains) > 0 && domains[0].pods >= int64(count) && !waits {
 		return ""
 	}
-	capacity := int64(0)
-	if len(domains) > 0 {
-		capacity = domains[0].pods
-	}
 	if g.fixed != nil {
 		var values []string
 		for _, key := range g.keys {
 			values = append(values, key+" "+g.fixed[key])
 		}
 		return fmt.Sprintf("%s, where other pods of the gang run, has capacity for %d of these %d pods", strings.Join(values, " and "),
-			capacity, len(g.pods))
+			mostPods(domains), len(g.pods))
 	}
-	end := ""
 	if waits {
-		end = "; it gets no server before there is room for all at one time"
+		return capacityOf(g, domains) + "; it gets no server before there is room for all at one time"
 	}
+	return capacityOf(g, domains)
+}
+
+// mostPods is how many pods the first domain has capacity for.
+func mostPods(domains []*domain) int64 {
+	if len(domains) == 0 {
+		return 0
+	}
+	return domains[0].pods
+}
+
+// capacityOf says for how many pods of a gang each domain has capacity, the largest first.
+func capacityOf(g *gang, domains []*domain) string {
+	count := g.need()
 	if len(g.keys) == 0 {
-		return fmt.Sprintf("there is capacity for %d of the %d pods of the gang%s", min(capacity, int64(count)), count, end)
+		return fmt.Sprintf("there is capacity for %d of the %d pods of the gang", min(mostPods(domains), int64(count)), count)
 	}
 	sentence := fmt.Sprintf("no %s has capacity for all %d pods of the gang", strings.Join(g.keys, " and "), count)
 	var parts []string
@@ -422,5 +466,5 @@ func shortageOf(g *gang) string {
 	if len(parts) == 0 {
 		parts = []string{"none has capacity for any of them"}
 	}
-	return sentence + ": " + strings.Join(parts, ", ") + end
+	return sentence + ": " + strings.Join(parts, ", ")
 }

@@ -116,11 +116,35 @@ func domainsOf(results scheduling.Results) map[string]int {
 	return got
 }
 
+// inUse adds servers that are not free to a domain.
+func inUse(domain v1alpha1.DomainCapacity, servers int32) v1alpha1.DomainCapacity {
+	domain.Total += servers
+	return domain
+}
+
+func tooSmall(domain v1alpha1.DomainCapacity, servers int32) v1alpha1.DomainCapacity {
+	domain.TooSmall = servers
+	return domain
+}
+
+// inDomainsOf has pods need each other by another label.
+func inDomainsOf(key string, pods []client.Object) []client.Object {
+	for _, pod := range pods {
+		pod.(*corev1.Pod).Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey = key
+	}
+	return pods
+}
+
 func TestWholeOrNotAtAll(t *testing.T) {
 	twoDomains := []*v1alpha1.NodeType{h100(in("n1", 4), in("n2", 6))}
 	anywhere := func(count int, change ...func(*corev1.Pod)) []client.Object {
 		return members("train", count, wholeServer, append([]func(*corev1.Pod){alone}, change...)...)
 	}
+	const (
+		wait = "; it gets no server before there is room for all at one time"
+		all  = "with all servers free, "
+		more = "; it waits until there are more"
+	)
 	for name, tc := range map[string]struct {
 		reason       string
 		types        []*v1alpha1.NodeType
@@ -137,8 +161,7 @@ func TestWholeOrNotAtAll(t *testing.T) {
 		"no domain for all": {
 			reason: "five of seven would wait for the other two on expensive servers", types: twoDomains,
 			objects: members("train", 7, wholeServer, minCount(7)), want: map[string]int{},
-			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4; " +
-				"it gets no server before there is room for all at one time",
+			short: all + "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4" + more,
 		},
 		"64 of 70 servers": {
 			reason: "one domain has them", types: []*v1alpha1.NodeType{h100(in("n1", 64), in("n2", 6))},
@@ -147,8 +170,28 @@ func TestWholeOrNotAtAll(t *testing.T) {
 		"63 servers": {
 			reason: "one is missing", types: []*v1alpha1.NodeType{h100(in("n1", 63), in("n2", 6))},
 			objects: members("train", 64, wholeServer, minCount(64)), want: map[string]int{},
-			short: "no nvlink-domain has capacity for all 64 pods of the gang: n1 has capacity for 63, n2 for 6; " +
-				"it gets no server before there is room for all at one time",
+			short: all + "no nvlink-domain has capacity for all 64 pods of the gang: n1 has capacity for 63, n2 for 6" + more,
+		},
+		"the servers are in use": {
+			reason: "they come back, and then all fit", types: []*v1alpha1.NodeType{h100(inUse(in("n1", 4), 3), inUse(in("n2", 2), 4))},
+			objects: members("train", 7, wholeServer, minCount(7)), want: map[string]int{},
+			short: "no nvlink-domain has capacity for all 7 pods of the gang: n1 has capacity for 4, n2 for 2" + wait,
+		},
+		"in use, and too few": {
+			reason: "they would not fit either if all came back", types: []*v1alpha1.NodeType{h100(inUse(in("n1", 4), 2), inUse(in("n2", 0), 5))},
+			objects: members("train", 7, wholeServer, minCount(7)), want: map[string]int{},
+			short: all + "no nvlink-domain has capacity for all 7 pods of the gang: n1 has capacity for 6, n2 for 5" + more,
+		},
+		"too small": {
+			reason: "servers that are too small are never claimed", types: []*v1alpha1.NodeType{h100(tooSmall(inUse(in("n1", 4), 3), 2))},
+			objects: members("train", 6, wholeServer, minCount(6)), want: map[string]int{},
+			short: all + "no nvlink-domain has capacity for all 6 pods of the gang: n1 has capacity for 5" + more,
+		},
+		"another label": {
+			reason: "no server has it, and those that there are help to correct it", types: twoDomains,
+			objects: inDomainsOf("row", members("train", 2, wholeServer, minCount(2))), want: map[string]int{},
+			short: "no server has the label row, of which all 2 pods of the gang need the same value: servers have " +
+				"nvlink-domain, topology.kubernetes.io/zone",
 		},
 		"more than must run": {
 			reason: "four of six do, and six fit nowhere", types: []*v1alpha1.NodeType{h100(in("n1", 3), in("n2", 5))},
@@ -169,14 +212,12 @@ func TestWholeOrNotAtAll(t *testing.T) {
 				pool.Spec.Limits = karpv1.Limits(env.Resources("nvidia.com/gpu", "32"))
 			})},
 			objects: members("train", 5, wholeServer, minCount(5)), want: map[string]int{},
-			short: "no nvlink-domain has capacity for all 5 pods of the gang: n1 has capacity for 4; " +
-				"it gets no server before there is room for all at one time",
+			short: "no nvlink-domain has capacity for all 5 pods of the gang: n1 has capacity for 4" + wait,
 		},
 		"quota": {
 			reason: "the tenant may have four", types: []*v1alpha1.NodeType{h100(in("n1", 6))}, quota: ptr.To(int64(4)),
 			objects: members("train", 5, wholeServer, minCount(5)), want: map[string]int{},
-			short: "no nvlink-domain has capacity for all 5 pods of the gang: n1 has capacity for 4; " +
-				"it gets no server before there is room for all at one time",
+			short: "no nvlink-domain has capacity for all 5 pods of the gang: n1 has capacity for 4" + wait,
 		},
 		"servers of two types": {
 			// Core reserves one of each type that fits for each NodeClaim, so it plans two more the next time.
@@ -188,14 +229,12 @@ func TestWholeOrNotAtAll(t *testing.T) {
 			reason:  "together they are not enough",
 			types:   []*v1alpha1.NodeType{h100(in("n1", 2), in("n2", 3)), planning.NodeType("b200-8x", 8, in("n2", 2))},
 			objects: members("train", 6, wholeServer, minCount(6)), want: map[string]int{},
-			short: "no nvlink-domain has capacity for all 6 pods of the gang: n2 has capacity for 5, n1 for 2; " +
-				"it gets no server before there is room for all at one time",
+			short: all + "no nvlink-domain has capacity for all 6 pods of the gang: n2 has capacity for 5, n1 for 2" + more,
 		},
 		"others": {
 			reason: "they do not wait for the gang", types: []*v1alpha1.NodeType{h100(in("n1", 2))},
 			objects: append(members("train", 3, wholeServer, minCount(3)), planning.Pod("single", wholeServer)), want: map[string]int{"": 1},
-			short: "no nvlink-domain has capacity for all 3 pods of the gang: n1 has capacity for 2; " +
-				"it gets no server before there is room for all at one time",
+			short: all + "no nvlink-domain has capacity for all 3 pods of the gang: n1 has capacity for 2" + more,
 		},
 		"a pod group of Kueue": {
 			reason: "it says its size, and may be anywhere", types: twoDomains, objects: anywhere(10, kueue("train", 10)),
@@ -203,18 +242,17 @@ func TestWholeOrNotAtAll(t *testing.T) {
 		},
 		"a pod group of Kueue without capacity": {
 			reason: "as above", types: twoDomains, objects: anywhere(11, kueue("train", 11)), want: map[string]int{},
-			short: "there is capacity for 10 of the 11 pods of the gang; it gets no server before there is room for all at one time",
+			short: all + "there is capacity for 10 of the 11 pods of the gang" + more,
 		},
 		"an annotation without affinity": {
 			reason: "the pods of one controller are the gang", types: twoDomains, objects: anywhere(11, ownedBy("train"), minCount(11)),
 			want:  map[string]int{},
-			short: "there is capacity for 10 of the 11 pods of the gang; it gets no server before there is room for all at one time",
+			short: all + "there is capacity for 10 of the 11 pods of the gang" + more,
 		},
 		"an Indexed Job": {
 			reason: "all its pods run at one time", types: twoDomains,
 			objects: append(members("train", 7, wholeServer, ownedBy("train")), jobOf("train", 7, 7, 0)), want: map[string]int{},
-			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4; " +
-				"it gets no server before there is room for all at one time",
+			short: all + "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4" + more,
 		},
 		"an Indexed Job that is being made": {
 			reason: "its other pods come", types: twoDomains,
@@ -243,8 +281,7 @@ func TestWholeOrNotAtAll(t *testing.T) {
 		"a group of a LeaderWorkerSet": {
 			reason: "its pods say how many they are", types: twoDomains,
 			objects: members("train", 7, wholeServer, selecting(lwsGroup, "0"), annotated(lwsSize, "7")), want: map[string]int{},
-			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4; " +
-				"it gets no server before there is room for all at one time",
+			short: all + "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4" + more,
 		},
 		"a wrong number": {
 			reason: "nobody knows what is meant", types: twoDomains,
