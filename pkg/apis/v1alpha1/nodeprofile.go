@@ -43,6 +43,7 @@ type NodeProfileSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(taint, !taint.key.startsWith('node.kubernetes.io/') && !taint.key.startsWith('node.cloudprovider.kubernetes.io/') && !taint.key.startsWith('karpenter.sh/') && !taint.key.startsWith('karpenter.metal3.io/'))",message="the taints of node.kubernetes.io, karpenter.sh and karpenter.metal3.io are put on and taken away by these: take them away"
 	Taints []corev1.Taint `json:"taints,omitempty"`
 	// StartupTaints are on a node when it registers, and are removed once it is Ready. A change reaches only nodes to come.
+	// Those whose key begins with readiness.k8s.io/ are left to the Node Readiness Controller.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
@@ -179,6 +180,9 @@ func (a Applied) Started(node *corev1.Node) Applied {
 	return a
 }
 
+// readinessTaints begins the keys of taints that the Node Readiness Controller takes off, which may be long after the node is Ready.
+const readinessTaints = "readiness.k8s.io/"
+
 // Register adds to what a node registers with, its labels, taints and startup taints, what the profile says, and returns what that
 // is. The annotations follow once there is a Node. Labels for which skip returns true follow then, too.
 func (p Profile) Register(labels map[string]string, taints, startupTaints []corev1.Taint, skip func(key string) bool) (
@@ -192,7 +196,9 @@ func (p Profile) Register(labels map[string]string, taints, startupTaints []core
 	for _, taint := range p.spec.StartupTaints {
 		if id := idOf(taint); !slices.Contains(known, id) {
 			startupTaints, known = append(slices.Clone(startupTaints), taint), append(known, id)
-			applied.StartupTaints = append(applied.StartupTaints, id)
+			if !strings.HasPrefix(taint.Key, readinessTaints) {
+				applied.StartupTaints = append(applied.StartupTaints, id)
+			}
 		}
 	}
 	return node.Labels, node.Spec.Taints, startupTaints, applied

@@ -5,12 +5,14 @@ package nodeprofiles
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -176,7 +178,7 @@ func TestStarted(t *testing.T) {
 func TestRegister(t *testing.T) {
 	profile := Profile{name: "gpu", explicit: true, spec: parse[v1alpha1.NodeProfileSpec](t,
 		"{nodeLabels: {class: gpu, restricted: x}, nodeAnnotations: {later: x}, taints: [{key: gpu, effect: NoSchedule}], "+
-			"startupTaints: [{key: boot, effect: NoSchedule}, {key: own, effect: NoSchedule}]}")}
+			"startupTaints: [{key: boot, effect: NoSchedule}, {key: own, effect: NoSchedule}, {key: readiness.k8s.io/gpu, effect: NoSchedule}]}")}
 	own := []corev1.Taint{{Key: "own", Effect: corev1.TaintEffectNoSchedule}}
 	labels, taints, startup, applied := profile.Register(map[string]string{"pool": "a"}, nil, own, func(key string) bool {
 		return key == "restricted" || strings.HasPrefix(key, "node-restriction.")
@@ -187,8 +189,13 @@ func TestRegister(t *testing.T) {
 	if diff := cmp.Diff(parse[[]corev1.Taint](t, "[{key: gpu, effect: NoSchedule}]"), taints); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(parse[[]corev1.Taint](t, "[{key: own, effect: NoSchedule}, {key: boot, effect: NoSchedule}]"), startup); diff != "" {
+	if diff := cmp.Diff(parse[[]corev1.Taint](t, "[{key: own, effect: NoSchedule}, {key: boot, effect: NoSchedule}, "+
+		"{key: readiness.k8s.io/gpu, effect: NoSchedule}]"), startup); diff != "" {
 		t.Errorf("startup taints (-want +got):\n%s", diff)
+	}
+	// That of the Node Readiness Controller is not recorded, so it stays when the node is Ready. Core waits for it.
+	if !slices.Contains(scheduling.KnownEphemeralTaintKeyPrefixes, readinessTaints) {
+		t.Errorf("core does not wait for the taints of %s", readinessTaints)
 	}
 	want := `{"profile":"gpu","labels":["class","vcluster.com/node-profile"],"taints":["gpu:NoSchedule"],"startupTaints":["boot:NoSchedule"]}`
 	if applied.String() != want {
