@@ -250,6 +250,10 @@ UPSTREAM_FLAGS ?=
 upstream-e2e: cluster-tools upstream-tools build ## Run Karpenter's own regression suite against this provider, on sandboxes
 	go run ./test/upstream/run $(UPSTREAM_FLAGS)
 
+.PHONY: upstream-patches
+upstream-patches: cluster-tools upstream-tools ## Run the tests of our patches for Karpenter's core, on Karpenter with all of them (ten minutes)
+	UPSTREAM_PATCHES=all go test ./contrib/upstream -run 'TestPatchesPass$$' -count=1 -timeout=60m -v
+
 # Tests that run our programs with the rights in config/rbac, and where their API servers write down what they were asked.
 RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./pkg/controllers/tenant/protection ./test/dra ./test/rights ./test/snippets ./test/webhooks ./test/e2e
 AUDIT_LOGS := $(CURDIR)/.audit
