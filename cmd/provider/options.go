@@ -53,6 +53,8 @@ type options struct {
 	resourcesGrace time.Duration
 	gangIdle       time.Duration
 
+	rebootConditions []string
+
 	podsPerNode    int64
 	topologyLabels []string
 	mapping        topology.Mapping // follows from topologyLabels
@@ -72,18 +74,19 @@ func defaultOptions() *options {
 	// (tokenreviews, subjectaccessreviews) by which a stolen token could ask who may do what there.
 	process.MetricsSecure = false
 	return &options{
-		process:        process,
-		tenant:         operator.Cluster{Name: tenantName, Prefix: "tenant-", Foreign: true, QPS: 200, Burst: 300},
-		management:     operator.Cluster{Name: managementName, Prefix: "management-", QPS: 100, Burst: 200},
-		controllers:    []string{karpenterControllers, draControllers},
-		claimTimeout:   cloudprovider.DefaultClaimTimeout,
-		launchTimeout:  defaultLaunchTimeout,
-		resourcesGrace: nodeclaimstatus.DefaultResourcesGrace,
-		gangIdle:       gangs.DefaultIdleDuration,
-		podsPerNode:    instancetypes.DefaultPods,
-		topologyLabels: topology.Defaults(),
-		karpenter:      newKarpenterFlags(),
-		gates:          gates,
+		process:          process,
+		tenant:           operator.Cluster{Name: tenantName, Prefix: "tenant-", Foreign: true, QPS: 200, Burst: 300},
+		management:       operator.Cluster{Name: managementName, Prefix: "management-", QPS: 100, Burst: 200},
+		controllers:      []string{karpenterControllers, draControllers},
+		claimTimeout:     cloudprovider.DefaultClaimTimeout,
+		launchTimeout:    defaultLaunchTimeout,
+		resourcesGrace:   nodeclaimstatus.DefaultResourcesGrace,
+		gangIdle:         gangs.DefaultIdleDuration,
+		rebootConditions: cloudprovider.DefaultRebootConditions(),
+		podsPerNode:      instancetypes.DefaultPods,
+		topologyLabels:   topology.Defaults(),
+		karpenter:        newKarpenterFlags(),
+		gates:            gates,
 	}
 }
 
@@ -116,6 +119,11 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	capacity.DurationVar(&o.gangIdle, "gang-idle-duration", o.gangIdle,
 		"How long pods with a required affinity to each other wait for more of them after the last has come, if nothing says how many they "+
 			"are. 0 has them not wait. The annotation "+v1alpha1.GangIdleDurationAnnotationKey+" of the pods wins.")
+
+	repair := sections.FlagSet("repair")
+	repair.StringSliceVar(&o.rebootConditions, "reboot-conditions", o.rebootConditions,
+		"Conditions of nodes for which node repair reboots the server, and replaces it if that was of no use. For the others it replaces the "+
+			"server at once, as --"+legacyRepair+" does for all.")
 
 	o.process.AddFlags(sections)
 	process := sections.FlagSet("process")
@@ -153,6 +161,7 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 		}
 	}
 	errs = append(errs, operator.CheckPositive("pods-per-node", o.podsPerNode))
+	errs = append(errs, cloudprovider.CheckRebootConditions(o.rebootConditions))
 	mapping, err := topology.Parse(o.topologyLabels)
 	if err != nil {
 		errs = append(errs, err)

@@ -82,6 +82,7 @@ var keysOfTenants = map[string]crossing{
 	"NodeClaimLabelKey":               {"B, C", "metrics and tools of operators", "its own Machine; shown as data"},
 	"NodeProfileAppliedAnnotationKey": {"A, B", manager, "labels and taints that a node may have; its own node"},
 	"RebootAnnotationKey":             {"B, C", "the manager, which reboots", "its own server; no rate"},
+	"RebootOperationAnnotationKey":    {"B, C", "the manager, which tells two requests apart", "its own server; a digest is kept"},
 	"ReferenceRebootAnnotationKey":    {"B, C", "the manager, which reboots", "its own server; no rate"},
 	"ReasonAnnotationKey":             {"B, C", "people", "shown as data"},
 	"UserDataSecretKey":               {"B, C", manager, "for its own server; 128 KiB (policy)"},

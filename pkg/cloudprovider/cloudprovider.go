@@ -35,6 +35,8 @@ type Options struct {
 	TenantCluster string
 	// ClaimTimeout is how long Create waits for the manager.
 	ClaimTimeout time.Duration
+	// RebootConditions are those conditions of nodes for which a server is rebooted before it is replaced.
+	RebootConditions []string
 	// KubernetesVersion returns the minor version that a server is installed with now, such as v1.36.
 	KubernetesVersion func(context.Context) (string, error)
 }

@@ -84,6 +84,9 @@ func (c *connection) funcs() interceptor.Funcs {
 				return err
 			})
 		},
+		Patch: func(ctx context.Context, direct client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			return c.call(func() error { return direct.Patch(ctx, object, patch, opts...) })
+		},
 		Delete: func(ctx context.Context, direct client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
 			return c.call(func() error { return direct.Delete(ctx, object, opts...) })
 		},

@@ -21,15 +21,7 @@ import (
 // the API server itself says that the Machine is gone, or if the provider ID is not one of this provider. Any other
 // error means that nothing is known.
 func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpv1.NodeClaim) error {
-	name := nodeClaim.Name
-	if providerID := nodeClaim.Status.ProviderID; providerID != "" {
-		_, _, machineName, ok := v1alpha1.ParseProviderID(providerID)
-		if !ok {
-			return notFound("provider ID %q is not one of this provider", providerID)
-		}
-		name = machineName
-	}
-	machine, err := c.machine(ctx, c.management.Live, name, nodeClaim)
+	machine, err := c.machineOf(ctx, nodeClaim)
 	if err != nil {
 		return err
 	}
@@ -41,11 +33,24 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	}
 	if err := c.management.Client.Delete(ctx, machine, client.Preconditions{UID: &machine.UID}); err != nil {
 		if kube.IsGone(err) {
-			return notFound("machine %s does not exist", name)
+			return notFound("machine %s does not exist", machine.Name)
 		}
-		return fmt.Errorf("deleting machine %s, %w", name, err)
+		return fmt.Errorf("deleting machine %s, %w", machine.Name, err)
 	}
 	return nil
+}
+
+// machineOf reads the Machine of a NodeClaim, which its provider ID names if it has one, from the API server.
+func (c *CloudProvider) machineOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
+	name := nodeClaim.Name
+	if providerID := nodeClaim.Status.ProviderID; providerID != "" {
+		_, _, machineName, ok := v1alpha1.ParseProviderID(providerID)
+		if !ok {
+			return nil, notFound("provider ID %q is not one of this provider", providerID)
+		}
+		name = machineName
+	}
+	return c.machine(ctx, c.management.Live, name, nodeClaim)
 }
 
 func (c *CloudProvider) machineKey(name string) types.NamespacedName {

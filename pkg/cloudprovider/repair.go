@@ -6,8 +6,11 @@ package cloudprovider
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,27 +47,65 @@ var faults = []corev1.NodeConditionType{
 // exactly one.
 const anyReason = ".*"
 
-// RepairPolicies are the conditions of a node for which Karpenter replaces its server, if the feature gate NodeRepair is on. Their reason
-// does not matter, and pods do not delay the replacement. The fallback has the longest toleration.
+// DefaultRebootConditions are faults that a reset often ends: those of the driver, of memory that is remapped when the GPU starts, and the
+// errors that the driver reports. A GPU that has fallen off the bus, a link or a sensor that is broken stays broken.
+func DefaultRebootConditions() []string {
+	return []string{"GpuDriverWatch", "GpuMemWatch", "SysLogsXIDError"}
+}
+
+// CheckRebootConditions returns which conditions are none that a server can be rebooted for.
+func CheckRebootConditions(conditions []string) error {
+	for _, condition := range conditions {
+		if !slices.Contains(faults, corev1.NodeConditionType(condition)) {
+			return fmt.Errorf("--reboot-conditions names %q: no server is rebooted for that condition; there are %v", condition, faults)
+		}
+	}
+	return nil
+}
+
+// RepairPolicies are the conditions of a node for which Karpenter repairs its server, if the feature gate NodeRepair is on. Their reason
+// does not matter, and pods do not delay the repair. The fallback has the longest toleration. Core's former controller replaces for all.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	policy := func(condition corev1.NodeConditionType, status corev1.ConditionStatus, reason string, toleration time.Duration,
+		action cloudprovider.RepairAction,
 	) cloudprovider.RepairPolicy {
 		return cloudprovider.RepairPolicy{ConditionType: condition, ConditionStatus: status, ReasonRegex: reason, TolerationDuration: toleration,
-			TerminationGracePeriod: new(time.Duration), Action: cloudprovider.ReplaceNode}
+			TerminationGracePeriod: new(time.Duration), Action: action}
 	}
 	policies := []cloudprovider.RepairPolicy{
-		policy(corev1.NodeReady, corev1.ConditionFalse, "", notReadyToleration),
-		policy(corev1.NodeReady, corev1.ConditionUnknown, anyReason, notReadyToleration),
+		policy(corev1.NodeReady, corev1.ConditionFalse, "", notReadyToleration, cloudprovider.ReplaceNode),
+		policy(corev1.NodeReady, corev1.ConditionUnknown, anyReason, notReadyToleration, cloudprovider.ReplaceNode),
 	}
 	for _, fault := range faults {
-		policies = append(policies, policy(fault, corev1.ConditionTrue, anyReason, faultToleration))
+		action := cloudprovider.ReplaceNode
+		if slices.Contains(c.options.RebootConditions, string(fault)) {
+			action = cloudprovider.RebootNode
+		}
+		policies = append(policies, policy(fault, corev1.ConditionTrue, anyReason, faultToleration, action))
 	}
 	return policies
 }
 
-// Reboot implements cloudprovider.CloudProvider. No policy asks for it.
-func (c *CloudProvider) Reboot(context.Context, *karpv1.NodeClaim, string) error {
-	return cloudprovider.NewNodeRebootNotImplementedError()
+// Reboot has the server of a NodeClaim reset once for each operation. The Machine keeps the operation with the request, in one write: after
+// it, and after the manager has served and removed the request, the same operation asks for nothing. It returns before the reset.
+func (c *CloudProvider) Reboot(ctx context.Context, nodeClaim *karpv1.NodeClaim, operationID string) error {
+	machine, err := c.machineOf(ctx, nodeClaim)
+	switch {
+	case err != nil:
+		return err
+	case machine.Annotations[v1alpha1.RebootOperationAnnotationKey] == operationID:
+		return nil
+	case !machine.DeletionTimestamp.IsZero():
+		return cloudprovider.NewNodeRebootFailedError(fmt.Errorf("machine %s is being deleted", machine.Name))
+	case machine.Spec.Power != nil && machine.Spec.Power.State == v1alpha1.PowerOff:
+		return cloudprovider.NewNodeRebootFailedError(fmt.Errorf(
+			"spec.power.state of machine %s is Off: a server that is to be off is not rebooted", machine.Name))
+	}
+	return kube.Patch(ctx, c.management.Client, machine, "requesting a reboot by", func() {
+		// The kernel that a GPU hangs may never end by itself.
+		machine.Annotations = lo.Assign(machine.Annotations, map[string]string{
+			v1alpha1.RebootAnnotationKey: v1alpha1.RebootHard, v1alpha1.RebootOperationAnnotationKey: operationID})
+	})
 }
 
 // recordUnhealthy writes on a Machine that is deleted because its node is unhealthy why that is, so that the manager quarantines
@@ -76,20 +117,30 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 	if !options.FromContext(ctx).FeatureGates.NodeRepair {
 		return nil // Karpenter repairs nothing then: the tenant has made the NodeClaim look so
 	}
-	node := &corev1.Node{}
-	if err := c.tenant.Get(ctx, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("reading node %s, %w", nodeClaim.Status.NodeName, err)
-	}
-	why := c.unhealthy(node, nodeClaim.DeletionTimestamp.Time)
-	if why == nil {
-		return nil
+	why, err := c.whyRepaired(ctx, nodeClaim)
+	if err != nil || why == nil {
+		return err
 	}
 	return kube.Patch(ctx, c.management.Client, machine, "recording that its node is unhealthy on", func() {
 		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Unhealthy = why })
 	})
+}
+
+// whyRepaired returns why core has deleted a NodeClaim by isRepair, nil if nothing is known of that. A reboot that is not over then has
+// failed, whatever the node says, which may have been well until it was rebooted.
+func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.UnhealthyNode, error) {
+	if reboot := nodeClaim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeRebooting); reboot.IsTrue() {
+		return &v1alpha1.UnhealthyNode{Condition: reboot.Type, Status: corev1.ConditionTrue, Since: reboot.LastTransitionTime,
+			Message: shortened(reboot.Message + ", and the node has not come back")}, nil
+	}
+	node := &corev1.Node{}
+	if err := c.tenant.Get(ctx, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading node %s, %w", nodeClaim.Status.NodeName, err)
+	}
+	return c.unhealthy(node, nodeClaim.DeletionTimestamp.Time), nil
 }
 
 // isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node: then pods cannot delay it. With a
@@ -108,13 +159,18 @@ func (c *CloudProvider) unhealthy(node *corev1.Node, moment time.Time) *v1alpha1
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus &&
 				!condition.LastTransitionTime.Add(policy.TolerationDuration).After(moment) {
-				message := []rune(condition.Message)
 				return &v1alpha1.UnhealthyNode{
 					Condition: string(condition.Type), Status: condition.Status, Since: condition.LastTransitionTime,
-					Message: string(message[:min(len(message), v1alpha1.MaxUnhealthyMessage)]),
+					Message: shortened(condition.Message),
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// shortened is as much of a message as a Machine takes.
+func shortened(message string) string {
+	runes := []rune(message)
+	return string(runes[:min(len(runes), v1alpha1.MaxUnhealthyMessage)])
 }

@@ -91,7 +91,7 @@ func TestRepairWithCore(t *testing.T) {
 					t.Fatal(err)
 				}
 				selected := health.Resolve(matcher.Match(node), clock.Now(), time.Time{})
-				if repairs := selected.Action == cloudprovider.ReplaceNode; repairs == now.DeletionTimestamp.IsZero() {
+				if repairs := selected.Action != ""; repairs == now.DeletionTimestamp.IsZero() {
 					t.Errorf("%s: Karpenter's former controller replaces the node: %v; its disruption method: %v", tc.reason, !repairs, repairs)
 				} else if repairs && (selected.TerminationGracePeriod == nil || *selected.TerminationGracePeriod != 0) {
 					t.Errorf("%s: pods delay the replacement: %v", tc.reason, selected.TerminationGracePeriod)
@@ -117,7 +117,7 @@ func TestRepairWithCore(t *testing.T) {
 	}
 }
 
-// TestDocumentedConditions holds the table in the docs to the policies: each condition with its status and time, and no others.
+// TestDocumentedConditions holds the table in the docs to the policies: each condition with its status, time and action, and no others.
 func TestDocumentedConditions(t *testing.T) {
 	content, err := os.ReadFile("../../docs/finite-hardware/scale-down.md")
 	if err != nil {
@@ -125,16 +125,19 @@ func TestDocumentedConditions(t *testing.T) {
 	}
 	var told []string
 	code := regexp.MustCompile("`(\\w+)`")
-	for _, row := range regexp.MustCompile("(?m)^\\| (`.+) \\| (`.+) \\| (\\d+) min \\|").FindAllStringSubmatch(string(content), -1) {
+	rows := regexp.MustCompile("(?m)^\\| (`.+) \\| (`.+) \\| (\\d+) min \\| (reboots|replaces) \\|")
+	for _, row := range rows.FindAllStringSubmatch(string(content), -1) {
 		for _, condition := range code.FindAllStringSubmatch(row[1], -1) {
 			for _, status := range code.FindAllStringSubmatch(row[2], -1) {
-				told = append(told, condition[1]+" "+status[1]+" "+row[3]+"m0s")
+				told = append(told, condition[1]+" "+status[1]+" "+row[3]+"m0s "+row[4])
 			}
 		}
 	}
 	var have []string
-	for _, policy := range (&CloudProvider{}).RepairPolicies() {
-		have = append(have, fmt.Sprintf("%s %s %s", policy.ConditionType, policy.ConditionStatus, policy.TolerationDuration))
+	does := map[cloudprovider.RepairAction]string{cloudprovider.RebootNode: "reboots", cloudprovider.ReplaceNode: "replaces"}
+	for _, policy := range (&CloudProvider{options: Options{RebootConditions: DefaultRebootConditions()}}).RepairPolicies() {
+		have = append(have, fmt.Sprintf("%s %s %s %s", policy.ConditionType, policy.ConditionStatus, policy.TolerationDuration,
+			does[policy.Action]))
 	}
 	slices.Sort(told)
 	slices.Sort(have)
@@ -143,7 +146,7 @@ func TestDocumentedConditions(t *testing.T) {
 	}
 }
 
-// byProviderID is a client that finds NodeClaims by what the provider's cache indexes them by, and only one node: the 20%
+// byProviderID is a client that finds NodeClaims and nodes by what the provider's cache indexes them by, and lists no other node: the 20%
 // of unhealthy nodes upon which core stops are those of the other tests too.
 func byProviderID(t *testing.T) client.Client {
 	t.Helper()
@@ -154,8 +157,14 @@ func byProviderID(t *testing.T) client.Client {
 	return interceptor.NewClient(live, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			options := (&client.ListOptions{}).ApplyOptions(opts)
-			if _, nodes := list.(*corev1.NodeList); nodes {
-				return nil // none is unhealthy
+			if nodes, is := list.(*corev1.NodeList); is {
+				if options.FieldSelector == nil {
+					return nil // none is unhealthy
+				}
+				wanted, _ := options.FieldSelector.RequiresExactMatch("spec.providerID")
+				err := c.List(ctx, nodes)
+				nodes.Items = slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool { return n.Spec.ProviderID != wanted })
+				return err
 			}
 			nodeClaims, is := list.(*karpv1.NodeClaimList)
 			if !is || options.FieldSelector == nil {

@@ -212,6 +212,8 @@ type Quarantine struct {
 	NodeType string
 	// Suspect is true if only the tenant says that something is wrong with the host, and Metal3 does not.
 	Suspect bool
+	// Message is what the tenant says is wrong, for operators. Other tenants do not read it.
+	Message string
 }
 
 // quarantineJSON is how the annotation has it.
@@ -222,13 +224,14 @@ type quarantineJSON struct {
 
 	NodeType string `json:"nodeType,omitempty"`
 	Suspect  bool   `json:"suspect,omitempty"`
+	Message  string `json:"message,omitempty"`
 }
 
 // String is the value of the annotation: {"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant-a/gpu-x7f2k"}.
 func (q Quarantine) String() string {
 	// It fails for years after 9999 only.
 	text, _ := json.Marshal(quarantineJSON{Reason: q.Reason, Since: q.Since.UTC().Truncate(time.Second), Machine: q.Machine.String(),
-		NodeType: q.NodeType, Suspect: q.Suspect})
+		NodeType: q.NodeType, Suspect: q.Suspect, Message: q.Message})
 	return string(text)
 }
 
@@ -244,7 +247,7 @@ func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 		return Quarantine{}, false
 	}
 	return Quarantine{Reason: read.Reason, Since: read.Since, Machine: types.NamespacedName{Namespace: namespace, Name: name},
-		NodeType: read.NodeType, Suspect: read.Suspect}, true
+		NodeType: read.NodeType, Suspect: read.Suspect, Message: read.Message}, true
 }
 
 // quarantinedMessage leaves out the Machine, which may be another tenant's, and what a person has written: tenants read it.

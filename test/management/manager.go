@@ -35,6 +35,17 @@ type Manager struct {
 	command *exec.Cmd
 	metrics string
 	stop    func() error
+	killed  bool
+}
+
+// Kill kills it before the test ends, in the middle of whatever it does.
+func (m *Manager) Kill(t testing.TB) {
+	t.Helper()
+	m.killed = true
+	if err := m.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = m.stop() // the error is that it was killed
 }
 
 // Stop stops it before the test ends.
@@ -79,15 +90,15 @@ func (c *Cluster) start(t testing.TB, name string, environment []string, flags .
 		}
 		return nil
 	})
+	manager := &Manager{command: command, metrics: "http://" + address + "/metrics", stop: stop}
 	t.Cleanup(func() {
-		if err := stop(); err != nil {
+		if err := stop(); err != nil && !manager.killed {
 			t.Error(err)
 		}
 		if t.Failed() {
 			t.Logf("the %s said:\n%s", name, output.Bytes()[max(0, output.Len()-4000):])
 		}
 	})
-	manager := &Manager{command: command, metrics: "http://" + address + "/metrics", stop: stop}
 	poll.Eventually(t, "the "+name+" answers", func(ctx context.Context) error {
 		_, err := manager.read(ctx)
 		return err

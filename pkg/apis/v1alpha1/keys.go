@@ -111,6 +111,9 @@ const (
 	RebootAnnotationKey = Group + "/reboot"
 	// ReferenceRebootAnnotationKey on a Machine is the key of the reference for the same request.
 	ReferenceRebootAnnotationKey = "machines.vcluster.com/reboot"
+	// RebootOperationAnnotationKey on a Machine is the ID of the operation that its server was last to be rebooted for. The provider
+	// writes it with the request, and asks for each operation once. The manager takes two IDs for two requests.
+	RebootOperationAnnotationKey = Group + "/reboot-operation"
 	// ReasonAnnotationKey on a Machine is why a person has rebooted or switched its server last, for the next person. Nothing reads it.
 	ReasonAnnotationKey = Group + "/reason"
 )
@@ -163,7 +166,8 @@ const (
 	// SavedNetworkDataAnnotationKey on a host names the Secret that its spec.networkData referred to, as namespace/name, while that
 	// refers to the network data of a Machine.
 	SavedNetworkDataAnnotationKey = Group + "/saved-network-data"
-	// RebootedAnnotationKey on a host says when Metal3 was told to reboot it for a request that its Machine may still carry.
+	// RebootedAnnotationKey on a host says when Metal3 was told to reboot it for a request that its Machine may still carry, and for
+	// which operation, as a digest of its ID.
 	// Metal3 removes its own annotation when it is done, so without this one a run that was killed between the two
 	// writes would reboot the server a second time.
 	RebootedAnnotationKey = Group + "/rebooted"

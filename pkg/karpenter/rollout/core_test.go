@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/events"
@@ -39,6 +40,7 @@ const (
 	waits      = "waits"
 	launches   = "launches a replacement first"
 	terminates = "terminates first"
+	reboots    = "reboots"
 )
 
 // world is a NodePool of servers of one type, all of which have nodes. One of them has drifted.
@@ -116,6 +118,63 @@ func TestDriftBesideCore(t *testing.T) {
 	}
 }
 
+// TestRepairOfCore has core's newer repair decide about a node that is sick, with its gate TerminateFirstRepair. It says why the
+// former repair is the default of the provider: where no server is free, core reboots a broken node, and does not replace it. It fails when
+// core does.
+func TestRepairOfCore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		world
+		action cloudprovider.RepairAction
+		want   string
+	}{
+		"Free":     {reason: "core does this well", world: world{free: 1}, action: cloudprovider.ReplaceNode, want: launches},
+		"NoneFree": {reason: "no offering has the reservation of the node", action: cloudprovider.ReplaceNode, want: waits},
+		"OnDemand": {reason: "core knows reservations alone", world: world{onDemand: true}, action: cloudprovider.ReplaceNode, want: waits},
+		"StaticLimit": {reason: "a static pool at its limit of servers without GPUs that are on-demand is all that the gate is for",
+			world: world{static: true, plain: true, limit: true, onDemand: true}, action: cloudprovider.ReplaceNode, want: terminates},
+		"StaticLimitGPUs": {reason: "it takes the reservations of others for full",
+			world: world{static: true, limit: true, onDemand: true}, action: cloudprovider.ReplaceNode, want: waits},
+		"Reboot":         {reason: "a reboot needs no other server", action: cloudprovider.RebootNode, want: reboots},
+		"RebootOnDemand": {reason: "of either kind", world: world{onDemand: true}, action: cloudprovider.RebootNode, want: reboots},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := planning.Options(t)
+			settings.FeatureGates.NodeRepair, settings.FeatureGates.TerminateFirstRepair = true, true
+			ctx := settings.ToContext(t.Context())
+			f := newDriftFixture(t, tc.world)
+			f.provider.repair = tc.action
+			matcher, err := health.NewRepairPolicyMatcher(ctx, f.provider)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodeClaim, node := &karpv1.NodeClaim{}, &corev1.Node{}
+			for _, object := range []client.Object{nodeClaim, node} {
+				if err := f.Get(ctx, client.ObjectKey{Name: "drifted"}, object); err != nil {
+					t.Fatal(err)
+				}
+			}
+			node.Status.Conditions[0].Status = corev1.ConditionFalse
+			node.Status.Conditions[0].Reason = "Sick"
+			f.cluster = state.NewCluster(clock.RealClock{}, f.Client, f.provider, state.WithRepairPolicyMatcher(matcher))
+			f.provisioner = provisioning.NewProvisioner(f.Client, f.recorder, f.provider, f.cluster, clock.RealClock{},
+				deviceallocation.NewController(f.Client), virtualpods.NewVirtualPodCache(f.Client))
+			f.queue = disruption.NewQueue(f.Client, f.recorder, f.cluster, clock.RealClock{}, f.provisioner)
+			if err := f.Status().Update(ctx, node); err != nil {
+				t.Fatal(err)
+			}
+			f.cluster.UpdateNodeClaim(nodeClaim)
+			if err := f.cluster.UpdateNode(ctx, node); err != nil {
+				t.Fatal(err)
+			}
+			repair := disruption.NewMethods(ctx, clock.RealClock{}, f.cluster, f.Client, f.provisioner, f.provider, f.recorder, f.queue)[0]
+			if got := f.decision(ctx, t, repair); got != tc.want {
+				t.Errorf("core %s, want that it %s: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
 // TestFullReservationKeepsPodsFromOtherPools: core waits for a type that is offered with no capacity left, instead of planning another pool
 // of less weight. So our types are not offered then, and core's TerminateFirstDrift finds nothing to give back.
 func TestFullReservationKeepsPodsFromOtherPools(t *testing.T) {
@@ -141,6 +200,15 @@ type oneType struct {
 	cloudprovider.CloudProvider
 	catalog       *instancetypes.Catalog
 	offeredAsFull bool
+	repair        cloudprovider.RepairAction
+}
+
+func (p *oneType) RepairPolicies() []cloudprovider.RepairPolicy {
+	policy := cloudprovider.RepairPolicy{ConditionType: corev1.NodeReady, ConditionStatus: corev1.ConditionFalse,
+		TerminationGracePeriod: new(time.Duration), Action: cloudprovider.ReplaceNode}
+	sick := policy
+	sick.ReasonRegex, sick.Action = "Sick", p.repair
+	return []cloudprovider.RepairPolicy{policy, sick}
 }
 
 func (p *oneType) GetInstanceTypes(_ context.Context, pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
@@ -188,7 +256,7 @@ func newDriftFixture(t *testing.T, w world) *driftFixture {
 	byLabel := func(value string) client.IndexerFunc { return func(client.Object) []string { return []string{value} } }
 	f := &driftFixture{world: w, recorder: events.NewRecorder(record.NewFakeRecorder(100)),
 		provider: &oneType{catalog: instancetypes.NewCatalog(instancetypes.DefaultPods), offeredAsFull: w.offeredAsFull},
-		Client: fake.NewClientBuilder().WithScheme(env.Scheme()).
+		Client: fake.NewClientBuilder().WithScheme(env.Scheme()).WithStatusSubresource(&karpv1.NodeClaim{}).
 			WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 			WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group", byLabel(v1alpha1.Group)).
 			WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind", byLabel("MetalNodeClass")).Build(),
@@ -324,6 +392,12 @@ func (f *driftFixture) decide(t *testing.T, core bool) string {
 			Servers: freeServers{noneFree: noneFree{refusal: f.refusal}, free: f.free}, Recorder: f.recorder, Clock: clock.RealClock{}}
 		method = replaceDrift([]disruption.Method{method}, d, Core{Provisioner: f.provisioner, Queue: f.queue})[0]
 	}
+	return f.decision(ctx, t, method)
+}
+
+// decision returns what a method does.
+func (f *driftFixture) decision(ctx context.Context, t *testing.T, method disruption.Method) string {
+	t.Helper()
 	candidates, err := disruption.GetCandidates(ctx, f.cluster, f.Client, f.recorder, clock.RealClock{}, f.provider, method.ShouldDisrupt,
 		method.Class(), f.queue)
 	if err != nil || len(candidates) != 1 {
@@ -338,6 +412,8 @@ func (f *driftFixture) decide(t *testing.T, core bool) string {
 		t.Fatal(err)
 	case len(commands) == 0:
 		return waits
+	case commands[0].Reboot:
+		return reboots
 	case len(commands[0].Replacements) > 0:
 		return launches
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"github.com/samber/lo"
@@ -172,9 +171,9 @@ func (c hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, 
 	return c.write(ctx, host, "switching the power of", func(host *bmov1alpha1.BareMetalHost) { host.Spec.Online = powered })
 }
 
-// Reboot requests one reboot from Metal3, and records its time on the host.
+// Reboot requests one reboot from Metal3, and marks the host with its time and operation.
 func (c hostClaims) Reboot(
-	ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, moment time.Time,
+	ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, mark string,
 ) (*bmov1alpha1.BareMetalHost, error) {
 	mode := bmov1alpha1.RebootModeSoft
 	if hard {
@@ -186,7 +185,7 @@ func (c hostClaims) Reboot(
 	}
 	return c.write(ctx, host, "rebooting", func(host *bmov1alpha1.BareMetalHost) {
 		annotate(host, bmov1alpha1.RebootAnnotationPrefix, string(arguments))
-		annotate(host, v1alpha1.RebootedAnnotationKey, moment.UTC().Format(time.RFC3339))
+		annotate(host, v1alpha1.RebootedAnnotationKey, mark)
 	})
 }
 

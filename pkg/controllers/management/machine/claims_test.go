@@ -47,7 +47,7 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 				return err
 			}},
 		"Reboot": {"the next owner's server would be rebooted", func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
-			_, err := c.Reboot(ctx, host, true, time.Unix(1, 0))
+			_, err := c.Reboot(ctx, host, true, rebootMark("", time.Unix(1, 0)))
 			return err
 		}},
 		"Empty": {"the next owner's image would be taken off", func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {

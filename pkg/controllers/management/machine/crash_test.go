@@ -85,6 +85,7 @@ func cycle(w *fixture, now func() *process) {
 
 	w.edit(key, func(machine *v1alpha1.Machine) {
 		machine.Annotations[v1alpha1.RebootAnnotationKey] = v1alpha1.RebootHard
+		machine.Annotations[v1alpha1.RebootOperationAnnotationKey] = "operation"
 	})
 	w.until("rebooted", now, func() bool {
 		machine := w.get(key)

@@ -5,7 +5,9 @@ package machine
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"strings"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -86,7 +88,7 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 	case rebooted && !recorded(machine, lastReboot):
 		ready := condition(machine, v1alpha1.ConditionReady)
 		return result{again: true, facts: &facts{phase: machine.Status.Phase, reason: ready.Reason, message: ready.Message, host: host}}, nil
-	case requested && rebooted:
+	case requested && rebooted && rebootedFor(host, machine.Annotations[v1alpha1.RebootOperationAnnotationKey]):
 		err = r.clearRebootRequest(ctx, now)
 	case rebooted:
 		now.host, err = r.claims.Rebooted(ctx, host)
@@ -96,7 +98,8 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 			key, machine.Namespace, machine.Name, kind))
 		err = r.clearRebootRequest(ctx, now)
 	case requested:
-		now.host, err = r.claims.Reboot(ctx, host, kind == v1alpha1.RebootHard, r.clock.Now())
+		now.host, err = r.claims.Reboot(ctx, host, kind == v1alpha1.RebootHard,
+			rebootMark(machine.Annotations[v1alpha1.RebootOperationAnnotationKey], r.clock.Now()))
 	}
 	return result{again: err == nil}, err
 }
@@ -108,11 +111,23 @@ func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
 	})
 }
 
+// rebootMark is the mark on a host of a reboot for an operation: the time, and a digest of the operation, which a tenant may have written.
+func rebootMark(operation string, moment time.Time) string {
+	return fmt.Sprintf("%s %x", moment.UTC().Format(time.RFC3339), sha256.Sum256([]byte(operation)))
+}
+
 // rebootedAt is the time of a reboot that is not recorded completely.
 func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
 	text, found := host.Annotations[v1alpha1.RebootedAnnotationKey]
+	text, _, _ = strings.Cut(text, " ")
 	lastReboot, _ := time.Parse(time.RFC3339, text) // zero if another client wrote something else
 	return metav1.NewTime(lastReboot), found
+}
+
+// rebootedFor returns whether the mark on a host is that of the operation. One without a digest is that of an earlier version.
+func rebootedFor(host *bmov1alpha1.BareMetalHost, operation string) bool {
+	_, digest, known := strings.Cut(host.Annotations[v1alpha1.RebootedAnnotationKey], " ")
+	return !known || digest == fmt.Sprintf("%x", sha256.Sum256([]byte(operation)))
 }
 
 func recorded(machine *v1alpha1.Machine, lastReboot metav1.Time) bool {

@@ -6,8 +6,10 @@ package machine
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -88,6 +90,45 @@ func TestReboot(t *testing.T) {
 			}
 			if _, marked := w.hosts()[0].Annotations[v1alpha1.RebootedAnnotationKey]; marked {
 				t.Error("the mark is left on the host")
+			}
+		})
+	}
+}
+
+// TestRebootOfAnotherOperation: a request that comes before the one before it is forgotten is served, too, and each of them once.
+func TestRebootOfAnotherOperation(t *testing.T) {
+	before := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		reason, mark, operation string
+		want                    int
+	}{
+		"Same":        {"the manager died before it took the request off", rebootMark("a", before), "a", 0},
+		"Other":       {"the server has booted since, and is sick again", rebootMark("a", before), "b", 1},
+		"AfterPerson": {"a person's reboot is none for Karpenter, which waits for a later boot", rebootMark("", before), "b", 1},
+		"Person":      {"a person's request is the same until it is off", rebootMark("", before), "", 0},
+		"Former":      {"a manager without operations has marked the host", before.Format(time.RFC3339), "b", 0},
+		"Foreign":     {"what another client has written is no mark of this operation, and ends", "yes", "b", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t, 1)
+			key := w.machine("m", standAlone)
+			manager := w.start(w.client)
+			running := func() *process { return manager }
+			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+			w.edithost("server-00", func(host *bmov1alpha1.BareMetalHost) { annotate(host, v1alpha1.RebootedAnnotationKey, tc.mark) })
+			w.edit(key, func(machine *v1alpha1.Machine) {
+				machine.Annotations = map[string]string{v1alpha1.RebootAnnotationKey: v1alpha1.RebootHard}
+				if tc.operation != "" {
+					machine.Annotations[v1alpha1.RebootOperationAnnotationKey] = tc.operation
+				}
+			})
+			w.until("served", running, func() bool {
+				_, requested := w.get(key).Annotations[v1alpha1.RebootAnnotationKey]
+				return !requested && !w.marked()
+			})
+			w.playMetal3()
+			if got := len(w.reboots["server-00"]); got != tc.want {
+				t.Errorf("%s: the server was rebooted %d times, want %d", tc.reason, got, tc.want)
 			}
 		})
 	}

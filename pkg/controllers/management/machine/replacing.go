@@ -209,7 +209,9 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; why == nil || quarantined {
 		return host, nil
 	}
-	host, full, err := r.quarantineWithinLimit(ctx, host, r.why(machine, host, v1alpha1.ReasonNodeUnhealthy))
+	quarantine := r.why(machine, host, v1alpha1.ReasonNodeUnhealthy)
+	quarantine.Message = why.String()
+	host, full, err := r.quarantineWithinLimit(ctx, host, quarantine)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,8 @@ func TestUnhealthy(t *testing.T) {
 	w.until("gone", func() *process { return p }, func() bool { return w.get(key) == nil })
 	host := w.hosts()[0]
 	quarantine, ours := inventory.QuarantineOf(&host)
-	if !ours || quarantine.Reason != v1alpha1.ReasonNodeUnhealthy || quarantine.Machine != key {
+	if !ours || quarantine.Reason != v1alpha1.ReasonNodeUnhealthy || quarantine.Machine != key ||
+		quarantine.Message != "GpuMemWatch is True since 2026-11-22T12:00:00Z: GPU 3" {
 		t.Errorf("the server is quarantined with %q", host.Annotations[v1alpha1.QuarantinedAnnotationKey])
 	}
 	if host.Spec.ConsumerRef != nil || host.Spec.Image != nil {
