@@ -26,6 +26,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeprofiles"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/protection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/repairs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
@@ -73,6 +74,7 @@ func (o *options) provisioningControllers(
 		garbagecollection.NewNodeController(clusters),
 		nodeclaimstatus.NewController(realClock, clusters, recorder, o.resourcesGrace),
 		nodeprofiles.NewController(clusters, recorder),
+		repairs.NewController(clusters, o.repairLabels),
 		nodeclass.NewController(realClock, clusters, recorder),
 		protection.NewPoolController(clusters, o.trustedUsers),
 		autonodes.NewController(realClock, clusters, catalog, servers),

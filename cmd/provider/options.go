@@ -17,6 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/repairs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
@@ -54,6 +55,7 @@ type options struct {
 	gangIdle       time.Duration
 
 	rebootConditions []string
+	repairLabels     repairs.Labels
 
 	podsPerNode    int64
 	topologyLabels []string
@@ -83,6 +85,7 @@ func defaultOptions() *options {
 		resourcesGrace:   nodeclaimstatus.DefaultResourcesGrace,
 		gangIdle:         gangs.DefaultIdleDuration,
 		rebootConditions: cloudprovider.DefaultRebootConditions(),
+		repairLabels:     repairs.DefaultLabels(),
 		podsPerNode:      instancetypes.DefaultPods,
 		topologyLabels:   topology.Defaults(),
 		karpenter:        newKarpenterFlags(),
@@ -124,6 +127,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	repair.StringSliceVar(&o.rebootConditions, "reboot-conditions", o.rebootConditions,
 		"Conditions of nodes for which node repair reboots the server, and replaces it if that was of no use. For the others it replaces the "+
 			"server at once, as --"+legacyRepair+" does for all.")
+	repair.StringVar(&o.repairLabels.Reboot, "reboot-label", o.repairLabels.Reboot,
+		"Label of Nodes, as key=value, by which NVSentinel's label provider asks for a reboot (its LABEL_REBOOT_KEY). Empty: none.")
+	repair.StringVar(&o.repairLabels.Terminate, "terminate-label", o.repairLabels.Terminate,
+		"Label of Nodes, as key=value, by which NVSentinel's label provider asks for another server (its LABEL_TERMINATE_KEY). Empty: none.")
 
 	o.process.AddFlags(sections)
 	process := sections.FlagSet("process")
@@ -162,6 +169,7 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 	}
 	errs = append(errs, operator.CheckPositive("pods-per-node", o.podsPerNode))
 	errs = append(errs, cloudprovider.CheckRebootConditions(o.rebootConditions))
+	errs = append(errs, repairs.Check("reboot-label", o.repairLabels.Reboot), repairs.Check("terminate-label", o.repairLabels.Terminate))
 	mapping, err := topology.Parse(o.topologyLabels)
 	if err != nil {
 		errs = append(errs, err)

@@ -99,11 +99,16 @@ func TestDeleteForRepair(t *testing.T) {
 		end       time.Time
 		condition corev1.NodeCondition
 		gateOff   bool
+		issue     string
 		want      string
 	}{
 		"Repair": {reason: "core lets no pod delay a repair", end: deleted, condition: sick, want: "GpuMemWatch is True"},
 		"Forged": {reason: "core repairs nothing without the gate NodeRepair, so the tenant has written that", end: deleted, condition: sick,
 			gateOff: true},
+		"Reported": {reason: "the tenant says so, and pods may delay it", issue: "GPU 3 is slow", gateOff: true,
+			want: "IssueReported is True since " + deleted.UTC().Format(time.RFC3339) + ": GPU 3 is slow"},
+		"ReportedAtLength": {reason: "the API server would refuse it all", issue: strings.Repeat("ö", 10000), gateOff: true,
+			want: "IssueReported is True"},
 		"Drained": {reason: "it was deleted with a grace period for pods", end: deleted.Add(time.Hour), condition: sick},
 		"Deleted": {reason: "it is being deleted", condition: sick},
 		"Fresh":   {reason: "it may pass", end: deleted, condition: fresh},
@@ -121,6 +126,9 @@ func TestDeleteForRepair(t *testing.T) {
 			nodeClaim.DeletionTimestamp = &metav1.Time{Time: deleted}
 			if !tc.end.IsZero() {
 				nodeClaim.Annotations = map[string]string{karpv1.NodeClaimTerminationTimestampAnnotationKey: tc.end.Format(time.RFC3339)}
+			}
+			if tc.issue != "" {
+				nodeClaim.Annotations = map[string]string{v1alpha1.ReportIssueAnnotationKey: tc.issue}
 			}
 			gates := options.FeatureGates{NodeRepair: !tc.gateOff}
 			if err := f.Delete((&options.Options{FeatureGates: gates}).ToContext(f.ctx), nodeClaim); err != nil {

@@ -43,6 +43,9 @@ var faults = []corev1.NodeConditionType{
 	"SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff",
 }
 
+// issueReported is what Machines say, as the condition of their nodes, of a server that a user or NVSentinel has reported.
+const issueReported = "IssueReported"
+
 // anyReason makes a policy one for its condition alone. Karpenter takes a policy without an expression for the fallback, and wants
 // exactly one.
 const anyReason = ".*"
@@ -111,11 +114,8 @@ func (c *CloudProvider) Reboot(ctx context.Context, nodeClaim *karpv1.NodeClaim,
 // recordUnhealthy writes on a Machine that is deleted because its node is unhealthy why that is, so that the manager quarantines
 // the server. Otherwise Karpenter might replace a broken server by itself.
 func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
-	if !isRepair(nodeClaim) || machine.ReportedNode().Unhealthy != nil {
+	if machine.ReportedNode().Unhealthy != nil {
 		return nil
-	}
-	if !options.FromContext(ctx).FeatureGates.NodeRepair {
-		return nil // Karpenter repairs nothing then: the tenant has made the NodeClaim look so
 	}
 	why, err := c.whyRepaired(ctx, nodeClaim)
 	if err != nil || why == nil {
@@ -126,12 +126,23 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 	})
 }
 
-// whyRepaired returns why core has deleted a NodeClaim by isRepair, nil if nothing is known of that. A reboot that is not over then has
-// failed, whatever the node says, which may have been well until it was rebooted.
+// whyRepaired returns why a NodeClaim is replaced: the issue that is reported on it, or what has made core delete it by isRepair. It is
+// nil for any other deletion. A reboot that is not over then has failed, whatever the node says, which may have been well before.
 func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.UnhealthyNode, error) {
+	issue, reported := nodeClaim.Annotations[v1alpha1.ReportIssueAnnotationKey]
+	if reported && !nodeClaim.DeletionTimestamp.IsZero() {
+		return &v1alpha1.UnhealthyNode{Condition: issueReported, Status: corev1.ConditionTrue, Since: *nodeClaim.DeletionTimestamp,
+			Message: shortened(issue)}, nil
+	}
+	if !isRepair(nodeClaim) {
+		return nil, nil
+	}
 	if reboot := nodeClaim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeRebooting); reboot.IsTrue() {
 		return &v1alpha1.UnhealthyNode{Condition: reboot.Type, Status: corev1.ConditionTrue, Since: reboot.LastTransitionTime,
 			Message: shortened(reboot.Message + ", and the node has not come back")}, nil
+	}
+	if !options.FromContext(ctx).FeatureGates.NodeRepair {
+		return nil, nil // Karpenter repairs nothing then: the tenant has made the NodeClaim look so
 	}
 	node := &corev1.Node{}
 	if err := c.tenant.Get(ctx, types.NamespacedName{Name: nodeClaim.Status.NodeName}, node); err != nil {

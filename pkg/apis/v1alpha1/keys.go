@@ -221,6 +221,12 @@ const (
 	// GangsAnnotationKey is on NodeClaims: the gangs that the server was planned for, as a JSON list of MachineGangs. A minCount is how
 	// many servers the gang needs together, 0 if each is of use by itself.
 	GangsAnnotationKey = Group + "/gangs"
+	// ReportIssueAnnotationKey on a NodeClaim has its server replaced and quarantined, with its value for the reason. A user writes it, or the
+	// provider for a label of NVSentinel.
+	ReportIssueAnnotationKey = Group + "/report-issue"
+	// RebootBootIDAnnotationKey is on Nodes that NVSentinel asks to reboot: the ID of the boot in which it asked. The provider removes it
+	// with the label once the node has another.
+	RebootBootIDAnnotationKey = Group + "/reboot-boot-id"
 	// DriftAnnotationKey is on NodeClaims: what has changed since the server was installed, in words.
 	DriftAnnotationKey = Group + "/drift"
 )
