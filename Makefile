@@ -54,7 +54,7 @@ help: ## List the targets
 check-go:
 	@hack/check-go.sh
 
-.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools kueue-tools
+.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools kueue-tools versions-tools
 tools: ## Build the control plane, Metal3's operator and the development tools into bin/, where missing or outdated
 	@hack/build-tools.sh cluster dev
 cluster-tools:
@@ -67,6 +67,10 @@ dra-tools:
 	@hack/build-tools.sh dra
 kueue-tools:
 	@hack/build-tools.sh kueue
+# Control planes of other versions of Kubernetes: VERSIONS=1.37 is one of them.
+VERSIONS ?= $(notdir $(wildcard tools/versions/*))
+versions-tools:
+	@hack/build-tools.sh $(addprefix versions/,$(VERSIONS))
 
 .PHONY: build
 build: check-go ## Build our own commands into bin/

@@ -7,8 +7,9 @@
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
-#                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue", "kind", or "kind-node"
-#                                     (what a node image of kind needs beside what a server needs)
+#                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue", "kind",
+#                                     "kind-node" (what a node image of kind needs beside what a server needs), or "versions/1.37" (a
+#                                     control plane of that version of Kubernetes, which tools/versions has)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -21,13 +22,17 @@ exec {lock}>"${stamps}/.lock"
 flock "${lock}"
 export CGO_ENABLED=0
 
-# Kubernetes components reject each other without a stamped version.
-kubernetes=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' tools/controlplane/go.mod)
-major=${kubernetes#v}; major=${major%%.*}
-minor=${kubernetes#v*.}; minor=${minor%%.*}
-# The same flags for each program of a module: otherwise they would not share the build cache.
-version=k8s.io/component-base/version
-stamped="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
+# read_kubernetes MODULE: sets kubernetes, major and minor to the version in tools/MODULE, and stamped to linker flags that say so.
+# Kubernetes components reject each other without it. The same flags for each program of a module: otherwise they would not share the
+# build cache.
+read_kubernetes() {
+  kubernetes=$(awk '{sub(/^require /, "")} $1 == "k8s.io/kubernetes" && $2 ~ /^v/ {print $2; exit}' "tools/$1/go.mod")
+  major=${kubernetes#v}; major=${major%%.*}
+  minor=${kubernetes#v*.}; minor=${minor%%.*}
+  local version=k8s.io/component-base/version
+  stamped="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
+}
+read_kubernetes controlplane
 # Without a cluster, Helm renders for the version that it was built with.
 rendered="-s -w"
 for package in lint/rules chartutil; do
@@ -104,7 +109,17 @@ for group in "$@"; do
     kueue) programs+=("${kueue[@]}") ;;
     kind) programs+=("${kind[@]}") ;;
     kind-node) programs+=("${kind_node[@]}") ;;
-    *) echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue kind kind-node" >&2; exit 2 ;;
+    *)
+      if [[ "${group}" != versions/* || ! -f "tools/${group}/go.mod" ]]; then
+        echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue kind kind-node" \
+          "$(cd tools && echo versions/*)" >&2
+        exit 2
+      fi
+      read_kubernetes "${group}"
+      for name in kube-apiserver kube-scheduler kube-controller-manager kubeadm; do
+        programs+=("${group}/${name}|${group}|k8s.io/kubernetes/cmd/${name}|k8s.io/kubernetes|${stamped}")
+      done
+      ;;
   esac
 done
 

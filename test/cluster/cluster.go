@@ -14,7 +14,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
@@ -55,6 +60,50 @@ func (b Binaries) Missing(names ...string) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// Kubernetes returns the directories for a cluster whose control plane is of that minor version, such as 1.37. It is in versions/1.37 of a
+// directory, or beside the other programs.
+func (b Binaries) Kubernetes(ctx context.Context, minor string) (Binaries, error) {
+	built := make(Binaries, 0, len(b))
+	for _, dir := range b {
+		built = append(built, filepath.Join(dir, "versions", minor))
+	}
+	server, err := slices.Concat(built, b).Find("kube-apiserver")
+	if err != nil {
+		return nil, err
+	}
+	// All programs are of one directory: a controller-manager must not be newer than its API server.
+	found := Binaries{filepath.Dir(server)}
+	if err := found.Missing("kube-controller-manager", "kube-scheduler", "kubeadm"); err != nil {
+		return nil, err
+	}
+	release, err := found.KubernetesVersion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if got := fmt.Sprintf("%d.%d", release.Major(), release.Minor()); got != minor {
+		return nil, fmt.Errorf("%s is of Kubernetes %s, and %q was asked for; build that with `make versions-tools VERSIONS=%s`, which "+
+			"tools/versions must have", server, got, minor, minor)
+	}
+	return append(found, b...), nil
+}
+
+// KubernetesVersion returns the version of the control plane.
+func (b Binaries) KubernetesVersion(ctx context.Context) (*version.Version, error) {
+	server, err := b.Find("kube-apiserver")
+	if err != nil {
+		return nil, err
+	}
+	output, err := exec.CommandContext(ctx, server, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its version, %w", server, err)
+	}
+	found, err := version.ParseGeneric(strings.TrimPrefix(strings.TrimSpace(string(output)), "Kubernetes "))
+	if err != nil {
+		return nil, fmt.Errorf("reading the version of %s, %w", server, err)
+	}
+	return found, nil
 }
 
 // Start starts a program, by default under its own name.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,6 +170,56 @@ func TestFind(t *testing.T) {
 			}
 			if !strings.Contains(got, tc.want) {
 				t.Errorf("%s\ngot %s, want %s", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestKubernetes(t *testing.T) {
+	// builds makes a directory with a control plane that says that it is of that version.
+	builds := func(dir, version string, without ...string) string {
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm"} {
+			if slices.Contains(without, name) {
+				continue
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho Kubernetes "+version+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	empty, bin := t.TempDir(), builds(t.TempDir(), "v1.36.3")
+	partly, wrong := builds(t.TempDir(), "v1.36.3"), builds(t.TempDir(), "v1.36.3")
+	built := builds(filepath.Join(bin, "versions", "1.37"), "v1.37.2")
+	builds(filepath.Join(partly, "versions", "1.37"), "v1.37.2", "kube-scheduler")
+	builds(filepath.Join(wrong, "versions", "1.37"), "v1.35.8")
+	for name, tc := range map[string]struct {
+		reason   string
+		binaries Binaries
+		minor    string
+		want     Binaries
+		fails    string
+	}{
+		"Built":       {"it is searched before the other", Binaries{bin}, "1.37", Binaries{built, bin}, ""},
+		"Second":      {"any directory may have it", Binaries{empty, bin}, "1.37", Binaries{built, empty, bin}, ""},
+		"Default":     {"it needs no directory of its own", Binaries{bin}, "1.36", Binaries{bin, bin}, ""},
+		"NotBuilt":    {"the error says how to build it", Binaries{bin}, "1.34", nil, "make versions-tools VERSIONS=1.34"},
+		"PartlyBuilt": {"another version must not stand in", Binaries{partly}, "1.37", nil, "kube-scheduler is missing"},
+		"Wrong": {"the test would say that it ran on 1.37", Binaries{wrong}, "1.37", nil,
+			`is of Kubernetes 1.35, and "1.37" was asked for`},
+		"Nothing":  {"nothing was built", Binaries{empty}, "1.37", nil, "kube-apiserver is missing"},
+		"NotMinor": {"a path is no version", Binaries{bin}, "..", nil, `".." was asked for`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tc.binaries.Kubernetes(t.Context(), tc.minor)
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%s\ngot %v, want %v", tc.reason, got, tc.want)
+			}
+			if (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
+				t.Errorf("%s\nerror is %v, want one with %q", tc.reason, err, tc.fails)
 			}
 		})
 	}

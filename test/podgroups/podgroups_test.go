@@ -13,8 +13,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -42,15 +44,12 @@ func TestPodGroup(t *testing.T) {
 	create(t, tenant, first)
 	poll.Eventually(t, "the first pod runs", func(ctx context.Context) error { return runs(ctx, tenant, first.Name) })
 
-	group := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "train"}}
-	group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: size}
-	group.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
-		Topology: []schedulingv1alpha2.TopologyConstraint{{Key: domainLabel}}}
+	group := podGroup(t, tenant, "train")
 	create(t, tenant, group)
 	var members []string
 	for i := range size {
 		member := pod(fmt.Sprint("train-", i), func(pod *corev1.Pod) {
-			pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group.Name}
+			pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To(group.GetName())}
 		})
 		create(t, tenant, member)
 		members = append(members, member.Name)
@@ -133,6 +132,24 @@ func newTenant(t *testing.T) client.Client {
 		t.Fatal(err)
 	}
 	return tenant
+}
+
+// podGroup is in the version that the API server prefers. Those of Kubernetes 1.36 and 1.37 have these fields in common.
+func podGroup(t *testing.T, tenant client.Client, name string) *unstructured.Unstructured {
+	t.Helper()
+	mapping, err := tenant.RESTMapper().RESTMapping(schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PodGroup"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log("PodGroups are of", mapping.GroupVersionKind.GroupVersion())
+	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"schedulingPolicy":      map[string]any{"gang": map[string]any{"minCount": int64(size)}},
+		"schedulingConstraints": map[string]any{"topology": []any{map[string]any{"key": domainLabel}}},
+	}}}
+	group.SetGroupVersionKind(mapping.GroupVersionKind)
+	group.SetNamespace(metav1.NamespaceDefault)
+	group.SetName(name)
+	return group
 }
 
 // pod is one that needs a whole server.

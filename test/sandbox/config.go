@@ -8,6 +8,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,12 @@ const (
 	FeatureGates = "CapacityBuffer=true"
 	// HostNamespace is the namespace of the BareMetalHosts in the management cluster.
 	HostNamespace = "metal3-system"
+)
+
+// Environment variables with the versions of clusters: all tests on a sandbox can be run on other versions.
+const (
+	ManagementKubernetesVariable = "SANDBOX_MANAGEMENT_KUBERNETES"
+	TenantKubernetesVariable     = "SANDBOX_TENANT_KUBERNETES"
 )
 
 // Names of our own processes, and of those of the management cluster that a test may stop.
@@ -78,8 +85,11 @@ type Config struct {
 	// SpreadPods leaves the tenant's scheduler at its defaults. Otherwise it fills one server with accelerators before
 	// the next, so that servers become empty and are released.
 	SpreadPods bool
-	// PodGroups has the tenant's API server serve PodGroups and its scheduler follow them, which Kubernetes 1.36 does not by default.
+	// PodGroups has the tenant's API server serve PodGroups and its scheduler follow them, which Kubernetes does not by default.
 	PodGroups bool
+	// ManagementKubernetes and TenantKubernetes are the minor versions of the clusters, such as 1.37. Default: the environment variables
+	// ManagementKubernetesVariable and TenantKubernetesVariable, or the control plane among Binaries.
+	ManagementKubernetes, TenantKubernetes string
 	// AuditLogs is the directory for the audit logs of the API servers. Default: no audit logs.
 	AuditLogs string
 	// ManagementEtcd gives the management cluster a separate etcd, for tests that delete it and keep the tenant.
@@ -107,6 +117,8 @@ func (c *Config) complete() error {
 	if c.Bare {
 		c.Without = ownPrograms
 	}
+	c.ManagementKubernetes = cmp.Or(c.ManagementKubernetes, os.Getenv(ManagementKubernetesVariable))
+	c.TenantKubernetes = cmp.Or(c.TenantKubernetes, os.Getenv(TenantKubernetesVariable))
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
 		return fmt.Errorf("finding the sandbox directory %s, %w", c.Dir, err)

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
@@ -87,6 +88,45 @@ func TestConfigFaults(t *testing.T) {
 				t.Errorf("%s\nthe error is more than one line: %v", tc.reason, err)
 			}
 		})
+	}
+}
+
+// TestKubernetesOfConfig: what a test sets wins over the environment, which is for tests that set nothing.
+func TestKubernetesOfConfig(t *testing.T) {
+	t.Setenv(ManagementKubernetesVariable, "1.37")
+	t.Setenv(TenantKubernetesVariable, "1.35")
+	for name, tc := range map[string]struct {
+		reason             string
+		config             Config
+		management, tenant string
+	}{
+		"Environment": {reason: "tests on a sandbox are run on other versions", management: "1.37", tenant: "1.35"},
+		"One":         {reason: "each is for itself", config: Config{TenantKubernetes: "1.34"}, management: "1.37", tenant: "1.34"},
+		"Both": {reason: "the test needs these", config: Config{ManagementKubernetes: "1.36", TenantKubernetes: "1.36"},
+			management: "1.36", tenant: "1.36"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.config.Binaries, tc.config.Fleet = fakePrograms(t), oneServer()
+			if err := tc.config.complete(); err != nil {
+				t.Fatal(err)
+			}
+			if got := tc.config; got.ManagementKubernetes != tc.management || got.TenantKubernetes != tc.tenant {
+				t.Errorf("%s\ngot %q and %q, want %q and %q", tc.reason, got.ManagementKubernetes, got.TenantKubernetes, tc.management, tc.tenant)
+			}
+		})
+	}
+}
+
+func TestPodGroupFlags(t *testing.T) {
+	const common = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+	for release, want := range map[string]struct{ gates, served string }{
+		"1.36.3": {common + ",GangScheduling=true", "v1alpha2"},
+		"1.37.0": {common, "v1beta1"},
+		"1.38.1": {common, "v1beta1"},
+	} {
+		if gates, served := podGroups(version.MustParseGeneric(release)); gates != want.gates || served != want.served {
+			t.Errorf("Kubernetes %s: got %s and %s, want %s and %s", release, gates, served, want.gates, want.served)
+		}
 	}
 }
 

@@ -5,11 +5,13 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -30,11 +32,11 @@ func (s *Sandbox) start(ctx context.Context) error {
 			return err
 		}
 	}
-	management, err := s.options("management", s.managementEtcd)
+	management, err := s.options(ctx, "management", s.config.ManagementKubernetes, s.managementEtcd)
 	if err != nil {
 		return err
 	}
-	tenant, err := s.options("tenant", etcd)
+	tenant, err := s.options(ctx, "tenant", s.config.TenantKubernetes, etcd)
 	if err != nil {
 		return err
 	}
@@ -54,10 +56,18 @@ func (s *Sandbox) startEtcd(ctx context.Context, name string) (*cluster.Etcd, er
 }
 
 // options are what both clusters share.
-func (s *Sandbox) options(name string, etcd *cluster.Etcd) (cluster.Options, error) {
+func (s *Sandbox) options(ctx context.Context, name, minor string, etcd *cluster.Etcd) (cluster.Options, error) {
+	binaries := s.config.Binaries
+	if minor != "" {
+		var err error
+		if binaries, err = binaries.Kubernetes(ctx, minor); err != nil {
+			return cluster.Options{}, fmt.Errorf("finding the programs of the %s cluster, %w", name, err)
+		}
+		s.progress.say("%s cluster is of Kubernetes %s", name, minor)
+	}
 	flags, err := audit.Flags(s.config.AuditLogs, name)
 	return cluster.Options{
-		Name: name, Dir: s.config.Dir, Binaries: s.config.Binaries, Processes: s.supervisor,
+		Name: name, Dir: s.config.Dir, Binaries: binaries, Processes: s.supervisor,
 		Etcd: etcd, APIServerFlags: flags,
 	}, err
 }
@@ -132,12 +142,17 @@ func (s *Sandbox) PrepareAgain(ctx context.Context) error {
 // startTenant starts the tenant cluster, which has nodes, with Karpenter's CRDs and ours.
 func (s *Sandbox) startTenant(ctx context.Context, options cluster.Options) error {
 	options.Nodes, options.Packed = true, s.config.packed()
-	if s.config.PodGroups {
-		options.FeatureGates = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
-		options.APIServerFlags = append(slices.Clone(options.APIServerFlags), "--runtime-config=scheduling.k8s.io/v1alpha2=true")
-	}
 	if !s.config.Bare {
 		options.Prepare = cluster.PrepareTenant
+	}
+	if s.config.PodGroups {
+		release, err := options.Binaries.KubernetesVersion(ctx)
+		if err != nil {
+			return err
+		}
+		gates, served := podGroups(release)
+		options.FeatureGates = gates
+		options.APIServerFlags = append(slices.Clone(options.APIServerFlags), "--runtime-config=scheduling.k8s.io/"+served+"=true")
 	}
 	var err error
 	if s.tenant, err = cluster.Start(ctx, options); err != nil {
@@ -151,6 +166,16 @@ func (s *Sandbox) startTenant(ctx context.Context, options cluster.Options) erro
 		}
 	}
 	return s.startKwok()
+}
+
+// podGroups returns the feature gates of PodGroups, and the version of the API that the scheduler needs.
+func podGroups(kubernetes *version.Version) (gates, served string) {
+	gates = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+	if kubernetes.LessThan(version.MajorMinor(1, 37)) {
+		return gates + ",GangScheduling=true", "v1alpha2"
+	}
+	// Version 1.37 does not start with a gate that it does not know.
+	return gates, "v1beta1"
 }
 
 // startControllers starts the rack of servers, our manager and our provider.
