@@ -258,6 +258,13 @@ upstream-e2e: cluster-tools upstream-tools build ## Run Karpenter's own regressi
 upstream-patches: cluster-tools upstream-tools ## Run the tests of our patches for Karpenter's core, on Karpenter with all of them (ten minutes)
 	UPSTREAM_PATCHES=all go test ./contrib/upstream -run 'TestPatchesPass$$' -count=1 -timeout=60m -v
 
+# Pairs of versions of Kubernetes, MANAGEMENT/TENANT: PAIRS=1.37/1.36,1.37/1.37. All by default, and the one of the day with PAIRS=turn.
+PAIRS ?=
+
+.PHONY: test-versions
+test-versions: cluster-tools build ## Run the main journeys on clusters of other versions of Kubernetes; builds these first (PAIRS=1.37/1.36 is one pair)
+	@go run ./test/versions -pairs "$(PAIRS)"
+
 # Tests that run our programs with the rights in config/rbac, and where their API servers write down what they were asked.
 RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./pkg/controllers/tenant/protection ./test/dra ./test/rights ./test/snippets ./test/webhooks ./test/e2e
 AUDIT_LOGS := $(CURDIR)/.audit

@@ -24,8 +24,8 @@ import (
 const (
 	// MinimumKubernetes is what is asked for.
 	MinimumKubernetes = "1.30"
-	// TestedKubernetes is what the tests run with.
-	TestedKubernetes = "1.36"
+	// TestedKubernetes is the newest that the tests run with.
+	TestedKubernetes = "1.37"
 )
 
 // Where it is said how to install what is missing.

@@ -53,11 +53,11 @@ func TestKubernetesVersion(t *testing.T) {
 		reason, version string
 		want            Level
 	}{
-		"Tested":       {"what the tests run with", "v1.36.3", OK},
+		"Tested":       {"the newest that the tests run with", "v1.37.2", OK},
 		"Minimum":      {"what is asked for", "v1.30.0", OK},
 		"Distribution": {"k3s and others add to it", "v1.33.1+k3s1", OK},
 		"Old":          {"it has no ValidatingAdmissionPolicies", "v1.29.9", Fail},
-		"New":          {"it may work", "v1.37.0-alpha.1", Warn},
+		"New":          {"it may work", "v1.38.0-alpha.1", Warn},
 		"None":         {"it is no version", "unknown", Skip},
 	} {
 		t.Run(name, func(t *testing.T) {
