@@ -262,7 +262,7 @@ upstream-patches: cluster-tools upstream-tools ## Run the tests of our patches f
 PAIRS ?=
 
 .PHONY: test-versions
-test-versions: cluster-tools build ## Run the main journeys on clusters of other versions of Kubernetes; builds these first (PAIRS=1.37/1.36 is one pair)
+test-versions: cluster-tools versions-tools build ## Run the main journeys on clusters of other versions of Kubernetes; builds these first (PAIRS=1.37/1.36 is one pair)
 	@go run ./test/versions -pairs "$(PAIRS)"
 
 # Tests that run our programs with the rights in config/rbac, and where their API servers write down what they were asked.

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Versions runs the main journeys on clusters of other versions of Kubernetes than all other tests. For each pair of a management cluster
-// and a tenant cluster it builds the control planes that are missing, and runs tests of test/e2e and test/podgroups on sandboxes of them.
+// Versions runs the main journeys on clusters of other versions of Kubernetes than all other tests: for each pair of a management cluster
+// and a tenant cluster, tests of test/e2e and test/podgroups on sandboxes of them.
 package main
 
 import (
@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -83,18 +82,10 @@ func choose(text string, now time.Time) ([]string, error) {
 	return chosen, nil
 }
 
-// test builds what a pair needs and is not there, and runs the tests on it.
+// test runs the tests on a pair.
 func test(ctx context.Context, pair string) error {
 	management, tenant, _ := strings.Cut(pair, "/")
 	fmt.Printf("=== %s: the management cluster is of Kubernetes %s, and the tenant of %s\n", pair, management, tenant)
-	for _, minor := range slices.Compact([]string{management, tenant}) {
-		if _, err := os.Stat(filepath.Join("tools", "versions", minor)); err != nil {
-			continue // it is that of tools/controlplane, or the sandbox says what is missing
-		}
-		if err := run(ctx, nil, "hack/build-tools.sh", "versions/"+minor); err != nil {
-			return err
-		}
-	}
 	tests, packages := journeys, []string{"./test/e2e"}
 	if version.MustParseGeneric(tenant).AtLeast(version.MajorMinor(1, 36)) {
 		tests, packages = append(slices.Clone(tests), podGroupJourney), append(packages, "./test/podgroups")
