@@ -266,7 +266,7 @@ test-versions: cluster-tools versions-tools build ## Run the main journeys on cl
 	@go run ./test/versions -pairs "$(PAIRS)"
 
 # Tests that run our programs with the rights in config/rbac, and where their API servers write down what they were asked.
-RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./pkg/controllers/tenant/protection ./test/dra ./test/rights ./test/snippets ./test/webhooks ./test/e2e
+RIGHTS_TESTS ?= ./charts ./cmd/provider ./pkg/dra ./pkg/controllers/tenant/protection ./test/dra ./test/rights ./test/snippets ./test/webhooks ./test/podgroups ./test/e2e
 AUDIT_LOGS := $(CURDIR)/.audit
 
 .PHONY: rights

@@ -7,6 +7,7 @@ package podgroups
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
@@ -112,7 +114,7 @@ func newTenant(t *testing.T) client.Client {
 		}
 	}
 	box, err := sandbox.Up(t.Context(), sandbox.Config{Dir: filepath.Join(t.TempDir(), "sandbox"), Fleet: servers, PodGroups: true,
-		Binaries: cluster.Binaries{filepath.Join("..", "..", "bin")}})
+		Binaries: cluster.Binaries{filepath.Join("..", "..", "bin")}, AuditLogs: os.Getenv(audit.DirectoryVariable)})
 	if err != nil {
 		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
 	}
