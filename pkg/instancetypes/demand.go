@@ -49,23 +49,20 @@ func ReadDemand(ctx context.Context, tenant client.Client) (*Demand, error) {
 	if err := tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodePools, %w", err)
 	}
-	demand := NewDemand(pods.Items, pools.Items)
+	var keys []string
 	volumes := scheduling.NewVolumeTopology(tenant)
 	for i := range pods.Items {
-		// Core plans no server for a pod whose volumes it cannot read, and says why.
+		// Core rejects a pod whose volumes do not exist, and says why.
 		alternatives, _ := volumes.GetRequirements(ctx, &pods.Items[i])
 		for _, requirements := range alternatives {
-			for key := range requirements {
-				demand.use(key)
-			}
+			keys = slices.AppendSeq(keys, maps.Keys(requirements))
 		}
 	}
-	delete(demand.keys, corev1.LabelHostname)
-	return demand, nil
+	return NewDemand(pods.Items, pools.Items, keys...), nil
 }
 
-// NewDemand counts the pods without a node. NodePools use the labels that they require or set.
-func NewDemand(pods []corev1.Pod, pools []karpv1.NodePool) *Demand {
+// NewDemand counts the pods without a node. NodePools use the labels that they require or set, and the volumes of pods use volumeKeys.
+func NewDemand(pods []corev1.Pod, pools []karpv1.NodePool, volumeKeys ...string) *Demand {
 	demand := &Demand{pods: int64(len(pods)), keys: map[string]*selection{}}
 	for i := range pods {
 		demand.addPod(&pods[i].Spec)
@@ -78,6 +75,9 @@ func NewDemand(pods []corev1.Pod, pools []karpv1.NodePool) *Demand {
 		for key := range template.Labels {
 			demand.use(key)
 		}
+	}
+	for _, key := range volumeKeys {
+		demand.use(key)
 	}
 	delete(demand.keys, corev1.LabelHostname)
 	return demand

@@ -12,7 +12,7 @@ const (
 	// more than the right to list.
 	ofCore = "all tests read it from a cache; Karpenter's core reads it too, and its own chart has the right"
 	// kwok emulates the kubelets here, and mounts nothing.
-	ofVolumes   = "Karpenter's core reads it for pods with volumes, which no test has"
+	ofVolumes   = "Karpenter's core reads it for pods with volumes, for itself and for our offerings, and no test has such pods"
 	ofWorkloads = "Karpenter's core reads it for CapacityBuffers that name a workload; those of the tests name a PodTemplate"
 )
 

@@ -366,8 +366,7 @@ func (p *Placer) never(ctx context.Context, gangs []*gang, pools []karpv1.NodePo
 			continue
 		}
 		empty := &snapshot{free: all, assumed: map[string]int32{}, pools: pools}
-		domains := empty.place(gang)
-		if len(domains) == 0 || domains[0].pods < int64(gang.need()) {
+		if domains := empty.place(gang); mostPods(domains) < int64(gang.need()) {
 			gang.impossible = "with all servers free, " + capacityOf(gang, domains) + "; it waits until there are more"
 		}
 	}

@@ -91,8 +91,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 				v1alpha1.ReportIssueAnnotationKey: "node " + node.Name + " has the label " + c.labels.Terminate})
 		})
 	// 3. It asks for a reboot, or one that it has asked for is not over. Core goes on by itself.
-	case (begun || asks(node, c.labels.Reboot)) &&
-		!rebooting(nodeClaim):
+	case (begun || asks(node, c.labels.Reboot)) && !rebooting(nodeClaim):
 		err = c.reboot(ctx, nodeClaim)
 	}
 	return kube.RetryConflict(client.IgnoreNotFound(err))
