@@ -65,7 +65,7 @@ func (o *options) provisioningControllers(
 	return append(core.Controllers,
 		cloudprovider.NewMetrics(metal3),
 		drift.NewController(clusters, recorder),
-		joining.NewController(clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), version.Least),
+		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), version.Least),
 		version,
 		draining.NewController(realClock, clusters),
 		garbagecollection.NewMachineController(realClock, clusters),

@@ -26,7 +26,8 @@ func TestEvents(t *testing.T) {
 		reason, object, event string
 		want                  bool
 	}{
-		"Launched":    {"nobody else says it", "a", karpv1.ConditionTypeLaunched, true},
+		"Registered":  {"nobody else says it", "a", karpv1.ConditionTypeRegistered, true},
+		"Launched":    {"ServerClaimed says which server", "a", karpv1.ConditionTypeLaunched, false},
 		"ServerReady": {"there is an event that says why", "a", v1alpha1.ConditionServerReady, false},
 		"Finalized":   {"core looks at an empty object when one is gone", "", "Finalized", false},
 		"Finalizer":   {"a finalizer of an object that is there", "a", "Finalized", true},

@@ -68,8 +68,10 @@ func Unknown() interceptor.Interceptor {
 	})
 }
 
-// explained are the conditions of NodeClaims and Nodes that package nodeclaimstatus publishes events about.
-var explained = []string{v1alpha1.ConditionServerReady, v1alpha1.ConditionResourcesAdvertised, v1alpha1.ConditionNodeAsPlanned}
+// explained are the conditions of NodeClaims and Nodes about which there is an event of this provider: ServerClaimed when a NodeClaim is
+// launched, and those of package nodeclaimstatus.
+var explained = []string{karpv1.ConditionTypeLaunched, v1alpha1.ConditionServerReady, v1alpha1.ConditionResourcesAdvertised,
+	v1alpha1.ConditionNodeAsPlanned}
 
 // Events returns the manager without two kinds of the events that core publishes about status and finalizers: that a condition has
 // changed about which there is an event that says why, and those about objects without a name, which nobody finds: when an object

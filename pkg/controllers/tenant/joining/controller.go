@@ -7,10 +7,12 @@ package joining
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -31,18 +33,26 @@ const (
 	// tokenRenewal is how often the token of a server that has not joined yet is renewed. Expiry times are multiples
 	// of it, so that the reconciles in between find nothing to write.
 	tokenRenewal = 20 * time.Minute
+	// timeValidity is how long the time of the tenant's API server is known without asking it again. Within it the provider's clock
+	// may be set or stand still, so it is far below tokenValidity.
+	timeValidity = time.Minute
 )
 
 // Controller lets the servers of the tenant's Machines join the tenant cluster.
 type Controller struct {
+	clock    clock.PassiveClock
 	clusters tenant.Clusters
 	ca       CASource
 	version  VersionSource
+
+	mu sync.Mutex
+	// serverTime is the time of the tenant's API server, and readAt is when it was read by the provider's clock.
+	serverTime, readAt time.Time
 }
 
 // NewController constructs a joining controller. CA and version are those of the tenant cluster.
-func NewController(clusters tenant.Clusters, ca CASource, version VersionSource) *Controller {
-	return &Controller{clusters: clusters, ca: ca, version: version}
+func NewController(clk clock.PassiveClock, clusters tenant.Clusters, ca CASource, version VersionSource) *Controller {
+	return &Controller{clock: clk, clusters: clusters, ca: ca, version: version}
 }
 
 // Reconcile brings one Machine a step further. It decides only from what it reads, so the next run completes one that

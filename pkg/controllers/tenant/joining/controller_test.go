@@ -4,6 +4,7 @@
 package joining
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -11,10 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
@@ -75,6 +79,39 @@ func TestTokenFollowsTheAPIServer(t *testing.T) {
 				t.Errorf("by the API server the token is valid for %s, want between %s and %s", left, tokenValidity, tokenValidity+tokenRenewal)
 			}
 		})
+	}
+}
+
+// TestTimeIsReadOnce: servers that join at the same time cost one request for the time of the tenant's API server. What is known is not
+// used for longer than timeValidity, nor after the provider's clock was set back.
+func TestTimeIsReadOnce(t *testing.T) {
+	w := newFixture(t)
+	local, server := testclock.NewFakePassiveClock(time.Unix(1000, 0)), w.clock.Now()
+	requests := 0
+	controller := NewController(local, tenant.Clusters{Tenant: tenant.Cluster{Client: interceptor.NewClient(
+		environment.Client.(client.WithWatch), interceptor.Funcs{
+			Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+				requests++
+				object.SetCreationTimestamp(metav1.NewTime(server))
+				return nil
+			}})}}, nil, nil)
+	for _, step := range []struct {
+		reason       string
+		local        time.Duration
+		server, want time.Duration
+		requests     int
+	}{
+		{"nothing is known", 0, 0, 0, 1},
+		{"it was read just now", timeValidity - 1, time.Hour, timeValidity - 1, 1},
+		{"it was read long ago, and the server's clock was set", 1, time.Hour, time.Hour, 2},
+		{"the provider's clock was set back", -time.Hour, 2 * time.Hour, 2 * time.Hour, 3},
+	} {
+		local.SetTime(local.Now().Add(step.local))
+		server = w.clock.Now().Add(step.server)
+		got, err := controller.now(t.Context())
+		if err != nil || got.Sub(w.clock.Now()) != step.want || requests != step.requests {
+			t.Errorf("%s: %s after %d requests (%v), want %s after %d", step.reason, got.Sub(w.clock.Now()), requests, err, step.want, step.requests)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (l *life) start() {
 	clusters.Tenant.Client, clusters.Management.Client = l.timed(l.stale.Client(live)), l.stale.Client(live)
 	l.joins = &reconcilers{
 		joining: reconcile.AsReconciler[*v1alpha1.Machine](clusters.Management.Client,
-			NewController(clusters, ClusterCA(live, environment.Config), l.follows(environment.Config))),
+			NewController(l.clock, clusters, ClusterCA(live, environment.Config), l.follows(environment.Config))),
 		leftovers: garbagecollection.NewLeftoverController(clusters),
 	}
 }

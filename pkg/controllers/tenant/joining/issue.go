@@ -75,8 +75,14 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	return reconcile.Result{RequeueAfter: renewal.Sub(now)}, nil
 }
 
-// now returns the time of the tenant's API server, because that is what decides whether a token has expired.
+// now returns the time of the tenant's API server, because that is what decides whether a token has expired. It is at most
+// timeValidity wrong.
 func (c *Controller) now(ctx context.Context) (time.Time, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := c.clock.Since(c.readAt); !c.readAt.IsZero() && age >= 0 && age < timeValidity {
+		return c.serverTime.Add(age), nil
+	}
 	review := &authenticationv1.SelfSubjectReview{}
 	err := c.clusters.Tenant.Client.Create(ctx, review)
 	if err == nil && review.CreationTimestamp.IsZero() {
@@ -85,7 +91,9 @@ func (c *Controller) now(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading the time of the tenant's API server, %w", err)
 	}
-	return review.CreationTimestamp.Time, nil
+	// Without its monotonic reading, which stands still while the machine is suspended.
+	c.serverTime, c.readAt = review.CreationTimestamp.Time, c.clock.Now().Round(0)
+	return c.serverTime, nil
 }
 
 // ensureToken returns the Machine's token. The one that has been issued is restored if it has expired and the tenant has

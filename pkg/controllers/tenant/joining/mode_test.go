@@ -82,7 +82,7 @@ func TestUpgradeUnderWay(t *testing.T) {
 	for i, answer := range []string{"35", "36", "35", "36"} {
 		service.LeadsTo(tenanttest.Version("1", answer))
 		w.machine = client.ObjectKeyFromObject(w.claimedMachine(fmt.Sprintf("%s-%d", w.machine.Name, i)))
-		controller := NewController(clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(service.Config()))
+		controller := NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(service.Config()))
 		if _, err := controller.Reconcile(t.Context(), w.get()); err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func (w *fixture) controller(process *faults.Connection) *Controller {
 	w.Helper()
 	clusters := tenanttest.Clusters(&environment, w.cluster, process)
 	clusters.Tenant.Client = w.timed(clusters.Tenant.Client)
-	return NewController(clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(environment.Config))
+	return NewController(w.clock, clusters, ClusterCA(clusters.Tenant.Live, environment.Config), w.follows(environment.Config))
 }
 
 // reconcile lets a controller that does not die look at the Machine once.

@@ -18,7 +18,7 @@ import (
 func TestWatches(t *testing.T) {
 	w := newFixture(t)
 	tenanttest.Run(t, &environment, w.cluster, func(clusters tenant.Clusters, m manager.Manager) tenanttest.Registrar {
-		return NewController(clusters, ClusterCA(m.GetAPIReader(), m.GetConfig()), w.follows(environment.Config))
+		return NewController(w.clock, clusters, ClusterCA(m.GetAPIReader(), m.GetConfig()), w.follows(environment.Config))
 	})
 	tenanttest.Eventually(t, "the machine may join", func(context.Context) (bool, error) {
 		return w.get().Spec.Bootstrap.DataSecretName != "", nil

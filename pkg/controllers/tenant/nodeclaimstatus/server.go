@@ -34,6 +34,10 @@ const stageDedupeTimeout = 24 * time.Hour
 // once, and each would cost a write of the NodeClaim and an event.
 const minStageDuration = 2 * time.Second
 
+// minOwnDuration is the same of a stage that this provider ends itself, by writing what the server joins with. In a burst it has many to
+// write, and would be told of each that it is about to.
+const minOwnDuration = 10 * time.Second
+
 // untilWritten is how much longer the NodeClaim need not say at which stage the Machine is. What is wrong, and that the server is
 // ready, it says at once. A stage that begins in the future is one by another clock.
 func (c *Controller) untilWritten(machine *v1alpha1.Machine) time.Duration {
@@ -42,8 +46,12 @@ func (c *Controller) untilWritten(machine *v1alpha1.Machine) time.Duration {
 	if progress == nil || ready.Status == metav1.ConditionTrue || v1alpha1.IsWarning(ready.Reason) {
 		return 0
 	}
-	if age := c.clock.Since(progress.LastProgressTime.Time); age >= 0 && age < minStageDuration {
-		return minStageDuration - age
+	least := minStageDuration
+	if ready.Reason == v1alpha1.ReasonWaitingForBootstrapData {
+		least = minOwnDuration
+	}
+	if age := c.clock.Since(progress.LastProgressTime.Time); age >= 0 && age < least {
+		return least - age
 	}
 	return 0
 }
