@@ -159,7 +159,7 @@ done
 # Metal3's CRDs come from the same module as the operator, so that the two cannot differ. Those of Cluster API are for test/neighbours.
 if [[ " $* " == *" cluster "* ]]; then
   for definitions in metal3:github.com/metal3-io/baremetal-operator:config/base/crds/bases \
-    clusterapi:sigs.k8s.io/cluster-api:config/crd/bases; do
+    clusterapi:sigs.k8s.io/cluster-api:core/config/crd/bases; do
     IFS=: read -r module path bases <<<"${definitions}"
     # Without the first, the second prints no folder for a module that was not needed yet.
     source=$(cd "tools/${module}" && go mod download "${path}" && go list -m -f '{{.Dir}}' "${path}")/${bases}

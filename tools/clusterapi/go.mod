@@ -2,4 +2,4 @@ module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/clus
 
 go 1.26.0
 
-require sigs.k8s.io/cluster-api v1.12.0
+require sigs.k8s.io/cluster-api v1.14.2
