@@ -64,9 +64,12 @@ func (c *Cluster) play(ctx context.Context, hosts <-chan *bmov1alpha1.BareMetalH
 		if equality.Semantic.DeepEqual(before.Status, host.Status) {
 			continue
 		}
-		err := c.Client.Status().Patch(ctx, host, client.MergeFrom(before))
-		if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
-			failure = fmt.Errorf("writing the status of host %s, %w", host.Name, err)
+		// As Metal3 does, it tries again. An API server that is starved of processor time ends a request after a minute.
+		err := poll.Await(ctx, "the status of host "+host.Name+" is written", func(ctx context.Context) error {
+			return client.IgnoreNotFound(c.Client.Status().Patch(ctx, host, client.MergeFrom(before)))
+		})
+		if err != nil && ctx.Err() == nil {
+			failure = err
 		}
 	}
 	return failure
