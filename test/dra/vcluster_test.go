@@ -70,6 +70,19 @@ func newVCluster(t *testing.T, translation v1alpha1.PodTranslation) *tenantObjec
 	return s
 }
 
+// byVCluster has vCluster itself translate the claims of pods, until the test ends.
+func (s *tenantObjects) byVCluster() {
+	s.Helper()
+	if err := s.tenant.TranslateClaims(s.Context(), true); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := s.tenant.TranslateClaims(context.Background(), false); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
 // translate sets what translates the claims of the tenant's pods.
 func (s *tenantObjects) translate(translation v1alpha1.PodTranslation) {
 	s.Helper()
@@ -224,8 +237,8 @@ func (s *tenantObjects) untilGenerated(pod string) *resourcev1.ResourceClaim {
 	return &made[0]
 }
 
-// vCluster v0.30 does not translate the claims of pods. Without the webhook they stay Pending. With it, the tenant is told
-// what is missing, and when that is mended the same pods run.
+// Without its settings for claims, vCluster does not translate those of pods. Without the webhook they stay Pending. With it, the tenant
+// is told what is missing, and when that is mended the same pods run.
 func TestVClusterDoesNotTranslate(t *testing.T) {
 	system.Only(t)
 	s := newVCluster(t, "")
@@ -291,7 +304,19 @@ func (s *tenantObjects) ignoreWebhook(ignored bool) {
 // was killed.
 func TestVClusterWithWebhook(t *testing.T) {
 	system.Only(t)
-	s := newVCluster(t, v1alpha1.PodTranslationWebhook)
+	newVCluster(t, v1alpha1.PodTranslationWebhook).checkClaims()
+}
+
+// The same of a vCluster that translates by itself, which the webhook only checks.
+func TestVClusterTranslates(t *testing.T) {
+	system.Only(t)
+	s := newVCluster(t, v1alpha1.PodTranslationVCluster)
+	s.byVCluster()
+	s.checkClaims()
+}
+
+func (s *tenantObjects) checkClaims() {
+	s.Helper()
 	s.pod("plain", "")
 	s.claim("train", `{requests: [{name: gpu, exactly: {deviceClassName: tested-gpu, count: 2, selectors: [{cel: {expression: '`+
 		model+`"h100"'}}]}}]}`)
@@ -302,7 +327,7 @@ func TestVClusterWithWebhook(t *testing.T) {
 	s.untilAllocated(s.untilGenerated("serve").Name, []string{"serve"}, "gpu=gpu-3")
 	for pod, want := range map[string]string{"train": s.short("train", "default"), "serve": s.short("a100", "default")} {
 		if diff := cmp.Diff([]string{want}, claimsOf(s.hostPod(key(pod)))); diff != "" {
-			t.Errorf("claims of pod %s on the host, -want +got:\n%s", pod, diff)
+			s.Errorf("claims of pod %s on the host, -want +got:\n%s", pod, diff)
 		}
 	}
 
@@ -321,7 +346,7 @@ func TestVClusterWithWebhook(t *testing.T) {
 		s.untilSynced("plain", value)
 	}
 	if diff := cmp.Diff(before, s.versions("plain")); diff != "" {
-		t.Errorf("something is still written, -before +after:\n%s", diff)
+		s.Errorf("something is still written, -before +after:\n%s", diff)
 	}
 
 	s.restartVCluster()
@@ -331,20 +356,20 @@ func TestVClusterWithWebhook(t *testing.T) {
 	for object, version := range before {
 		uid, _, _ := strings.Cut(version, " ")
 		if now, _, _ := strings.Cut(after[object], " "); now != uid {
-			t.Errorf("%s was %s, and is %s after vCluster was killed", object, uid, now)
+			s.Errorf("%s was %s, and is %s after vCluster was killed", object, uid, now)
 		}
 	}
 	if len(after) != len(before) {
-		t.Errorf("objects, before and after vCluster was killed:\n%v\n%v", before, after)
+		s.Errorf("objects, before and after vCluster was killed:\n%v\n%v", before, after)
 	}
 
 	// A claim that a pod uses stays until the pod is gone.
-	if err := s.tenant.Client.Delete(t.Context(), claim); err != nil {
-		t.Fatal(err)
+	if err := s.tenant.Client.Delete(s.Context(), claim); err != nil {
+		s.Fatal(err)
 	}
 	kept := s.untilAllocated("train", []string{"train"}, "gpu=gpu-0", "gpu=gpu-1")
 	if kept.UID != claim.UID || kept.DeletionTimestamp.IsZero() {
-		t.Errorf("claim %s deleted at %v, want %s, with a deletion timestamp", kept.UID, kept.DeletionTimestamp, claim.UID)
+		s.Errorf("claim %s deleted at %v, want %s, with a deletion timestamp", kept.UID, kept.DeletionTimestamp, claim.UID)
 	}
 	s.untilRunning("train")
 	s.deleteAll()
@@ -452,7 +477,7 @@ spec:
 			t.Errorf("pod %s uses the claim of another namespace", copied.Name)
 		}
 	}
-	// vCluster v0.30 passes this one as the tenant wrote it, so nothing may read it.
+	// vCluster passes this one as the tenant wrote it, so nothing may read it.
 	if got := forged.Annotations["vcluster.loft.sh/namespace"]; got != "default" {
 		t.Errorf("annotation vcluster.loft.sh/namespace is %q: vCluster has changed, and the comment on rules.Pod can", got)
 	}
@@ -478,13 +503,19 @@ spec:
 	s.deleteAll()
 }
 
-// The played syncer makes of a tenant's pod what the real one and the webhook make.
+// The played syncer makes of a tenant's pod what the real one makes, with the webhook and by itself.
 func TestPlayedSyncerIsLikeVCluster(t *testing.T) {
 	system.Only(t)
-	first := newVCluster(t, v1alpha1.PodTranslationWebhook)
-	played := &tenantObjects{T: t, environment: first.environment, tenant: first.environment.Tenant(tester)}
-	var got []map[string]any
-	for _, s := range []*tenantObjects{first, played} {
+	got := map[string]map[string]any{}
+	for _, translator := range []string{"webhook", "vCluster", "played"} {
+		s := newVCluster(t, v1alpha1.PodTranslationWebhook)
+		switch translator {
+		case "vCluster":
+			s.translate(v1alpha1.PodTranslationVCluster)
+			s.byVCluster()
+		case "played":
+			s.tenant = s.environment.Tenant(tester)
+		}
 		s.create("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: same}\nspec: {devices: " + onlyA100 + "}\n")
 		s.template("same", oneGPU)
 		s.create(`
@@ -517,11 +548,13 @@ spec:
 			}
 			return fmt.Errorf("it names %v", pod.Status.ResourceClaimStatuses)
 		})
-		got = append(got, s.compared("same"))
+		got[translator] = s.compared("same")
 		s.deleteAll()
 	}
-	if diff := cmp.Diff(got[0], got[1]); diff != "" {
-		t.Errorf("a pod on the host and its status in the tenant, -vCluster +played:\n%s", diff)
+	for _, translator := range []string{"webhook", "vCluster"} {
+		if diff := cmp.Diff(got[translator], got["played"]); diff != "" {
+			t.Errorf("a pod on the host and its status in the tenant, -%s +played:\n%s", translator, diff)
+		}
 	}
 }
 

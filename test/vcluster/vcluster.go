@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,10 +30,7 @@ var workloadKinds = []string{"StatefulSet", "Deployment", "ResourceQuota", "Limi
 // repository's root, the program helm and the files are paths; the values of files go before the others. vCluster's own
 // components that need pods, and telemetry, are off.
 func Install(ctx context.Context, root, helm string, c client.Client, name string, values map[string]any, files ...string) ([]byte, error) {
-	values = maps.Clone(values)
-	values["telemetry"] = Off
-	ours := chart.Chart{Tool: "vcluster", Module: "github.com/loft-sh/vcluster", Path: "chart"}
-	objects, err := ours.Render(ctx, root, helm, name, name, values, files...)
+	objects, err := render(ctx, root, helm, name, values, files...)
 	if err != nil {
 		return nil, err
 	}
@@ -40,17 +38,51 @@ func Install(ctx context.Context, root, helm string, c client.Client, name strin
 		return slices.Contains(workloadKinds, object.GetKind())
 	})
 	for _, object := range objects {
-		// As helm install does. vCluster v0.30.0 writes to the annotations of its Service, and panics if it has none.
+		// As helm install does. vCluster writes to the annotations of its Service, and panics if it has none.
 		object.SetAnnotations(map[string]string{"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": name})
 	}
 	if err := chart.Create(ctx, c, name, objects); err != nil {
 		return nil, err
 	}
-	secret := &corev1.Secret{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: name, Name: "vc-config-" + name}, secret); err != nil {
-		return nil, fmt.Errorf("reading the configuration of vCluster %s, %w", name, err)
+	return configIn(objects, name)
+}
+
+// Upgrade gives an installed vCluster the rights that it has with other values, and returns its configuration file with these.
+func Upgrade(ctx context.Context, root, helm string, c client.Client, name string, values map[string]any) ([]byte, error) {
+	objects, err := render(ctx, root, helm, name, values)
+	if err != nil {
+		return nil, err
 	}
-	return secret.Data["config.yaml"], nil
+	for _, object := range objects {
+		if object.GetKind() != "Role" && object.GetKind() != "ClusterRole" {
+			continue
+		}
+		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("helm"), client.ForceOwnership); err != nil {
+			return nil, fmt.Errorf("changing %s %s, %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return configIn(objects, name)
+}
+
+func render(ctx context.Context, root, helm, name string, values map[string]any, files ...string) ([]*unstructured.Unstructured, error) {
+	values = maps.Clone(values)
+	values["telemetry"] = Off
+	ours := chart.Chart{Tool: "vcluster", Module: "github.com/loft-sh/vcluster", Path: "chart"}
+	return ours.Render(ctx, root, helm, name, name, values, files...)
+}
+
+func configIn(objects []*unstructured.Unstructured, name string) ([]byte, error) {
+	for _, object := range objects {
+		if object.GetKind() != "Secret" || object.GetName() != "vc-config-"+name {
+			continue
+		}
+		secret := &corev1.Secret{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, secret); err != nil {
+			return nil, fmt.Errorf("reading the configuration of vCluster %s, %w", name, err)
+		}
+		return secret.Data["config.yaml"], nil
+	}
+	return nil, fmt.Errorf("the chart of vCluster %s has no Secret with a configuration", name)
 }
 
 // TokenKubeconfig returns a kubeconfig file with a token of a service account, which is valid for an hour. The client is of the

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package names has vCluster's rules for a tenant's objects on the host: their names, labels and annotations, by which its
-// syncers find each other's objects. They are those of vCluster v0.30.0, pkg/util/translate. testdata has a table of names
-// from vCluster's own code, written by tools/vcluster/names. That claims and templates have short names is the rule of
-// vCluster v0.32 and later, pkg/mappings/resources; vCluster before that did not know these kinds.
+// syncers find each other's objects. They are those of vCluster v0.34.0, pkg/util/translate. testdata has a table of names
+// from vCluster's own code, written by tools/vcluster/names. Claims and templates have short names, by pkg/mappings/resources of
+// vCluster v0.32 and later; vCluster before that did not know these kinds.
 package names
 
 import (

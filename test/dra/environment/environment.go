@@ -53,6 +53,8 @@ type Tenant struct {
 	Name string
 
 	environment *Environment
+	// syncer is the tenant's vCluster, nil if it has none.
+	syncer *syncer
 }
 
 // Environment is a host and its tenants.

@@ -56,10 +56,12 @@ func (w *Environment) StartWebhook(ctx context.Context) error {
 		process.Spec{Restart: true, Args: []string{"--metrics-bind-address=0"}})
 }
 
+func (t *Tenant) claimController() string { return t.Name + "-resourceclaim-controller" }
+
 // StartClaimController starts Kubernetes' resourceclaim controller in the tenant, as vCluster up to v0.31 does, and later ones
 // without the sync of templates. What it returns stops it.
 func (t *Tenant) StartClaimController() (stop func() error, err error) {
-	w, name := t.environment, t.Name+"-resourceclaim-controller"
+	w, name := t.environment, t.claimController()
 	stop = func() error { return w.supervisor.Stop(name) }
 	return stop, w.config.Binaries.Start(w.supervisor, "kube-controller-manager", process.Spec{Name: name, Args: []string{
 		"--kubeconfig=" + t.Kubeconfig, "--controllers=resourceclaim-controller",

@@ -52,6 +52,7 @@ func (t *Tenant) StartVCluster(ctx context.Context) error {
 		return err
 	}
 	v := &syncer{tenant: t, dir: filepath.Join(w.config.Dir, t.Name+"-vcluster"), port: ports[0]}
+	t.syncer = v
 	if err := v.install(ctx); err != nil {
 		return err
 	}
@@ -71,6 +72,22 @@ func (t *Tenant) StartVCluster(ctx context.Context) error {
 		return fmt.Errorf("%w; the last lines of its log:\n%s", err, w.Log(t.VClusterProcess(), 40))
 	}
 	return nil
+}
+
+// TranslateClaims starts the tenant's vCluster again with the settings with which it translates the claims of pods, or without
+// them. With them the tenant has no resourceclaim controller of its own, as in vCluster's own control plane.
+func (t *Tenant) TranslateClaims(ctx context.Context, enabled bool) error {
+	v, processes := t.syncer, t.environment.supervisor
+	config, err := vcluster.Upgrade(ctx, v.root, v.helm, t.environment.Host.Client, t.Name, v.values(enabled))
+	if err != nil {
+		return err
+	}
+	controller := processes.StartAgain
+	if enabled {
+		controller = processes.Stop
+	}
+	return errors.Join(processes.Stop(t.VClusterProcess()), controller(t.claimController()), v.write("config.yaml", config),
+		processes.StartAgain(t.VClusterProcess()))
 }
 
 // VClusterProcess is the name of the process of the tenant's vCluster, for Environment.Log and Environment.Processes.
@@ -119,6 +136,8 @@ type syncer struct {
 	dir    string
 	// port is that of its API server.
 	port int
+	// root is the repository's, and helm the program.
+	root, helm string
 }
 
 // install makes on the host what vCluster's chart makes there, but for the workload, and writes the configuration file
@@ -139,22 +158,32 @@ func (v *syncer) install(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading a file for vCluster, %w", err)
 		}
-		if err := os.WriteFile(v.path(name), content, 0o600); err != nil {
-			return fmt.Errorf("writing a file for vCluster, %w", err)
+		if err := v.write(name, content); err != nil {
+			return err
 		}
 	}
-	helm, err := w.config.Binaries.Find("helm")
+	var err error
+	if v.helm, err = w.config.Binaries.Find("helm"); err != nil {
+		return err
+	}
+	if v.root, err = env.RepositoryRoot(); err != nil {
+		return err
+	}
+	config, err := vcluster.Install(ctx, v.root, v.helm, w.Host.Client, v.tenant.Name, v.values(false))
 	if err != nil {
 		return err
 	}
-	root, err := env.RepositoryRoot()
-	if err != nil {
-		return err
-	}
-	config, err := vcluster.Install(ctx, root, helm, w.Host.Client, v.tenant.Name, map[string]any{
+	return v.write("config.yaml", config)
+}
+
+// values are those of the chart. With translated, vCluster translates the claims of pods; it copies none, which its Pro images do.
+func (v *syncer) values(translated bool) map[string]any {
+	etcd, enabled := v.tenant.environment.Host.Etcd.URL, map[string]any{"enabled": translated}
+	return map[string]any{
+		"sync": map[string]any{"toHost": map[string]any{"resourceClaims": enabled, "resourceClaimTemplates": enabled}},
 		"controlPlane": map[string]any{
 			"distro":       map[string]any{"k8s": map[string]any{"enabled": true, "apiServer": vcluster.Off, "controllerManager": vcluster.Off}},
-			"backingStore": vcluster.ExternalEtcd(w.Host.Etcd.URL, v.path("etcd-ca.crt"), v.path("etcd-client.crt"), v.path("etcd-client.key")),
+			"backingStore": vcluster.ExternalEtcd(etcd, v.path("etcd-ca.crt"), v.path("etcd-client.crt"), v.path("etcd-client.key")),
 			"coredns":      vcluster.Off,
 			"proxy":        map[string]any{"port": v.port, "bindAddress": "127.0.0.1"},
 		},
@@ -162,12 +191,13 @@ func (v *syncer) install(ctx context.Context) error {
 			"kubeConfig": v.path("tenant.kubeconfig"), "serverCAKey": v.path("tenant-ca.key"), "serverCACert": v.path("tenant-ca.crt"),
 			"clientCACert": v.path("tenant-ca.crt"), "requestHeaderCACert": v.path("tenant-ca.crt"),
 		}},
-	})
-	if err != nil {
-		return err
 	}
-	if err := os.WriteFile(v.path("config.yaml"), config, 0o600); err != nil {
-		return fmt.Errorf("writing the configuration of vCluster, %w", err)
+}
+
+// write writes a file. One that exists keeps its owner.
+func (v *syncer) write(name string, content []byte) error {
+	if err := os.WriteFile(v.path(name), content, 0o600); err != nil {
+		return fmt.Errorf("writing a file for vCluster, %w", err)
 	}
 	return nil
 }
@@ -180,10 +210,7 @@ func (v *syncer) writeKubeconfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(v.path("host.kubeconfig"), kubeconfig, 0o600); err != nil {
-		return fmt.Errorf("writing the kubeconfig of vCluster, %w", err)
-	}
-	return nil
+	return v.write("host.kubeconfig", kubeconfig)
 }
 
 // start starts the process. As root, vCluster would write /root/.kube/config and make /data, so then it runs as a user that
