@@ -109,7 +109,6 @@ func measureBurst(b *testing.B, contestant burst) burstResult {
 	}
 	box, err := sandbox.Up(b.Context(), sandbox.Config{
 		Dir: filepath.Join(b.TempDir(), "sandbox"), Binaries: cluster.Binaries{bin}, Fleet: servers, Without: contestant.without,
-		StartTimeout: 10 * time.Minute,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -30,7 +30,7 @@ import (
 const (
 	DefaultDir          = ".sandbox"
 	DefaultTenant       = "tenant-a"
-	DefaultStartTimeout = 2 * time.Minute
+	DefaultStartTimeout = 10 * time.Minute
 	// FeatureGates enable headroom, which the provider leaves off because it needs CRDs that not every tenant has.
 	FeatureGates = "CapacityBuffer=true"
 	// HostNamespace is the namespace of the BareMetalHosts in the management cluster.

@@ -64,7 +64,7 @@ func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 		return nil, err
 	}
 	box, err := sandbox.Up(ctx, sandbox.Config{
-		Dir: options.Dir, Binaries: options.Binaries, Fleet: servers, Progress: options.Progress, StartTimeout: 10 * time.Minute,
+		Dir: options.Dir, Binaries: options.Binaries, Fleet: servers, Progress: options.Progress,
 		ProviderArgs: lane.ProviderArgs, KwokConfigs: stages,
 	})
 	if err != nil {
