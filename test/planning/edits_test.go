@@ -129,20 +129,7 @@ func newSite(t *testing.T, random *rand.Rand, onDemand bool) *site {
 	}
 	s.tenant = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pools...).WithStatusSubresource(&karpv1.NodeClaim{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metal3}})
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenantNamespace}})
-	s.create(&v1alpha1.TenantCluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "tenant"},
-		Spec:       v1alpha1.TenantClusterSpec{APIServerEndpoint: "tenant.example.com:6443"},
-	})
-	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "os"}, Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
-		v1alpha1.PropertyImageURL:      "http://images.example.com/os.qcow2",
-		v1alpha1.PropertyImageChecksum: strings.Repeat("0", 64),
-	}}})
-	s.create(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "user-data"},
-		Data:       map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config")},
-	})
+	s.createTenant()
 	for _, role := range []string{"a100", "cpu", "small"} {
 		for n := range 2 {
 			s.addHost(fmt.Sprintf("%s-%d", role, n), map[string]string{roleLabel: role, v1alpha1.DatacenterLabelKey: "dc1"})
@@ -161,6 +148,25 @@ func newSite(t *testing.T, random *rand.Rand, onDemand bool) *site {
 		t.Fatalf("before any edit: %s", problem)
 	}
 	return s
+}
+
+// createTenant creates the tenant, and what its servers are installed with.
+func (s *site) createTenant() {
+	s.t.Helper()
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metal3}})
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenantNamespace}})
+	s.create(&v1alpha1.TenantCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "tenant"},
+		Spec:       v1alpha1.TenantClusterSpec{APIServerEndpoint: "tenant.example.com:6443"},
+	})
+	s.create(&v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "os"}, Spec: v1alpha1.OSImageSpec{Properties: map[string]string{
+		v1alpha1.PropertyImageURL:      "http://images.example.com/os.qcow2",
+		v1alpha1.PropertyImageChecksum: strings.Repeat("0", 64),
+	}}})
+	s.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "user-data"},
+		Data:       map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config")},
+	})
 }
 
 func typeTemplate(name string) v1alpha1.NodeTypeTemplate {
