@@ -89,6 +89,8 @@ type decision struct {
 	free  string
 	// stuck is since when core plans no server for some pods of a gang that has servers.
 	stuck time.Time
+	// measured is whether its wait is among the metrics.
+	measured bool
 }
 
 // isWaiting returns whether the pods of the gang are not among those that core plans.
@@ -401,6 +403,7 @@ func (p *Placer) lastOf(gang *gang) decision {
 }
 
 func (p *Placer) remember(gangs []*gang) {
+	p.measure(gangs)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last, p.marks = map[string]decision{}, map[string]string{}
