@@ -37,6 +37,8 @@ type options struct {
 	planning bool
 	// usage says to read the record of servers, too: of the hosts of that name, or of all if it is empty.
 	usage *string
+	// events says to read what the provider says of pods, too.
+	events bool
 	// callers says to read who can ask the webhook, too.
 	callers bool
 	// output is wide, json, yaml, name, or empty for a table.
@@ -203,6 +205,11 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 	}
 	if o.usage != nil {
 		if err := snapshot.ReadUsage(ctx, management, *o.usage); err != nil {
+			return nil, err
+		}
+	}
+	if o.events {
+		if err := snapshot.ReadEvents(ctx, tenant); err != nil {
 			return nil, err
 		}
 	}

@@ -23,10 +23,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
@@ -145,7 +147,14 @@ func fleet() *view.Snapshot {
 		}
 		s.Tenant.Pods = append(s.Tenant.Pods, pod)
 	}
-	pod("training-0", env.Resources("nvidia.com/gpu", "8"), nil)
+	pod("training-0", env.Resources("nvidia.com/gpu", "8"), func(pod *corev1.Pod) {
+		pod.UID, pod.Spec.SchedulingGroup = "training-0", &corev1.PodSchedulingGroup{PodGroupName: ptr.To("train")}
+	})
+	s.Tenant.Events = []corev1.Event{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "training-0"}, LastTimestamp: before(2 * time.Minute),
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", UID: "training-0"}, Reason: explain.ReasonInsufficientDomainCapacity,
+		Message: "no rack has capacity for all 4 pods of the gang: r1 has capacity for 1; it gets no server before there is room for all",
+	}}
 	pod("training-1", env.Resources("nvidia.com/gpu", "8"), func(pod *corev1.Pod) {
 		pod.Spec.NodeName, pod.Status.Phase = "default-x7f2k",
 			corev1.PodRunning
@@ -220,6 +229,7 @@ func TestGolden(t *testing.T) {
 		"issues-json":    {arguments: "issues -o json", code: exitWrong},
 		"explain-pod":    {arguments: "explain pod training-0", code: exitWrong},
 		"explain-runs":   {arguments: "explain pods default/training-1"},
+		"explain-group":  {arguments: "explain podgroup/train", code: exitWrong},
 		"explain-type":   {arguments: "explain nodetype h100-8x", code: exitWrong},
 		"explain-yaml":   {arguments: "explain bmh server-11 -o yaml", code: exitWrong},
 		"propose-types":  {arguments: "propose-types"},
@@ -366,6 +376,7 @@ func TestCompletion(t *testing.T) {
 		"machine":   {"with its namespace", []string{"reboot", "acme/default-n"}, []string{"acme/default-new"}, noFiles},
 		"nodetype":  {"it has no namespace", []string{"explain", "nodetype", ""}, []string{"cpu", "h100-8x"}, noFiles},
 		"pod":       {"of the tenant", []string{"explain", "pod", ""}, []string{"training-0", "training-1"}, noFiles},
+		"podgroup":  {"of its pods", []string{"explain", "podgroup", "t"}, []string{"train"}, noFiles},
 		"nodeclaim": {"of the tenant", []string{"explain", "nodeclaim", ""}, []string{"default-x7f2k"}, noFiles},
 		"power":     {"after the Machine", []string{"power", "default-x7f2k", ""}, []string{"on", "off"}, noFiles},
 		"enough":    {"there is no second host", []string{"release", "server-07", ""}, nil, noFiles},
@@ -397,7 +408,8 @@ func TestBadInput(t *testing.T) {
 	for name, tc := range map[string]struct{ arguments, want string }{
 		"format":      {"hosts -o table", `--output is "table": it must be one of wide, json, yaml, name`},
 		"no terminal": {"top --snapshot FILE", "top draws on a terminal, and its input or output is none: use kubectl metal3 fleet"},
-		"kind":        {"explain disk sda --snapshot FILE", `"disk" cannot be explained: name one of pod, nodeclaim, machine, host, nodetype`},
+		"kind": {"explain disk sda --snapshot FILE",
+			`"disk" cannot be explained: name one of pod, podgroup, job, jobset, nodeclaim, machine, host, nodetype`},
 		"timeline":    {"timeline pod training-0 --snapshot FILE", `"pod" has no timeline: name host or machine`},
 		"report by":   {"report --by rack --snapshot FILE", `--by is "rack": it must be one of tenant, type`},
 		"report from": {"report --from yesterday --snapshot FILE", `--from is "yesterday": it must be a time like`},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
@@ -78,6 +80,13 @@ func (o *options) names(ctx context.Context, kind, typed string) []string {
 		each(tenant.NodeClaims, add)
 	case "pod":
 		each(tenant.Pods, add)
+	default:
+		each(tenant.Pods, func(pod client.Object) {
+			if group := view.GroupOf(kind, pod.(*corev1.Pod)); group != "" {
+				add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.GetNamespace(), Name: group}})
+			}
+		})
+		names = slices.Compact(slices.Sorted(slices.Values(names)))
 	}
 	slices.Sort(names)
 	return names

@@ -35,21 +35,30 @@ func paint(style, text string) string { return "\x1b[" + style + "m" + text + "\
 func (o *options) explainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain KIND NAME",
-		Short: "Say why a pod, a NodeClaim, a Machine, a server or a NodeType is as it is, and what to do",
-		Long: "Draws a tree from an object to the causes of its state. KIND is " + strings.Join(view.Explainable, ", ") +
-			". NAME may have its\n" +
-			"namespace and a slash in front. ✓ is as it should be, … is on its way, ✗ stays like this until something is changed.\n" +
-			"The exit code is 1 if the object itself is ✗.",
+		Short: "Say why a pod or a group of pods, a NodeClaim, a Machine, a server or a NodeType is as it is, and what to do",
+		Long: "Draws a tree from an object to the causes of its state. KIND is " + strings.Join(view.Explainable, ", ") + ".\n" +
+			"NAME may have its namespace and a slash in front; KIND/NAME is the same. ✓ is as it should be, … is on its way, ✗ stays\n" +
+			"like this until something is changed. The exit code is 1 if the object itself is ✗.",
 		Example: "  kubectl metal3 explain pod default/training-0 --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 explain host " +
 			"server-07\n" +
-			"  kubectl metal3 explain nodetype h100-8x",
-		Args: cobra.ExactArgs(2), ValidArgsFunction: o.completeKind(view.Explainable...),
+			"  kubectl metal3 explain podgroup/train --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 explain nodetype h100-8x",
+		Args: func(command *cobra.Command, arguments []string) error {
+			if len(arguments) == 1 && strings.Contains(arguments[0], "/") {
+				return nil
+			}
+			return cobra.ExactArgs(2)(command, arguments)
+		}, ValidArgsFunction: o.completeKind(view.Explainable...),
 		RunE: func(command *cobra.Command, arguments []string) error {
+			if len(arguments) == 1 {
+				arguments = strings.SplitN(arguments[0], "/", 2)
+			}
+			kind := singular(arguments[0])
+			o.events = view.IsGroup(kind)
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
 				return err
 			}
-			cause, err := fleet.Explain(singular(arguments[0]), arguments[1])
+			cause, err := fleet.Explain(kind, arguments[1])
 			if err != nil {
 				return err
 			}
@@ -72,6 +81,10 @@ func singular(kind string) string {
 	switch name := strings.ToLower(kind); name {
 	case "po", "pods":
 		return "pod"
+	case "podgroups", "podgroups.scheduling.k8s.io":
+		return "podgroup"
+	case "jobs", "jobsets":
+		return strings.TrimSuffix(name, "s")
 	case "nodeclaims":
 		return "nodeclaim"
 	case "machines", "machines.karpenter.metal3.io":
@@ -200,7 +213,7 @@ func (o *options) snapshotCommand() *cobra.Command {
 			"password or has the form of a token is xxxxx. --snapshot FILE shows it again, without a cluster.",
 		Example: "  kubectl metal3 snapshot fleet.json --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 fleet --snapshot fleet.json",
 		RunE: func(command *cobra.Command, arguments []string) error {
-			o.planning, o.usage, o.callers = true, new(string), true
+			o.planning, o.usage, o.callers, o.events = true, new(string), true, true
 			snapshot, err := o.read(command.Context())
 			if err != nil {
 				return err

@@ -139,6 +139,14 @@ func older(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
+// ID is that of the gang of a pod, as NodeClaims have it. It is empty if the pod belongs to none.
+func ID(pod *corev1.Pod) string {
+	if gang := gangOf(pod); gang != nil {
+		return gang.id
+	}
+	return ""
+}
+
 // gangOf returns the gang that the pod belongs to, without pods, or nil if it belongs to none.
 func gangOf(pod *corev1.Pod) *gang {
 	result := &gang{namespace: pod.Namespace}

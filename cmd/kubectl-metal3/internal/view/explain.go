@@ -49,7 +49,7 @@ type Cause struct {
 }
 
 // Explainable are the kinds that Explain knows, as the command line names them.
-var Explainable = []string{"pod", "nodeclaim", "machine", "host", "nodetype"}
+var Explainable = []string{"pod", "podgroup", "job", "jobset", "nodeclaim", "machine", "host", "nodetype"}
 
 // maxServers is how many servers of a type are listed one by one.
 const maxServers = 20
@@ -58,9 +58,12 @@ const maxServers = 20
 // in front, and a slash; without one it must be the only one of its name. The error names what was not found.
 func (f *Fleet) Explain(kind, name string) (Cause, error) {
 	switch kind {
-	case "pod", "nodeclaim":
+	case "pod", "nodeclaim", "podgroup", "job", "jobset":
 		if f.snapshot.Tenant == nil {
 			return Cause{}, fmt.Errorf("a %s is in a tenant cluster: name its kubeconfig with --tenant-kubeconfig", kind)
+		}
+		if IsGroup(kind) {
+			return f.explainGroup(kind, name)
 		}
 		if kind == "nodeclaim" {
 			claim := nodeClaim(f.snapshot.Tenant, name)

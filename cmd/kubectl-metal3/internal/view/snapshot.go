@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -80,6 +81,8 @@ type Tenant struct {
 	NodeClasses []v1alpha1.MetalNodeClass `json:"nodeClasses"`
 	// DaemonSets are read by ReadPlanning only.
 	DaemonSets []appsv1.DaemonSet `json:"daemonSets,omitempty"`
+	// Events are those that ReadEvents has read.
+	Events []corev1.Event `json:"events,omitempty"`
 }
 
 // DeepCopy returns a copy that can be changed.
@@ -92,7 +95,7 @@ func (s *Snapshot) DeepCopy() *Snapshot {
 	if t := s.Tenant; t != nil {
 		c.Tenant = &Tenant{
 			UID: t.UID, Pods: copied(t.Pods), Nodes: copied(t.Nodes), NodePools: copied(t.NodePools), NodeClaims: copied(t.NodeClaims),
-			NodeClasses: copied(t.NodeClasses), DaemonSets: copied(t.DaemonSets),
+			NodeClasses: copied(t.NodeClasses), DaemonSets: copied(t.DaemonSets), Events: copied(t.Events),
 		}
 	}
 	c.Missing, c.Issues = slices.Clone(s.Missing), slices.Clone(s.Issues)
@@ -413,12 +416,12 @@ func trimMachine(machine *v1alpha1.Machine) {
 func trimClass(class *v1alpha1.MetalNodeClass) { trimProperties(class.Spec.Properties) }
 
 func trimPod(pod *corev1.Pod) {
+	group := pod.Spec.SchedulingGroup
 	pod.Spec = TrimPodSpec(&pod.Spec)
-	if value, set := pod.Annotations[karpv1.DoNotDisruptAnnotationKey]; set {
-		pod.Annotations = map[string]string{karpv1.DoNotDisruptAnnotationKey: value}
-	} else {
-		pod.Annotations = nil
-	}
+	pod.Spec.SchedulingGroup = group
+	maps.DeleteFunc(pod.Annotations, func(key, _ string) bool {
+		return key != karpv1.DoNotDisruptAnnotationKey && key != v1alpha1.GangMinCountAnnotationKey
+	})
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, NominatedNodeName: pod.Status.NominatedNodeName}
 }
 

@@ -507,8 +507,9 @@ func TestExplainNotFound(t *testing.T) {
 		"pod":       {"pod", "p9", fixture(), `pod "p9" was not found`},
 		"nodeclaim": {"nodeclaim", "c9", fixture(), `NodeClaim "c9" was not found in the tenant cluster`},
 		"nodetype":  {"nodetype", "t9", fixture(), `NodeType "t9" was not found`},
-		"kind":      {"disk", "d", fixture(), `"disk" cannot be explained: name one of pod, nodeclaim, machine, host, nodetype`},
-		"two":       {"host", "s1", twice, `there are 2 of the name "s1", in the namespaces metal3, other: name it as NAMESPACE/s1`},
+		"kind": {"disk", "d", fixture(),
+			`"disk" cannot be explained: name one of pod, podgroup, job, jobset, nodeclaim, machine, host, nodetype`},
+		"two": {"host", "s1", twice, `there are 2 of the name "s1", in the namespaces metal3, other: name it as NAMESPACE/s1`},
 		"no tenant": {"pod", "p", fixture(func(s *Snapshot) { s.Tenant = nil }),
 			"a pod is in a tenant cluster: name its kubeconfig with --tenant-kubeconfig"},
 	} {

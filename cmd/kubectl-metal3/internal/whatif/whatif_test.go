@@ -250,6 +250,15 @@ func TestPredict(t *testing.T) {
 			pods:   pods(2, "train", eight, planning.Together("train", "rack")),
 			want:   []string{"g2 (gpu, r2, 1200s): default/train-0", "g3 (gpu, r2, 1200s): default/train-1", "gpu: 3 -> 1"},
 		},
+		"PodGroup": {
+			reason: "a snapshot has no PodGroups: their pods are planned as any others",
+			fleet: fixture(func(s *view.Snapshot) {
+				s.Tenant.Pods = pods(1, "old", eight, func(pod *corev1.Pod) {
+					pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("train")}
+				})
+			}),
+			want: []string{"g1 (gpu, r1, 1200s): default/old-0", "gpu: 3 -> 2"},
+		},
 		"Rack": {
 			reason: "a pod names its rack",
 			fleet:  fixture(), pods: pods(1, "train", eight, planning.Selecting("rack", "r2")),

@@ -147,6 +147,9 @@ func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Map
 	add(w.tenant, lo.Filter(t.NodePools, func(pool karpv1.NodePool, _ int) bool { return pool.Spec.Template.Spec.NodeClassRef != nil }))
 	add(w.tenant, lo.Filter(t.NodeClaims, func(claim karpv1.NodeClaim, _ int) bool { return claim.Spec.NodeClassRef != nil }))
 	add(w.tenant, t.NodeClasses)
+	for i := range t.Pods {
+		t.Pods[i].Spec.SchedulingGroup = nil // a snapshot has no PodGroups
+	}
 	add(w.tenant, t.Nodes)
 	add(w.tenant, t.Pods)
 	add(w.tenant, t.DaemonSets)
