@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
@@ -28,8 +29,10 @@ type disk struct {
 	identity *rest.Config
 }
 
-// boot is a run of a server from power-on to power-off.
+// boot is a run of a server from power-on to power-off, or to a reset.
 type boot struct {
+	// id is that of the kernel, which differs for each boot.
+	id     types.UID
 	server Server
 	disk   *disk
 	config Config
@@ -56,7 +59,7 @@ func (b *boot) run(ctx context.Context) {
 	}
 	// 3. kubelet. It retries for ever.
 	if err := b.retry(ctx, Joining, func(ctx context.Context) error {
-		return register(ctx, b.config.Clock.Now(), b.disk.identity, b.server, b.disk.join)
+		return register(ctx, b.config.Clock.Now(), b.disk.identity, b.server, b.disk.join, b.id)
 	}); err != nil {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -172,6 +173,11 @@ func testLifeOfServer(t *testing.T, c *testCluster) {
 	if !c.managedByKwok(t, nodeKey) {
 		t.Error("the server is on again, but its Node is not managed by kwok")
 	}
+	boots := sets.New("", node.Status.NodeInfo.BootID)
+	rack.Reset(name)
+	eventually(t, "the server's return from a reset", func() bool {
+		return statusOf(rack, name).State == Registered && c.Get(t.Context(), nodeKey, node) == nil && !boots.Has(node.Status.NodeInfo.BootID)
+	})
 
 	c.setState(t, host, metal3api.StateDeprovisioning)
 	eventually(t, "the server's end", func() bool { return statusOf(rack, name).State == Off })

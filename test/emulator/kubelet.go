@@ -36,9 +36,9 @@ const (
 // defaultArchitecture is that of a server without one.
 const defaultArchitecture = "amd64"
 
-// register makes the Node, or brings an existing one up to date, and then reports its accelerators, as the kubelet,
+// register makes the Node, or brings an existing one up to date, and then reports its boot and its accelerators, as the kubelet,
 // a device plugin and DRA drivers do. It can be called again after an error.
-func register(ctx context.Context, now time.Time, identity *rest.Config, server Server, join bootstrap.Join) error {
+func register(ctx context.Context, now time.Time, identity *rest.Config, server Server, join bootstrap.Join, bootID types.UID) error {
 	clientset, disconnect, err := connect(identity)
 	if err != nil {
 		return err
@@ -54,9 +54,9 @@ func register(ctx context.Context, now time.Time, identity *rest.Config, server 
 		return fmt.Errorf("registering Node %s, %w", join.NodeName, err)
 	}
 	capacity, allocatable := resourcesOf(server, join)
-	status := map[string]any{"capacity": capacity, "allocatable": allocatable}
+	status := map[string]any{"capacity": capacity, "allocatable": allocatable, "nodeInfo": map[string]any{"bootID": bootID}}
 	if err := patchNode(ctx, clientset, join.NodeName, "status", map[string]any{"status": status}); err != nil {
-		return fmt.Errorf("reporting the resources of Node %s, %w", join.NodeName, err)
+		return fmt.Errorf("reporting the boot and the resources of Node %s, %w", join.NodeName, err)
 	}
 	return publish(ctx, clientset, server, join.NodeName)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -65,6 +66,8 @@ type Rack struct {
 type run struct {
 	power Power
 	stop  context.CancelFunc
+	// reset ends the present boot, and has the next one begin. It is nil while the server is off.
+	reset context.CancelFunc
 	// done is closed when this run and those before it have ended.
 	done <-chan struct{}
 }
@@ -124,6 +127,15 @@ func (r *Rack) Statuses() []Status {
 	return slices.SortedFunc(maps.Values(r.statuses), func(a, b Status) int { return cmp.Compare(a.Server, b.Server) })
 }
 
+// Reset is what a BMC does to a server that is on: it boots again at once. A server that is off stays off.
+func (r *Rack) Reset(server string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if present := r.runs[server]; present != nil && present.reset != nil {
+		present.reset()
+	}
+}
+
 // change ends the server's present run and starts the next one, after the present one has ended.
 func (r *Rack) change(ctx context.Context, servers *sync.WaitGroup, name string, power Power) {
 	server, ours := r.servers[name]
@@ -142,35 +154,43 @@ func (r *Rack) change(ctx context.Context, servers *sync.WaitGroup, name string,
 	before.stop()
 	runCtx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
-	r.runs[name] = &run{power: power, stop: stop, done: done}
+	present := &run{power: power, stop: stop, done: done}
+	r.runs[name] = present
 	servers.Go(func() {
 		defer close(done)
 		defer stop()
 		<-before.done
-		r.live(runCtx, ctx, server, power)
+		r.live(runCtx, ctx, server, present)
 	})
 }
 
 // live runs a server until the next change of its power, which cancels runCtx.
-func (r *Rack) live(runCtx, rackCtx context.Context, server Server, power Power) {
+func (r *Rack) live(runCtx, rackCtx context.Context, server Server, present *run) {
 	d := r.disks[server.Name]
-	if d.install != power.Install {
-		*d = disk{install: power.Install}
+	if d.install != present.power.Install {
+		*d = disk{install: present.power.Install}
 	}
-	if !power.On || power.Install == "" {
+	if !present.power.On || present.power.Install == "" {
 		r.report(server.Name, Off, "", "")
 		return
 	}
-	b := &boot{
-		server: server,
-		disk:   d,
-		config: r.config,
-		report: func(state State, nodeName, reason string) { r.report(server.Name, state, nodeName, reason) },
-	}
-	b.run(runCtx)
-	<-runCtx.Done()
-	if rackCtx.Err() == nil {
-		b.powerOff(rackCtx)
+	for runCtx.Err() == nil {
+		bootCtx, reset := context.WithCancel(runCtx)
+		r.mu.Lock()
+		present.reset = reset
+		r.mu.Unlock()
+		b := &boot{
+			id:     uuid.NewUUID(),
+			server: server,
+			disk:   d,
+			config: r.config,
+			report: func(state State, nodeName, reason string) { r.report(server.Name, state, nodeName, reason) },
+		}
+		b.run(bootCtx)
+		<-bootCtx.Done()
+		if rackCtx.Err() == nil {
+			b.powerOff(rackCtx)
+		}
 	}
 }
 

@@ -127,6 +127,7 @@ func (s *Sandbox) startRack() error {
 		_ = log.Close()
 		return err
 	}
+	s.servers = rack
 	s.rack.Go(func() {
 		defer func() { _ = log.Close() }()
 		if err := rack.Run(s.ctx); err != nil && s.ctx.Err() == nil {

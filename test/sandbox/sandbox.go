@@ -16,6 +16,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
 )
 
 // logTail is how many lines of a log are searched for what a program prints when it starts.
@@ -36,6 +37,8 @@ type Sandbox struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	rack   sync.WaitGroup
+	// servers are those of the rack.
+	servers *emulator.Rack
 
 	closeOnce sync.Once
 	closed    chan struct{}
@@ -165,6 +168,10 @@ func (s *Sandbox) ManagementConfig() *rest.Config { return rest.CopyConfig(s.man
 
 // TenantConfig returns the administrator's access to the tenant cluster.
 func (s *Sandbox) TenantConfig() *rest.Config { return rest.CopyConfig(s.tenant.REST) }
+
+// Reset does what a BMC does for a reset: the server boots again if it is on. Metal3's demo mode has no BMCs, and leaves requests to reboot
+// on the BareMetalHosts.
+func (s *Sandbox) Reset(server string) { s.servers.Reset(server) }
 
 // Processes gives access to the processes of the sandbox, to stop, start or kill them in a test.
 func (s *Sandbox) Processes() *process.Supervisor { return s.supervisor }
