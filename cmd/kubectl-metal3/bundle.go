@@ -274,7 +274,8 @@ func (b *bundle) programs(ctx context.Context, from place) {
 // shownFlags are the flags of our programs whose values are in a bundle.
 var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration cert-dir cert-rotation cert-secret claim-timeout
 	client-ca-file client-names controllers cpu-requests
-	disable-cluster-state-observability enable-http2 ephemeral-storage feature-gates gang-idle-duration health-probe-bind-address hooks
+	disable-cluster-state-observability enable-http2 ephemeral-storage fault-toleration feature-gates gang-idle-duration
+	health-probe-bind-address hooks
 	ignore-dra-requests
 	kube-api-burst kube-api-qps kube-context kubeconfig launch-timeout leader-elect leader-elect-lease-duration leader-elect-renew-deadline
 	leader-elect-retry-period leader-election-namespace logging-format management-kube-api-burst management-kube-api-qps

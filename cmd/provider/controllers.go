@@ -52,7 +52,7 @@ func (o *options) provisioningControllers(
 	}
 	metal3 := cloudprovider.New(mgr.GetClient(), mgr.GetAPIReader(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
-		RebootConditions:  o.rebootConditions,
+		RebootConditions: o.rebootConditions, FaultToleration: o.faultToleration,
 		KubernetesVersion: version.Least,
 	})
 	core, err := karpenter.Install(ctx, karpenter.Dependencies{

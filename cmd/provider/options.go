@@ -54,6 +54,7 @@ type options struct {
 	resourcesGrace time.Duration
 	gangIdle       time.Duration
 
+	faultToleration  time.Duration
 	rebootConditions []string
 	repairLabels     repairs.Labels
 
@@ -84,6 +85,7 @@ func defaultOptions() *options {
 		launchTimeout:    defaultLaunchTimeout,
 		resourcesGrace:   nodeclaimstatus.DefaultResourcesGrace,
 		gangIdle:         gangs.DefaultIdleDuration,
+		faultToleration:  cloudprovider.DefaultFaultToleration,
 		rebootConditions: cloudprovider.DefaultRebootConditions(),
 		repairLabels:     repairs.DefaultLabels(),
 		podsPerNode:      instancetypes.DefaultPods,
@@ -124,6 +126,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 			"are. 0 has them not wait. The annotation "+v1alpha1.GangIdleDurationAnnotationKey+" of the pods wins.")
 
 	repair := sections.FlagSet("repair")
+	repair.DurationVar(&o.faultToleration, "fault-toleration", o.faultToleration,
+		"How long a condition of a node that reports a fault of the hardware must last, also after a reboot, before node repair acts.")
 	repair.StringSliceVar(&o.rebootConditions, "reboot-conditions", o.rebootConditions,
 		"Conditions of nodes for which node repair reboots the server, and replaces it if that was of no use. For the others it replaces the "+
 			"server at once, as --"+legacyRepair+" does for all.")
@@ -153,7 +157,8 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 	for _, flag := range []struct {
 		name  string
 		value time.Duration
-	}{{"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}, {"resources-grace", o.resourcesGrace}} {
+	}{{"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}, {"resources-grace", o.resourcesGrace},
+		{"fault-toleration", o.faultToleration}} {
 		errs = append(errs, operator.CheckPositive(flag.name, flag.value))
 	}
 	if o.gangIdle < 0 {

@@ -37,6 +37,8 @@ type Options struct {
 	ClaimTimeout time.Duration
 	// RebootConditions are those conditions of nodes for which a server is rebooted before it is replaced.
 	RebootConditions []string
+	// FaultToleration is how long a condition that reports a fault may last. The default is DefaultFaultToleration.
+	FaultToleration time.Duration
 	// KubernetesVersion returns the minor version that a server is installed with now, such as v1.36.
 	KubernetesVersion func(context.Context) (string, error)
 }

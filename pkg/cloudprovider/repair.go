@@ -4,6 +4,7 @@
 package cloudprovider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,9 +26,9 @@ import (
 const (
 	// notReadyToleration is longer than a reboot: a big server needs 15 minutes to initialize its memory.
 	notReadyToleration = 30 * time.Minute
-	// faultToleration is for conditions that report faults of the hardware. It leaves time to reset the device, and to move
+	// DefaultFaultToleration is for conditions that report faults of the hardware. It leaves time to reset the device, and to move
 	// pods by hand.
-	faultToleration = 10 * time.Minute
+	DefaultFaultToleration = 10 * time.Minute
 )
 
 // faults are conditions of nodes that are True while something is broken that makes a node of no use. Those of
@@ -67,7 +68,7 @@ func CheckRebootConditions(conditions []string) error {
 }
 
 // RepairPolicies are the conditions of a node for which Karpenter repairs its server, if the feature gate NodeRepair is on. Their reason
-// does not matter, and pods do not delay the repair. The fallback has the longest toleration. Core's former controller replaces for all.
+// does not matter, and pods do not delay the repair. Core's former controller replaces for all.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	policy := func(condition corev1.NodeConditionType, status corev1.ConditionStatus, reason string, toleration time.Duration,
 		action cloudprovider.RepairAction,
@@ -79,12 +80,13 @@ func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 		policy(corev1.NodeReady, corev1.ConditionFalse, "", notReadyToleration, cloudprovider.ReplaceNode),
 		policy(corev1.NodeReady, corev1.ConditionUnknown, anyReason, notReadyToleration, cloudprovider.ReplaceNode),
 	}
+	toleration := cmp.Or(c.options.FaultToleration, DefaultFaultToleration)
 	for _, fault := range faults {
 		action := cloudprovider.ReplaceNode
 		if slices.Contains(c.options.RebootConditions, string(fault)) {
 			action = cloudprovider.RebootNode
 		}
-		policies = append(policies, policy(fault, corev1.ConditionTrue, anyReason, faultToleration, action))
+		policies = append(policies, policy(fault, corev1.ConditionTrue, anyReason, toleration, action))
 	}
 	return policies
 }

@@ -30,6 +30,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
+// TestFaultToleration: a flag sets the time of faults, and a server has its time to boot all the same.
+func TestFaultToleration(t *testing.T) {
+	for flag, want := range map[time.Duration]time.Duration{0: 10 * time.Minute, time.Minute: time.Minute, time.Hour: time.Hour} {
+		for _, policy := range (&CloudProvider{options: Options{FaultToleration: flag}}).RepairPolicies() {
+			wanted := want
+			if policy.ConditionType == corev1.NodeReady {
+				wanted = 30 * time.Minute
+			}
+			if policy.TolerationDuration != wanted {
+				t.Errorf("with %s %s is tolerated for %s, want %s", flag, policy.ConditionType, policy.TolerationDuration, wanted)
+			}
+		}
+	}
+}
+
 // TestRepairWithCore: Karpenter's own controller replaces a node that has been unhealthy for longer than a server may be,
 // and no other. So would the disruption method that follows it, with --legacy-node-repair=false. The test moves its clock.
 func TestRepairWithCore(t *testing.T) {
