@@ -1,7 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repair has a sick server rebooted and given up by the provider, the manager and an emulated BMC.
+// Package repair has sick servers rebooted and given up by the provider, the manager and emulated BMCs: with each killed at its writes, and
+// as programs on a sandbox.
 package repair
 
 import (
@@ -37,6 +38,8 @@ import (
 
 // server is the power of an emulated server, which counts its resets.
 type server struct {
+	// boot has the server boot again. It is nil where nothing is behind the BMC.
+	boot   func()
 	lock   sync.Mutex
 	resets []schemas.ResetType
 }
@@ -47,6 +50,9 @@ func (s *server) Reset(kind schemas.ResetType) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.resets = append(s.resets, kind)
+	if s.boot != nil {
+		s.boot()
+	}
 }
 
 func (s *server) count() int {
@@ -129,20 +135,21 @@ func newFixture(t *testing.T) *fixture {
 		return nil
 	})
 	w.claim.Status.ProviderID, w.claim.Status.NodeName = w.machine.Status.ProviderID, "node"
-	hardware := inventory.Hardware{Processors: []inventory.Processor{{Cores: 4}}, MemoryGiB: 8,
-		NICs: []inventory.NIC{{MAC: "52:54:00:00:00:01"}}, Disks: []inventory.Disk{{SizeGB: 10}}}.Complete("s1")
-	service := httptest.NewServer(bmc.NewService(clock.RealClock{}, bmc.NewSystem(bmc.Identity{Name: "s1", Username: "admin",
-		Password: "secret"}, hardware, w.server, &faults.Set{})))
-	t.Cleanup(service.Close)
-	w.playReboots(t, service.URL)
+	playReboots(t, w.Client, hostKey, w.server)
 	return w
 }
 
+// hostKey is the server's BareMetalHost.
+var hostKey = client.ObjectKey{Namespace: management.HostsNamespace, Name: "server-00000"}
+
 func (w *fixture) host(ctx context.Context, t *testing.T) *bmov1alpha1.BareMetalHost {
+	return hostOf(ctx, t, w.Client, hostKey)
+}
+
+func hostOf(ctx context.Context, t *testing.T, metal3 client.Client, key client.ObjectKey) *bmov1alpha1.BareMetalHost {
 	t.Helper()
 	host := &bmov1alpha1.BareMetalHost{}
-	key := client.ObjectKey{Namespace: management.HostsNamespace, Name: "server-00000"}
-	if err := w.Client.Get(ctx, key, host); err != nil && ctx.Err() == nil {
+	if err := metal3.Get(ctx, key, host); err != nil && ctx.Err() == nil {
 		t.Error(err)
 	}
 	return host
@@ -155,13 +162,19 @@ func (w *fixture) provider(connection *writes.Connection) *cloudprovider.CloudPr
 		clock.RealClock{}, cloudprovider.Options{Namespace: management.TenantNamespace, TenantCluster: "tenant"})
 }
 
-// playReboots has Metal3 reset the server by its BMC, and take the request off the host afterwards.
-func (w *fixture) playReboots(t *testing.T, url string) {
+// playReboots serves the BMC of a server, and has Metal3 reset the server by it and take the request off the host afterwards.
+func playReboots(t *testing.T, metal3 client.Client, key client.ObjectKey, power bmc.Power) {
+	t.Helper()
+	hardware := inventory.Hardware{Processors: []inventory.Processor{{Cores: 4}}, MemoryGiB: 8,
+		NICs: []inventory.NIC{{MAC: "52:54:00:00:00:01"}}, Disks: []inventory.Disk{{SizeGB: 10}}}.Complete("s1")
+	service := httptest.NewServer(bmc.NewService(clock.RealClock{}, bmc.NewSystem(bmc.Identity{Name: "s1", Username: "admin",
+		Password: "secret"}, hardware, power, &faults.Set{})))
+	t.Cleanup(service.Close)
 	ctx, stop := context.WithCancel(context.Background())
 	var playing sync.WaitGroup
 	playing.Go(func() {
 		_ = poll.Until(ctx, func(ctx context.Context) error {
-			host := w.host(ctx, t)
+			host := hostOf(ctx, t, metal3, key)
 			arguments, requested := host.Annotations[bmov1alpha1.RebootAnnotationPrefix]
 			if !requested {
 				return fmt.Errorf("the test runs")
@@ -170,8 +183,8 @@ func (w *fixture) playReboots(t *testing.T, url string) {
 			if strings.Contains(arguments, string(bmov1alpha1.RebootModeHard)) {
 				kind = schemas.ForceRestartResetType
 			}
-			request, _ := http.NewRequestWithContext(ctx, http.MethodPost, url+"/redfish/v1/Systems/s1/Actions/ComputerSystem.Reset",
-				strings.NewReader(fmt.Sprintf(`{"ResetType": %q}`, kind)))
+			request, _ := http.NewRequestWithContext(ctx, http.MethodPost,
+				service.URL+"/redfish/v1/Systems/s1/Actions/ComputerSystem.Reset", strings.NewReader(fmt.Sprintf(`{"ResetType": %q}`, kind)))
 			request.SetBasicAuth("admin", "secret")
 			response, err := http.DefaultClient.Do(request)
 			if err != nil || response.Body.Close() != nil || response.StatusCode != http.StatusNoContent {
@@ -180,7 +193,7 @@ func (w *fixture) playReboots(t *testing.T, url string) {
 			}
 			before := host.DeepCopy()
 			delete(host.Annotations, bmov1alpha1.RebootAnnotationPrefix)
-			if err := w.Client.Patch(ctx, host, client.MergeFrom(before)); err != nil && ctx.Err() == nil {
+			if err := metal3.Patch(ctx, host, client.MergeFrom(before)); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 			return fmt.Errorf("the test runs")
