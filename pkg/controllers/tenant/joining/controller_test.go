@@ -89,7 +89,7 @@ func TestTimeIsReadOnce(t *testing.T) {
 	local, server := testclock.NewFakePassiveClock(time.Unix(1000, 0)), w.clock.Now()
 	requests := 0
 	controller := NewController(local, tenant.Clusters{Tenant: tenant.Cluster{Client: interceptor.NewClient(
-		environment.Client.(client.WithWatch), interceptor.Funcs{
+		environment.Client, interceptor.Funcs{
 			Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
 				requests++
 				object.SetCreationTimestamp(metav1.NewTime(server))
