@@ -31,7 +31,8 @@ const (
 
 // Metal3Source takes power and config drives from the BareMetalHosts of one namespace, for a Metal3 that drives no BMCs
 // (demo mode): a host that is provisioned and online is a server with power. A paused BareMetalHost, or a deleted one,
-// changes nothing: Metal3 switches a server off before it removes the finalizer.
+// changes nothing: Metal3 switches a server off before it removes the finalizer. Nor does one without a state, at which Metal3 has not
+// looked: one that is restored has none until its status is written.
 type Metal3Source struct {
 	client    client.WithWatch
 	namespace string
@@ -66,7 +67,7 @@ func (s *Metal3Source) Watch(ctx context.Context, changed func(server string, po
 		if !ok {
 			return
 		}
-		if _, paused := host.Annotations[metal3api.PausedAnnotation]; !paused {
+		if !isSilent(host) {
 			changed(host.Name, powerOf(host))
 		}
 	}
@@ -91,6 +92,12 @@ func (s *Metal3Source) hosts() cache.ListerWatcher {
 			return s.client.Watch(ctx, &metal3api.BareMetalHostList{}, client.InNamespace(s.namespace), &client.ListOptions{Raw: &options})
 		},
 	}
+}
+
+// isSilent returns whether a BareMetalHost says nothing about the power of its server.
+func isSilent(host *metal3api.BareMetalHost) bool {
+	_, paused := host.Annotations[metal3api.PausedAnnotation]
+	return paused || host.Status.Provisioning.State == metal3api.StateNone
 }
 
 // powerOf derives the power of the server from the BareMetalHost. Metal3 in demo mode does not report power.

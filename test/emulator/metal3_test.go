@@ -90,3 +90,26 @@ func TestUserDataOfHost(t *testing.T) {
 		})
 	}
 }
+
+// TestSilentHosts: a server that is in use goes on while its BareMetalHost is restored, which is first created without a status.
+func TestSilentHosts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason      string
+		state       metal3api.ProvisioningState
+		annotations map[string]string
+		want        bool
+	}{
+		"Provisioned": {"Metal3 keeps its server on", metal3api.StateProvisioned, nil, false},
+		"Available":   {"Metal3 keeps its server off", metal3api.StateAvailable, nil, false},
+		"Paused":      {"Metal3 does nothing", metal3api.StateProvisioned, map[string]string{metal3api.PausedAnnotation: "restore"}, true},
+		"NoState":     {"Metal3 has not looked at it", metal3api.StateNone, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := &metal3api.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}
+			host.Status.Provisioning.State = tc.state
+			if got := isSilent(host); got != tc.want {
+				t.Errorf("%s: it is silent: %v", tc.reason, got)
+			}
+		})
+	}
+}
