@@ -377,7 +377,7 @@ func (b *bundle) events(ctx context.Context, from place) {
 			break
 		}
 	}
-	slices.SortStableFunc(all.Items, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
+	slices.SortStableFunc(all.Items, func(a, b corev1.Event) int { return view.LastSeen(&a).Compare(view.LastSeen(&b)) })
 	b.object(from.name+"/events.yaml", all)
 }
 
@@ -386,16 +386,6 @@ func (b *bundle) isOurs(event *corev1.Event) bool {
 	return err == nil && slices.Contains(groups, group.Group) ||
 		strings.Contains(event.ReportingController+event.Source.Component, "karpenter") ||
 		strings.Contains(event.InvolvedObject.Name, "karpenter-metal3")
-}
-
-func lastSeen(event *corev1.Event) time.Time {
-	if event.Series != nil {
-		return event.Series.LastObservedTime.Time
-	}
-	if !event.LastTimestamp.IsZero() {
-		return event.LastTimestamp.Time
-	}
-	return event.EventTime.Time
 }
 
 // readme says what is in the bundle, and what is not.

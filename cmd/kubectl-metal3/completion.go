@@ -86,10 +86,9 @@ func (o *options) names(ctx context.Context, kind, typed string) []string {
 				add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.GetNamespace(), Name: group}})
 			}
 		})
-		names = slices.Compact(slices.Sorted(slices.Values(names)))
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names) // the pods of a group have the same
 }
 
 func each[T any, P interface {

@@ -97,7 +97,8 @@ func startEnvironment(ctx context.Context) (*environment.Environment, error) {
 	return w, w.PublishDevices(ctx, map[string][]resourcev1.Device{"gpu-server-1": wholeGPUs(), "gpu-server-2": slicedGPUs()})
 }
 
-// syncPods has the real vCluster sync the pods of one tenant. It is of a version that has a resourceclaim controller run there.
+// syncPods has the real vCluster sync the pods of one tenant. Without its settings for claims, a
+// resourceclaim controller runs in the tenant.
 func syncPods(ctx context.Context, tenant *environment.Tenant) error {
 	if tenant.Name != research {
 		return tenant.SyncPods()

@@ -270,6 +270,7 @@ tool (
 	sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin
 )
 
+// dra-example-driver v0.2.1 is written for the kubelet of 0.34. vCluster builds with that, too.
 replace k8s.io/kubelet => k8s.io/kubelet v0.34.0
 
 replace k8s.io/dynamic-resource-allocation => k8s.io/dynamic-resource-allocation v0.34.0

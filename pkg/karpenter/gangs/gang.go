@@ -165,7 +165,7 @@ func gangOf(pod *corev1.Pod) *gang {
 	result.keys = slices.Compact(result.keys)
 	result.affinity = strings.Join(ids, ";")
 	name := result.affinity
-	switch group := podGroupOf(pod); {
+	switch group := PodGroupOf(pod); {
 	case group != "":
 		name = "PodGroup " + group
 	case pod.Labels[kueueGroup] != "":

@@ -32,8 +32,8 @@ type podGroup struct {
 	problem string
 }
 
-// podGroupOf is the name of the PodGroup of a pod, empty if it has none.
-func podGroupOf(pod *corev1.Pod) string {
+// PodGroupOf is the name of the PodGroup of a pod, empty if it has none.
+func PodGroupOf(pod *corev1.Pod) string {
 	if pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return ""
 	}
@@ -44,7 +44,7 @@ func podGroupOf(pod *corev1.Pod) string {
 // left out of what it returns.
 func (p *Placer) readGroups(ctx context.Context, gangs []*gang) []*gang {
 	return slices.DeleteFunc(gangs, func(g *gang) bool {
-		name := podGroupOf(g.pods[0])
+		name := PodGroupOf(g.pods[0])
 		if name == "" {
 			return false
 		}

@@ -194,7 +194,7 @@ func TestVersionsOfPodGroups(t *testing.T) {
 			cluster := builder.Build()
 			placer := NewPlacer(Dependencies{Client: cluster, Live: cluster})
 			pods := members("train", 1, wholeServer, grouped("g"))
-			got, err := placer.readGroup(t.Context(), client.ObjectKey{Namespace: "default", Name: podGroupOf(pods[0].(*corev1.Pod))})
+			got, err := placer.readGroup(t.Context(), client.ObjectKey{Namespace: "default", Name: PodGroupOf(pods[0].(*corev1.Pod))})
 			if err != nil {
 				t.Fatal(err)
 			}

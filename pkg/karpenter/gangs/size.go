@@ -34,7 +34,7 @@ const (
 	lwsGroupKey = "leaderworkerset.sigs.k8s.io/group-key"
 
 	// A JobSet has ReplicatedJobs, each of several Jobs. The two last are how many Jobs there are.
-	jobSet            = "jobset.sigs.k8s.io/jobset-name"
+	JobSetLabelKey    = "jobset.sigs.k8s.io/jobset-name"
 	replicatedJob     = "jobset.sigs.k8s.io/replicatedjob-name"
 	jobSetJobs        = "jobset.sigs.k8s.io/global-replicas"
 	replicatedJobJobs = "jobset.sigs.k8s.io/replicatedjob-replicas"
@@ -97,8 +97,8 @@ func ownSize(pod *corev1.Pod, g *gang) (result size, problem string) {
 		says, firm bool
 	}{
 		{v1alpha1.GangMinCountAnnotationKey, true, true},
-		{kueueCount, podGroupOf(pod) == "" && pod.Labels[kueueGroup] != "", true},
-		{lwsSize, podGroupOf(pod) == "" && g.selectsBy(lwsGroup, lwsGroupKey) && !startsLeaderFirst(pod), false},
+		{kueueCount, PodGroupOf(pod) == "" && pod.Labels[kueueGroup] != "", true},
+		{lwsSize, PodGroupOf(pod) == "" && g.selectsBy(lwsGroup, lwsGroupKey) && !startsLeaderFirst(pod), false},
 	} {
 		text, found := pod.Annotations[source.key]
 		if !found || !source.says {
@@ -154,7 +154,7 @@ func (p *Placer) ofJobs(ctx context.Context, g *gang) (count int, firm bool, err
 		switch {
 		case g.selectsBy(replicatedJob):
 			expected, _ = strconv.Atoi(pod.Labels[replicatedJobJobs])
-		case g.selectsBy(jobSet):
+		case g.selectsBy(JobSetLabelKey):
 			expected, _ = strconv.Atoi(pod.Labels[jobSetJobs])
 		}
 	}

@@ -22,9 +22,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 )
 
-// jobSetLabel is on the pods of a JobSet: its name.
-const jobSetLabel = "jobset.sigs.k8s.io/jobset-name"
-
 // groups are the kinds that Explain knows by their pods, as they are written.
 var groups = map[string]string{"podgroup": "PodGroup", "job": "Job", "jobset": "JobSet"}
 
@@ -35,15 +32,13 @@ func IsGroup(kind string) bool { return groups[kind] != "" }
 func GroupOf(kind string, pod *corev1.Pod) string {
 	switch kind {
 	case "podgroup":
-		if group := pod.Spec.SchedulingGroup; group != nil && group.PodGroupName != nil {
-			return *group.PodGroupName
-		}
+		return gangs.PodGroupOf(pod)
 	case "job":
 		if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == groups[kind] {
 			return owner.Name
 		}
 	case "jobset":
-		return pod.Labels[jobSetLabel]
+		return pod.Labels[gangs.JobSetLabelKey]
 	}
 	return ""
 }
@@ -115,7 +110,7 @@ func (f *Fleet) explainGroup(kind, name string) (Cause, error) {
 	switch {
 	case running == len(members):
 	case event != nil:
-		cause = withCause(cause, Cause{Text: fmt.Sprintf("the provider says, %s ago: %s", ago(f.Now(), timeOf(event)),
+		cause = withCause(cause, Cause{Text: fmt.Sprintf("the provider says, %s ago: %s", ago(f.Now(), LastSeen(event)),
 			quoted(event.Reason+": "+event.Message)), Verdict: podReasons[event.Reason]})
 	case len(claims) == 0:
 		pending := slices.IndexFunc(members, func(member *corev1.Pod) bool { return member.Spec.NodeName == "" })
@@ -134,29 +129,25 @@ func (f *Fleet) explainGroup(kind, name string) (Cause, error) {
 func (f *Fleet) lastEvent(pods sets.Set[string], claims []*karpv1.NodeClaim) (last *corev1.Event) {
 	for i := range f.snapshot.Tenant.Events {
 		event := &f.snapshot.Tenant.Events[i]
-		if pods.Has(string(event.InvolvedObject.UID)) && (last == nil || timeOf(event).After(timeOf(last))) {
+		if pods.Has(string(event.InvolvedObject.UID)) && (last == nil || LastSeen(event).After(LastSeen(last))) {
 			last = event
 		}
 	}
 	if last != nil && slices.ContainsFunc(claims, func(claim *karpv1.NodeClaim) bool {
-		return !claim.CreationTimestamp.Time.Before(timeOf(last))
+		return !claim.CreationTimestamp.Time.Before(LastSeen(last))
 	}) {
 		return nil
 	}
 	return last
 }
 
-// timeOf is when an event was last published.
-func timeOf(event *corev1.Event) time.Time {
-	last := event.CreationTimestamp.Time
-	times := []time.Time{event.LastTimestamp.Time, event.EventTime.Time}
+// LastSeen is when an event was last published.
+func LastSeen(event *corev1.Event) time.Time {
 	if event.Series != nil {
-		times = append(times, event.Series.LastObservedTime.Time)
+		return event.Series.LastObservedTime.Time
 	}
-	for _, other := range times {
-		if other.After(last) {
-			last = other
-		}
+	if !event.LastTimestamp.IsZero() {
+		return event.LastTimestamp.Time
 	}
-	return last
+	return event.EventTime.Time
 }

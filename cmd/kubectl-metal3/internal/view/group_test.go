@@ -17,6 +17,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
@@ -27,7 +28,7 @@ func withGroup(namespace string, running int) func(*Snapshot) {
 			withPod(func(pod *corev1.Pod) {
 				pod.Namespace, pod.Name, pod.UID = namespace, fmt.Sprint("train-", n), types.UID(fmt.Sprint(namespace, n))
 				pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("train")}
-				pod.Labels = map[string]string{jobSetLabel: "trains"}
+				pod.Labels = map[string]string{gangs.JobSetLabelKey: "trains"}
 				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train-job", Controller: ptr.To(true)}}
 				if n < running {
 					pod.Spec.NodeName, pod.Status.Phase = "m1", corev1.PodRunning
