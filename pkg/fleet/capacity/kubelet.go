@@ -160,7 +160,11 @@ func (k Kubelet) MaxCapacity(server Server, allocatable corev1.ResourceList) cor
 			less = *resource.NewQuantity(int64(float64(less.Value()+1<<20)/(1-float64(share))), resource.BinarySI)
 		}
 		if total.Sub(less); name != corev1.ResourceCPU {
-			total = *resource.NewQuantity(total.Value()>>20<<20, resource.BinarySI)
+			whole := total.Value() // rounded up
+			if total.CmpInt64(whole) < 0 {
+				whole--
+			}
+			total = *resource.NewQuantity(whole>>20<<20, resource.BinarySI)
 		}
 		divided[name] = total
 	}

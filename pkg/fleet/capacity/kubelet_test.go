@@ -131,6 +131,17 @@ func TestPlannedIsThere(t *testing.T) {
 	}
 }
 
+// TestPlannedIsThereToTheByte: a node that has a fraction of a byte less than planned has the next lower MiB.
+func TestPlannedIsThereToTheByte(t *testing.T) {
+	server := Server{Resources: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("4Gi")}}
+	has := Kubelet{}.Allocatable(server)[corev1.ResourceMemory]
+	has.Sub(resource.MustParse("369m"))
+	server.Resources = Kubelet{}.MaxCapacity(server, corev1.ResourceList{corev1.ResourceMemory: has})
+	if planned := (Kubelet{}).Allocatable(server)[corev1.ResourceMemory]; planned.Cmp(has) > 0 {
+		t.Errorf("planned %s, the kubelet has %s", planned.String(), has.String())
+	}
+}
+
 // seeded is a source of random numbers, and its seed: that of SEED, or another for each run.
 func seeded(t *testing.T) (*rand.Rand, uint64) {
 	t.Helper()
