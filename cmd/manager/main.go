@@ -152,7 +152,7 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 		if err != nil {
 			return fmt.Errorf("flags --network-endpoint and --network-endpoint-credentials, %w", err)
 		}
-		controllers = append(controllers, network.NewController(mgr.GetClient(), mgr.GetAPIReader(), endpoint))
+		controllers = append(controllers, network.NewController(mgr.GetClient(), mgr.GetAPIReader(), endpoint, mapping))
 	}
 	if c := o.certificates; c.rotation {
 		controllers = append(controllers, certs.NewRotator(mgr.GetClient(), mgr.GetAPIReader(), now, c.secret, c.configuration, c.settings))

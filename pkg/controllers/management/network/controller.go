@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
@@ -45,11 +46,12 @@ type Controller struct {
 	client   client.Client
 	live     client.Reader
 	endpoint Endpoint
+	topology topology.Mapping
 }
 
 // NewController returns a Controller. live reads from the API server.
-func NewController(writer client.Client, live client.Reader, endpoint Endpoint) *Controller {
-	return &Controller{client: writer, live: live, endpoint: endpoint}
+func NewController(writer client.Client, live client.Reader, endpoint Endpoint, mapping topology.Mapping) *Controller {
+	return &Controller{client: writer, live: live, endpoint: endpoint, topology: mapping}
 }
 
 // Register adds the controllers of this package to a manager.
@@ -100,7 +102,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !held {
 		return ctrl.Result{}, c.removeCopy(ctx, machine, key)
 	}
-	move := moveOf(host)
+	move := c.moveOf(host)
 	if hook == v1alpha1.PreProvisionHookPrefix {
 		network, err := v1alpha1.ParseTenantNetwork(value)
 		if err != nil {
@@ -144,8 +146,8 @@ func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bm
 }
 
 // moveOf is the move of a host to the parking lot.
-func moveOf(host *bmov1alpha1.BareMetalHost) Move {
-	move := Move{Host: client.ObjectKeyFromObject(host), Network: ParkingLot}
+func (c *Controller) moveOf(host *bmov1alpha1.BareMetalHost) Move {
+	move := Move{Host: client.ObjectKeyFromObject(host), Network: ParkingLot, Topology: c.topology.Labels(host.Labels)}
 	if host.Spec.BootMACAddress != "" {
 		move.MACs = append(move.MACs, host.Spec.BootMACAddress)
 	}
@@ -224,7 +226,7 @@ func (o orphans) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 		types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name} == request.NamespacedName) {
 		return ctrl.Result{RequeueAfter: lastRetry}, err // no event tells when that changes
 	}
-	switch err := o.endpoint.Move(ctx, moveOf(host)); {
+	switch err := o.endpoint.Move(ctx, o.moveOf(host)); {
 	case errors.Is(err, ErrMoving):
 		return ctrl.Result{RequeueAfter: pollInterval}, nil
 	case err != nil:

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -136,7 +137,7 @@ func TestReconcile(t *testing.T) {
 				}
 			}
 			endpoint := &switches{answer: tc.answer}
-			c := NewController(environment.Client, environment.Client, endpoint)
+			c := NewController(environment.Client, environment.Client, endpoint, topology.Default())
 			outcome, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(machine)})
 			if (err != nil) != tc.wantError || (outcome.RequeueAfter > 0) != tc.askedAgain {
 				t.Errorf("%s: error %v, again after %s", tc.reason, err, outcome.RequeueAfter)
@@ -172,7 +173,7 @@ func TestOrphans(t *testing.T) {
 	endpoint := &switches{}
 	reconcile := func() map[string]string {
 		t.Helper()
-		c := orphans{NewController(environment.Client, environment.Client, endpoint)}
+		c := orphans{NewController(environment.Client, environment.Client, endpoint, topology.Default())}
 		if _, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(host)}); err != nil {
 			t.Fatal(err)
 		}

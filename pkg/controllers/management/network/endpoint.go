@@ -47,6 +47,9 @@ type Move struct {
 	MACs []string `json:"macs,omitempty"`
 	// Tenant is the namespace of the tenant's Machines; empty for the parking lot.
 	Tenant string `json:"tenant,omitempty"`
+	// Topology are the labels that the node on the server has from its BareMetalHost: nvlink-domain, rack. The servers that a tenant
+	// has of an NVLink domain are a partition of it, if the fabric manager has them.
+	Topology map[string]string `json:"topology,omitempty"`
 }
 
 // Endpoint moves servers.

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/openapi"
 )
 
@@ -47,7 +48,8 @@ func TestContract(t *testing.T) {
 		if err := json.Unmarshal(body, &move); err != nil {
 			t.Error(err)
 		}
-		sent = append(sent, fmt.Sprintf("%s: %s", move.Tenant, move.Network))
+		sent = append(sent, strings.Join(append([]string{fmt.Sprintf("%s: %s", move.Tenant, move.Network)},
+			slices.Sorted(maps.Values(move.Topology))...), " "))
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"network": move.Network})
 	}))
@@ -67,7 +69,10 @@ func TestContract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	controller := NewController(environment.Client, environment.Client, endpoint)
+	controller := NewController(environment.Client, environment.Client, endpoint, topology.Default())
+	inDomain := func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
+		host.Labels = map[string]string{v1alpha1.NVLinkDomainLabelKey: "n1", v1alpha1.RackLabelKey: "r1", "team": "not-for-switches"}
+	}
 	for name, tc := range map[string]struct {
 		reason  string
 		network v1alpha1.TenantNetwork
@@ -86,6 +91,10 @@ func TestContract(t *testing.T) {
 			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
 				host.Status.HardwareDetails = &bmov1alpha1.HardwareDetails{NIC: []bmov1alpha1.NIC{{MAC: "52:54:00:00:00:0a"}, {}}}
 			}, want: "*: id:blue"},
+		"Topology": {reason: "a fabric manager makes a partition of the servers of a tenant in an NVLink domain",
+			network: v1alpha1.TenantNetwork{ID: "blue"}, phase: v1alpha1.MachineClaimed, change: inDomain, want: "*: id:blue n1 r1"},
+		"LeavesTopology": {reason: "and takes it away again", network: v1alpha1.TenantNetwork{ID: "blue"}, phase: v1alpha1.MachineReleasing,
+			change: inDomain, want: ":  n1 r1"},
 		"Release": {reason: "the way back", network: v1alpha1.TenantNetwork{ID: "blue"}, phase: v1alpha1.MachineReleasing, want: ": "},
 		"Orphan": {reason: "its Machine was deleted by force", network: v1alpha1.TenantNetwork{ID: "blue"}, phase: v1alpha1.MachineReleasing,
 			orphan: true, want: ": "},
@@ -99,6 +108,11 @@ func TestContract(t *testing.T) {
 			}
 			if tc.change != nil {
 				tc.change(machine, host)
+				changed := host.DeepCopy()
+				if err := environment.Client.Update(t.Context(), changed); err != nil {
+					t.Fatal(err)
+				}
+				host.ResourceVersion = changed.ResourceVersion
 				if err := environment.Client.Status().Update(t.Context(), host); err != nil {
 					t.Fatal(err)
 				}
