@@ -49,6 +49,18 @@ func (d *Drift) ComputeCommands(
 	if err != nil {
 		return nil, err
 	}
+	for _, domain := range byDomain(candidates, d.Cluster.Nodes()) {
+		if commands, ended, err := d.replaceOne(ctx, pools, domain); ended || err != nil {
+			return commands, err
+		}
+	}
+	return nil, nil
+}
+
+// replaceOne replaces one of the candidates, and returns whether the pass ends with that.
+func (d *Drift) replaceOne(ctx context.Context, pools map[string]*pool, candidates []*disruption.Candidate) (
+	commands []disruption.Command, ended bool, err error,
+) {
 	// 1. Core replaces those for which a replacement can be launched first.
 	first, rest := map[string]int{}, []*disruption.Candidate{}
 	var replaceable []*disruption.Candidate
@@ -67,7 +79,7 @@ func (d *Drift) ComputeCommands(
 	if len(replaceable) > 0 {
 		commands, err := d.Method.ComputeCommands(ctx, first, replaceable...)
 		if err != nil || len(commands) > 0 {
-			return commands, err
+			return commands, true, err
 		}
 	}
 	// 2. Of the others, delete the one that has drifted longest and whose pods would run again on its own server.
@@ -92,10 +104,10 @@ func (d *Drift) ComputeCommands(
 			why = "no server is free to replace it before"
 		}
 		if commands, ended := d.tryTerminate(ctx, p, candidate, why); ended {
-			return commands, nil
+			return commands, true, nil
 		}
 	}
-	return nil, nil
+	return nil, false, nil
 }
 
 // cannotReplaceFirst returns why no replacement can be launched beside the node, "" if one can. Core would launch one
@@ -198,20 +210,27 @@ func (d *StaticDrift) ComputeCommands(ctx context.Context, budgets map[string]in
 	byPool := lo.GroupBy(candidates, func(candidate *disruption.Candidate) string { return candidate.NodePool.Name })
 	var commands []disruption.Command
 	for name, p := range pools {
-		ofPool, err := d.computePool(ctx, p, byPool[name])
-		if err != nil {
-			return commands, err
+		for _, domain := range byDomain(byPool[name], d.Cluster.Nodes()) {
+			ofPool, ended, err := d.computePool(ctx, p, domain)
+			if err != nil {
+				return commands, err
+			}
+			if commands = append(commands, ofPool...); ended {
+				break
+			}
 		}
-		commands = append(commands, ofPool...)
 	}
 	return commands, nil
 }
 
-func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*disruption.Candidate) ([]disruption.Command, error) {
+// computePool returns the commands for some candidates of a pool, and whether there are none for the others in this pass.
+func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*disruption.Candidate) (
+	commands []disruption.Command, ended bool, err error,
+) {
 	active, deleting, leaving := d.Cluster.NodePoolState.GetNodeCount(p.live.Name)
 	replicas := p.live.Spec.Replicas
 	if p.left == 0 || replicas == nil || int64(active+leaving) > *replicas {
-		return nil, nil // Core scales it down first.
+		return nil, true, nil // Core scales it down first.
 	}
 	allowed := int64(math.MaxInt32)
 	if limit, limited := p.live.Spec.Limits[resources.Node]; limited {
@@ -221,12 +240,13 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 	if !d.Servers.RefusedLately(p.live.Name) {
 		var err error
 		if free, _, err = d.Servers.FreeFor(ctx, p.live); err != nil {
-			return nil, fmt.Errorf("counting the servers that are free for NodePool %s, %w", p.live.Name, err)
+			return nil, false, fmt.Errorf("counting the servers that are free for NodePool %s, %w", p.live.Name, err)
 		}
 	}
 	slices.SortStableFunc(candidates, func(a, b *disruption.Candidate) int { return driftedSince(a).Compare(driftedSince(b)) })
 	if first := min(int64(p.left), allowed, free); first > 0 {
-		return d.Method.ComputeCommands(ctx, map[string]int{p.live.Name: int(first)}, candidates...)
+		commands, err := d.Method.ComputeCommands(ctx, map[string]int{p.live.Name: int(first)}, candidates...)
+		return commands, len(commands) > 0, err
 	}
 	why := "no server is free to replace it before"
 	if allowed <= 0 {
@@ -234,16 +254,16 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 	}
 	for _, candidate := range candidates {
 		if again, err := d.canReuseServer(ctx, p.live, candidate); err != nil {
-			return nil, err
+			return nil, false, err
 		} else if !again {
 			d.Recorder.Publish(blocked(candidate, fmt.Sprintf("%s, and NodePool %s may not have its server again", why, p.live.Name))...)
 			continue
 		}
 		if commands, ended := d.tryTerminate(ctx, p, candidate, why); ended {
-			return commands, nil
+			return commands, true, nil
 		}
 	}
-	return nil, nil
+	return nil, false, nil
 }
 
 // canReuseServer returns whether the NodePool could get the server of a node again once it is released. If the NodePool now

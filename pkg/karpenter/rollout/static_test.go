@@ -78,7 +78,7 @@ func TestStaticDriftNeedsAReusableServer(t *testing.T) {
 				karpv1.CapacityTypeLabelKey: karpv1.CapacityTypeReserved,
 			}}}
 			candidate := &disruption.Candidate{StateNode: &state.StateNode{NodeClaim: nodeClaim.DeepCopy(), Node: node}, NodePool: nodePool}
-			commands, err := method.computePool(t.Context(), &pool{live: nodePool.DeepCopy(), left: 1}, []*disruption.Candidate{candidate})
+			commands, _, err := method.computePool(t.Context(), &pool{live: nodePool.DeepCopy(), left: 1}, []*disruption.Candidate{candidate})
 			if err != nil {
 				t.Fatal(err)
 			}
