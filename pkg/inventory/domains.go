@@ -75,18 +75,21 @@ func (d *domain) isOpen(tenant string) bool {
 // String names the domain as its label does: "nvlink-domain n1".
 func (d *domain) String() string { return d.key + " " + d.value }
 
-// preference of a bucket for a tenant that it is open to, the least first: servers where it has some, then those that are in no domain,
-// then those in the domain with most free servers, so that it has room to grow.
+// preference of a bucket for a tenant that it is open to, the least first: servers where it has some, the fullest of its domains first,
+// then those that are in no domain, then those in the domain with most free servers, so that it has room to grow.
 func (b *bucket) preference() int {
 	if len(b.domains) == 0 {
-		return -math.MaxInt32
+		return math.MinInt32 / 2
 	}
-	free := math.MaxInt32 - 1
+	held, free := math.MaxInt32, math.MaxInt32-1
 	for _, d := range b.domains {
 		if len(d.holders) > 0 {
-			return math.MinInt32
+			held = min(held, d.free)
 		}
 		free = min(free, d.free)
+	}
+	if held < math.MaxInt32 {
+		return math.MinInt32 + held
 	}
 	return -free
 }

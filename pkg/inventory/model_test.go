@@ -103,16 +103,14 @@ func (m *model) open(host *bmov1alpha1.BareMetalHost, tenant string) bool {
 	return true
 }
 
-// preference orders hosts by their domains: those of the tenant, those in none, and those with most free servers.
+// preference orders hosts by their domains: those of the tenant, the fullest first, those in none, and those with most free servers.
 func (m *model) preference(host *bmov1alpha1.BareMetalHost) string {
-	least, none := 1000, true
+	least, held, none := 1000, 1000, true
 	for _, key := range m.exclusive(host.Namespace) {
 		if host.Labels[key] == "" {
 			continue
 		}
-		if none = false; len(m.holders(host, key)) > 0 {
-			return "0"
-		}
+		none = false
 		free := 0
 		for name, other := range m.hosts {
 			if _, assumed := m.assumedAs(name); !assumed && EligibilityOf(other).Claimable && other.Namespace == host.Namespace &&
@@ -121,6 +119,12 @@ func (m *model) preference(host *bmov1alpha1.BareMetalHost) string {
 			}
 		}
 		least = min(least, free)
+		if len(m.holders(host, key)) > 0 {
+			held = min(held, free)
+		}
+	}
+	if held < 1000 {
+		return fmt.Sprintf("0 %04d", held)
 	}
 	if none {
 		return "1"
