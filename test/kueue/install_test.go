@@ -40,7 +40,7 @@ webhook: {host: 127.0.0.1, port: %d, certDir: %s}
 leaderElection: {leaderElect: false}
 clientConnection: {qps: 50, burst: 100}
 featureGates: {VisibilityOnDemand: false}
-integrations: {frameworks: [batch/job]}
+integrations: {frameworks: [batch/job, pod]}
 `
 
 // installKueue installs Kueue's chart, and runs its controller as a process, with the rights of the chart's service account.

@@ -45,7 +45,7 @@ type fixture struct {
 
 // TestPage follows docs/kueue.md: a job waits while there is no node, and runs on two servers of one rack that a buffer brings. A second
 // one runs in the other rack when a static pool has servers there. The third one waits until two servers of one rack are free, although
-// two are free all the time. Then a job brings its servers itself.
+// two are free all the time. Then a job brings its servers itself, and a group of three pods waits until all of them have room.
 func TestPage(t *testing.T) {
 	system.Only(t)
 	w := newFixture(t)
@@ -77,6 +77,32 @@ func TestPage(t *testing.T) {
 	}
 	if nodes := w.list(t, "", "NodeList"); len(nodes) != 8 {
 		t.Errorf("nodes are %v, want six for training and two for tune-1", nodes)
+	}
+
+	w.follow(t, "Groups of pods")
+	w.untilPending(t, "mpi-0")
+	if claims := w.list(t, "karpenter.sh", "NodeClaimList"); len(claims) != 8 {
+		t.Errorf("NodeClaims are %v, want none for a group that Kueue has not admitted", claims)
+	}
+	w.finish(t, "tune-1")
+	poll.Eventually(t, "the group runs on three servers", func(ctx context.Context) error {
+		nodes := map[string]bool{}
+		for i := range 3 {
+			pod := &corev1.Pod{}
+			if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: fmt.Sprint("mpi-", i)}, pod); err != nil {
+				return err
+			}
+			if pod.Status.Phase == corev1.PodRunning {
+				nodes[pod.Spec.NodeName] = true
+			}
+		}
+		if len(nodes) != 3 {
+			return fmt.Errorf("it runs on %v", slices.Collect(maps.Keys(nodes)))
+		}
+		return nil
+	})
+	if claims := w.list(t, "karpenter.sh", "NodeClaimList"); len(claims) != 9 {
+		t.Errorf("NodeClaims are %v, want one more", claims)
 	}
 }
 
@@ -159,7 +185,7 @@ func (w *fixture) follow(t *testing.T, section string) {
 	t.Logf("%s:\n%s", section, output)
 }
 
-// untilPending waits until Kueue says of a job what the page says.
+// untilPending waits until Kueue says of a job, or of a pod of a group, what the page says.
 func (w *fixture) untilPending(t *testing.T, job string) {
 	t.Helper()
 	poll.Eventually(t, "Kueue says why "+job+" waits", func(ctx context.Context) error {
@@ -182,7 +208,7 @@ func (w *fixture) pending(ctx context.Context, job string) (string, error) {
 		return "", err
 	}
 	for _, workload := range workloads.Items {
-		if owners := workload.GetOwnerReferences(); len(owners) != 1 || owners[0].Name != job {
+		if !slices.ContainsFunc(workload.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.Name == job }) {
 			continue
 		}
 		conditions, _, err := unstructured.NestedSlice(workload.Object, "status", "conditions")
