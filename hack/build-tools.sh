@@ -7,7 +7,8 @@
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
-#                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue", "kind",
+#                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue" (with JobSet and
+#                                     LeaderWorkerSet), "kind",
 #                                     "kind-node" (what a node image of kind needs beside what a server needs), or "versions/1.37" (a
 #                                     control plane of that version of Kubernetes, which tools/versions has)
 set -euo pipefail
@@ -89,6 +90,8 @@ dra=(
 )
 kueue=(
   "kueue|kueue|sigs.k8s.io/kueue/cmd/kueue|sigs.k8s.io/kueue|-s -w"
+  "jobset|kueue|sigs.k8s.io/jobset|sigs.k8s.io/jobset|-s -w"
+  "lws|kueue|sigs.k8s.io/lws/cmd|sigs.k8s.io/lws|-s -w"
 )
 kind=(
   "kind|kind|sigs.k8s.io/kind|sigs.k8s.io/kind|-s -w"

@@ -39,7 +39,7 @@ func (c Chart) Render(ctx context.Context, root, helm, release, namespace string
 		return nil, err
 	}
 	command := exec.CommandContext(ctx, helm, "template", release, filepath.Join(string(bytes.TrimSpace(dir)), c.Path),
-		"--namespace", namespace, "--values", "-")
+		"--namespace", namespace, "--include-crds", "--values", "-")
 	for _, file := range files {
 		command.Args = append(command.Args, "--values", file)
 	}

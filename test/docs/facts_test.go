@@ -34,6 +34,7 @@ func TestVersions(t *testing.T) {
 	for _, module := range []string{
 		"sigs.k8s.io/karpenter", "k8s.io/client-go", "k8s.io/kubernetes", "go.etcd.io/etcd/server/v3", "helm.sh/helm/v3", "sigs.k8s.io/kwok",
 		"github.com/metal3-io/baremetal-operator", "github.com/metal3-io/baremetal-operator/apis", "sigs.k8s.io/kueue",
+		"sigs.k8s.io/jobset", "sigs.k8s.io/lws",
 		"github.com/loft-sh/vcluster", "github.com/containerd/containerd/v2",
 	} {
 		if !told[module] {

@@ -1,6 +1,6 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kueue runs docs/kueue.md: the real Kueue, as its chart installs it, in the tenant cluster of a sandbox. It needs
-// `make tools kueue-tools build`.
+// Package kueue runs docs/kueue.md, and the gangs of a JobSet and a LeaderWorkerSet: the real controllers, as their charts install them, in
+// the tenant cluster of a sandbox. It needs `make tools kueue-tools build`.
 package kueue

@@ -22,7 +22,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
@@ -112,19 +111,29 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := newSandbox(t, sandbox.Config{Fleet: servers, KwokConfigs: []string{filepath.Join("testdata", "kwok.yaml")}})
+	class, err := examples.Objects(examples.TenantFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := examples.ApplyAll(t.Context(), w.tenant, class[:1]); err != nil {
+		t.Fatal(err)
+	}
+	w.openPage(t)
+	w.install(t, kueue)
+	return w
+}
+
+// newSandbox starts a sandbox with the example's objects of the management cluster.
+func newSandbox(t *testing.T, config sandbox.Config) *fixture {
+	t.Helper()
 	w := &fixture{dir: t.TempDir()}
-	if w.box, err = sandbox.Up(t.Context(), sandbox.Config{
-		Dir: filepath.Join(w.dir, "sandbox"), Binaries: binaries, Fleet: servers, KwokConfigs: []string{filepath.Join("testdata", "kwok.yaml")},
-	}); err != nil {
+	config.Dir, config.Binaries = filepath.Join(w.dir, "sandbox"), binaries
+	var err error
+	if w.box, err = sandbox.Up(t.Context(), config); err != nil {
 		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
 	}
 	t.Cleanup(w.box.Close)
-	t.Cleanup(func() {
-		if t.Failed() {
-			lines, err := process.LastLines(filepath.Join(w.dir, "sandbox", "log", "kueue.log"), 30)
-			t.Logf("the last lines of Kueue's log (%v):\n%s", err, strings.Join(lines, "\n"))
-		}
-	})
 	if w.management, err = client.New(w.box.ManagementConfig(), client.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,15 +143,6 @@ func newFixture(t *testing.T) *fixture {
 	if _, err := examples.Apply(t.Context(), w.management, examples.ManagementFile); err != nil {
 		t.Fatal(err)
 	}
-	class, err := examples.Objects(examples.TenantFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := examples.ApplyAll(t.Context(), w.tenant, class[:1]); err != nil {
-		t.Fatal(err)
-	}
-	w.openPage(t)
-	w.installKueue(t)
 	return w
 }
 

@@ -2,7 +2,11 @@ module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/kueu
 
 go 1.26.0
 
-tool sigs.k8s.io/kueue/cmd/kueue
+tool (
+	sigs.k8s.io/jobset
+	sigs.k8s.io/kueue/cmd/kueue
+	sigs.k8s.io/lws/cmd
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect
