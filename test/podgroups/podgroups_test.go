@@ -1,12 +1,13 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podgroups has a tenant whose API server serves PodGroups, and whose scheduler follows them.
+// Package podgroups has gangs of pods that a test makes, in a tenant whose API server serves PodGroups, and whose scheduler follows them.
 package podgroups
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,11 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -41,7 +44,7 @@ const (
 // for it, and an event says what is missing. Once the sixth is free, all its pods run there.
 func TestPodGroup(t *testing.T) {
 	system.Only(t)
-	tenant := newTenant(t)
+	tenant, _ := newTenant(t, map[string]int{"n1": 4, "n2": size})
 	first := pod("first", func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{domainLabel: "n2"} })
 	create(t, tenant, first)
 	poll.Eventually(t, "the first pod runs", func(ctx context.Context) error { return runs(ctx, tenant, first.Name) })
@@ -56,24 +59,8 @@ func TestPodGroup(t *testing.T) {
 		create(t, tenant, member)
 		members = append(members, member.Name)
 	}
-	want := "no nvlink-domain has capacity for all 6 pods of the gang: n2 has capacity for 5, n1 for 4; it gets no server before there is " +
-		"room for all at one time"
-	poll.Eventually(t, "an event says that no domain has six free servers", func(ctx context.Context) error {
-		events := &corev1.EventList{}
-		if err := tenant.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
-			return err
-		}
-		var got []string
-		for _, event := range events.Items {
-			if slices.Contains(members, event.InvolvedObject.Name) {
-				if event.Reason == "InsufficientDomainCapacity" && event.Message == want {
-					return nil
-				}
-				got = append(got, event.Reason+": "+event.Message)
-			}
-		}
-		return fmt.Errorf("there are %s", strings.Join(got, "; "))
-	})
+	untilShort(t, tenant, members, "no nvlink-domain has capacity for all 6 pods of the gang: n2 has capacity for 5, n1 for 4; it gets no "+
+		"server before there is room for all at one time")
 	claims := &karpv1.NodeClaimList{}
 	if err := tenant.List(t.Context(), claims); err != nil || len(claims.Items) != 1 {
 		t.Errorf("there are %d NodeClaims, error %v; want that of the first pod alone", len(claims.Items), err)
@@ -82,7 +69,82 @@ func TestPodGroup(t *testing.T) {
 	if err := tenant.Delete(t.Context(), first, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "all pods of the group run", func(ctx context.Context) error { return runs(ctx, tenant, members...) })
+	inDomain(t, tenant, members, "n2")
+}
+
+// A gang of 64 pods, which come two in a second, while 63 of 64 servers of the only domain that is large enough are free: none is claimed
+// before all pods exist, nor then. When the last server is free, all of them run in that domain.
+func TestPodsComeSlowly(t *testing.T) {
+	system.Only(t)
+	const count = 64
+	tenant, config := newTenant(t, map[string]int{"n1": count, "n2": 6})
+	config.QPS, config.Burst = 2, 1
+	slow, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := pod("first", func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{domainLabel: "n1"} })
+	create(t, tenant, first)
+	poll.Eventually(t, "the first pod runs", func(ctx context.Context) error { return runs(ctx, tenant, first.Name) })
+
+	claims := &karpv1.NodeClaimList{}
+	list := func(when string, want int) {
+		t.Helper()
+		if err := tenant.List(t.Context(), claims); err != nil || len(claims.Items) != want {
+			t.Fatalf("%s there are %d NodeClaims, error %v; want %d", when, len(claims.Items), err, want)
+		}
+	}
+	var members []string
+	for len(members) < count {
+		list("while the pods come", 1)
+		member := pod(fmt.Sprint("train-", len(members)), func(pod *corev1.Pod) {
+			pod.Labels = map[string]string{"job": "train"}
+			pod.Annotations = map[string]string{v1alpha1.GangMinCountAnnotationKey: fmt.Sprint(count)}
+			pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+					TopologyKey: domainLabel, LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+				}},
+			}}
+		})
+		create(t, slow, member)
+		members = append(members, member.Name)
+	}
+	untilShort(t, tenant, members, "no nvlink-domain has capacity for all 64 pods of the gang: n1 has capacity for 63, n2 for 6; it gets no "+
+		"server before there is room for all at one time")
+	list("while 63 servers are free", 1)
+
+	if err := tenant.Delete(t.Context(), first, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	inDomain(t, tenant, members, "n1")
+	list("in the end", count)
+}
+
+// untilShort waits until an event on a pod of the gang says what is missing.
+func untilShort(t *testing.T, tenant client.Client, members []string, want string) {
+	t.Helper()
+	poll.Eventually(t, "an event says that no domain has room for all", func(ctx context.Context) error {
+		events := &corev1.EventList{}
+		if err := tenant.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+			return err
+		}
+		got := map[string]bool{}
+		for _, event := range events.Items {
+			if slices.Contains(members, event.InvolvedObject.Name) {
+				if event.Reason == "InsufficientDomainCapacity" && event.Message == want {
+					return nil
+				}
+				got[event.Reason+": "+event.Message] = true
+			}
+		}
+		return fmt.Errorf("there are %s", strings.Join(slices.Sorted(maps.Keys(got)), "; "))
+	})
+}
+
+// inDomain waits until all pods run, each on a server of its own in the domain.
+func inDomain(t *testing.T, tenant client.Client, members []string, domain string) {
+	t.Helper()
+	poll.Eventually(t, "all pods of the gang run", func(ctx context.Context) error { return runs(ctx, tenant, members...) })
 	used := map[string]bool{}
 	for _, name := range members {
 		member, node := &corev1.Pod{}, &corev1.Node{}
@@ -92,21 +154,21 @@ func TestPodGroup(t *testing.T) {
 		if err := tenant.Get(t.Context(), client.ObjectKey{Name: member.Spec.NodeName}, node); err != nil {
 			t.Fatal(err)
 		}
-		if domain := node.Labels[domainLabel]; domain != "n2" {
-			t.Errorf("pod %s runs in domain %q", name, domain)
+		if got := node.Labels[domainLabel]; got != domain {
+			t.Errorf("pod %s runs in domain %q, want %s", name, got, domain)
 		}
 		used[node.Name] = true
 	}
-	if len(used) != size {
-		t.Errorf("the pods run on %d servers, want %d", len(used), size)
+	if len(used) != len(members) {
+		t.Errorf("the pods run on %d servers, want %d", len(used), len(members))
 	}
 }
 
-// newTenant starts a sandbox and returns a client of its tenant cluster.
-func newTenant(t *testing.T) client.Client {
+// newTenant starts a sandbox with so many servers in each domain, and returns a client of its tenant cluster, and what makes another.
+func newTenant(t *testing.T, domains map[string]int) (client.Client, *rest.Config) {
 	t.Helper()
 	var servers []fleet.Server
-	for domain, count := range map[string]int{"n1": 4, "n2": size} {
+	for domain, count := range domains {
 		for i := range count {
 			servers = append(servers, fleet.Server{Name: fmt.Sprintf("%s-%d", domain, i),
 				Labels:   map[string]string{"gpu-model": "h100", "gpu-count": "8", "datacenter": "us-east-1", domainLabel: domain},
@@ -133,7 +195,7 @@ func newTenant(t *testing.T) client.Client {
 	if _, err := examples.Apply(t.Context(), tenant, examples.TenantFile); err != nil {
 		t.Fatal(err)
 	}
-	return tenant
+	return tenant, box.TenantConfig()
 }
 
 // podGroup is in the version that the API server prefers. Those of Kubernetes 1.36 and 1.37 have these fields in common.
