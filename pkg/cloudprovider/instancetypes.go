@@ -74,13 +74,15 @@ func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeSe
 	return s.remaining.LimitServers(s.catalog.FreeServers(s.filter())), nil
 }
 
-// AllServers returns the servers of the types that the tenant may have, as if all were free and nothing else limited it.
+// AllServers returns the servers of the types that the tenant may have, as if all were free and it had none. No more than its quota are
+// counted in each place.
 func (c *CloudProvider) AllServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
 	s, err := c.scopeOf(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	return s.catalog.AllServers(s.filter()), nil
+	quota := ptr.Deref(s.tenant.Spec.Quota, v1alpha1.Quota{})
+	return instancetypes.RemainingQuota{Servers: quota.Servers, GPUs: quota.GPUs}.LimitServers(s.catalog.AllServers(s.filter())), nil
 }
 
 // scope is whose types are asked for, and what is left of them.

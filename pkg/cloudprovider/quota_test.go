@@ -5,6 +5,7 @@ package cloudprovider
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -103,17 +104,20 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 		free, inRack int64
 		// planned are the servers that core sees in all places, and in each.
 		planned []int
-		told    string
+		// all are the servers that it could have in each place if it had none.
+		all  []int32
+		told string
 		// leaves is whether the TenantCluster is deleted.
 		leaves bool
 	}{
-		{"no quota", nil, 5, 3, []int{5, 3, 2}, "", false},
-		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, "", false},
-		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, "TenantCluster " + f.namespace +
+		{"no quota", nil, 5, 3, []int{5, 3, 2}, []int32{3, 2}, "", false},
+		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, []int32{2, 2}, "", false},
+		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, []int32{1, 1}, "TenantCluster " + f.namespace +
 			"/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or release a server", false},
-		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, "TenantCluster " + f.namespace +
+		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, []int32{1, 1}, "TenantCluster " + f.namespace +
 			"/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server", false},
-		{"a tenant that leaves", nil, 0, 0, nil, "TenantCluster " + f.namespace + "/tenant is being deleted and gets no more servers", true},
+		{"a tenant that leaves", nil, 0, 0, nil, []int32{3, 2}, "TenantCluster " + f.namespace +
+			"/tenant is being deleted and gets no more servers", true},
 	} {
 		tenant := &v1alpha1.TenantCluster{}
 		if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {
@@ -152,7 +156,18 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if diff := cmp.Diff([]any{step.free, step.inRack, step.planned, step.told}, []any{free, inRack, planned, told}); diff != "" {
+			alike, err := f.AllServers(f.ctx)
+			if err != nil {
+				return err
+			}
+			var all []int32
+			for _, servers := range alike {
+				all = append(all, servers.Count)
+			}
+			slices.Sort(all)
+			slices.Reverse(all)
+			if diff := cmp.Diff([]any{step.free, step.inRack, step.planned, step.all, step.told},
+				[]any{free, inRack, planned, all, told}); diff != "" {
 				return fmt.Errorf("(-want +got):\n%s", diff)
 			}
 			return nil

@@ -47,7 +47,7 @@ type Dependencies struct {
 	Client client.Client
 	// FreeServers returns the servers that the tenant could get. After an error the pods are left as they are.
 	FreeServers func(context.Context) ([]instancetypes.FreeServers, error)
-	// AllServers returns the same as if all servers were free.
+	// AllServers returns the same as if all servers were free and no quota were used.
 	AllServers func(context.Context) ([]instancetypes.FreeServers, error)
 	// Live reads the Jobs of gangs from the tenant cluster.
 	Live  client.Reader
@@ -369,7 +369,7 @@ func (p *Placer) never(ctx context.Context, gangs []*gang, pools []karpv1.NodePo
 		}
 		empty := &snapshot{free: all, assumed: map[string]int32{}, pools: pools}
 		if domains := empty.place(gang); mostPods(domains) < int64(gang.need()) {
-			gang.impossible = "with all servers free, " + capacityOf(gang, domains) + "; it waits until there are more"
+			gang.impossible = "with all servers free and no quota used, " + capacityOf(gang, domains) + "; it waits until there are more"
 		}
 	}
 }

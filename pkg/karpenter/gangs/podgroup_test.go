@@ -62,7 +62,7 @@ func TestPodGroups(t *testing.T) {
 		},
 		"more than fit": {
 			reason: "none gets a server", objects: append(members("train", 11, wholeServer, grouped("g")), groupOf("g", 11)), want: map[string]int{},
-			short: "with all servers free, there is capacity for 10 of the 11 pods of the gang; it waits until there are more",
+			short: "with all servers free and no quota used, there is capacity for 10 of the 11 pods of the gang; it waits until there are more",
 		},
 		"one domain": {
 			reason:  "nothing in the pods says so to Karpenter",
@@ -71,7 +71,7 @@ func TestPodGroups(t *testing.T) {
 		"no domain for all": {
 			reason: "kube-scheduler would bind none", objects: append(members("train", 7, wholeServer, grouped("g")), groupOf("g", 7, nvlink)),
 			want: map[string]int{},
-			short: "with all servers free, no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, " +
+			short: "with all servers free and no quota used, no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, " +
 				"n1 for 4; it waits until there are more",
 		},
 		"incomplete": {

@@ -142,7 +142,7 @@ func TestWholeOrNotAtAll(t *testing.T) {
 	}
 	const (
 		wait = "; it gets no server before there is room for all at one time"
-		all  = "with all servers free, "
+		all  = "with all servers free and no quota used, "
 		more = "; it waits until there are more"
 	)
 	for name, tc := range map[string]struct {
