@@ -38,18 +38,36 @@ const servers = 10
 // newTenants returns a management cluster with ten free servers and two tenants, and the providers of these.
 func newTenants(t *testing.T) (fleet *management.Cluster, first, other *cloudprovider.CloudProvider) {
 	t.Helper()
+	fleet, providers := newFleet(t, servers, nil, "other")
+	return fleet, providers[0], providers[1]
+}
+
+// newFleet returns a management cluster with free servers, and the providers of its tenant and of others. label labels the n-th server.
+func newFleet(t *testing.T, count int, label func(n int, labels map[string]string), others ...string) (
+	fleet *management.Cluster, providers []*cloudprovider.CloudProvider,
+) {
+	t.Helper()
 	if err := instancetypes.Register(topology.Defaults()); err != nil {
 		t.Fatal(err)
 	}
 	fleet = management.New(t, nil)
-	fleet.CreateHosts(t, servers)
-	for _, object := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}},
-		&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "tenant"},
-			Spec: v1alpha1.TenantClusterSpec{APIServerEndpoint: "other.example.com:6443"}},
-	} {
-		if err := fleet.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
+	fleet.CreateHosts(t, count)
+	if label != nil {
+		hosts := fleet.Hosts(t)
+		management.Each(t, count, func(ctx context.Context, n int) error {
+			label(n, hosts[n].Labels)
+			return fleet.Client.Update(ctx, &hosts[n])
+		})
+	}
+	for _, namespace := range others {
+		for _, object := range []client.Object{
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+			&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenant"},
+				Spec: v1alpha1.TenantClusterSpec{APIServerEndpoint: namespace + ".example.com:6443"}},
+		} {
+			if err := fleet.Client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
@@ -62,15 +80,29 @@ func newTenants(t *testing.T) (fleet *management.Cluster, first, other *cloudpro
 	}
 	fleet.StartManager(t)
 	fleet.PlayMetal3(t)
-	first, other = newProvider(t, fleet, management.TenantNamespace), newProvider(t, fleet, "other")
+	for _, namespace := range append([]string{management.TenantNamespace}, others...) {
+		providers = append(providers, newProvider(t, fleet, namespace))
+	}
+	untilFree(t, providers, count)
+	return fleet, providers
+}
+
+// untilFree waits until each tenant could have so many servers.
+func untilFree(t *testing.T, providers []*cloudprovider.CloudProvider, count int) {
+	t.Helper()
 	poll.Eventually(t, "all servers are free", func(ctx context.Context) error {
-		free, err := first.FreeServers(ctx)
-		if err == nil && len(free) != servers {
-			err = fmt.Errorf("%d of %d", len(free), servers)
+		for _, provider := range providers {
+			alike, err := provider.FreeServers(ctx)
+			free := 0
+			for _, servers := range alike {
+				free += int(servers.Count)
+			}
+			if err != nil || free != count {
+				return cmp.Or(err, fmt.Errorf("a tenant could have %d of %d", free, count))
+			}
 		}
-		return err
+		return nil
 	})
-	return fleet, first, other
 }
 
 // Both tenants want all ten servers at once. Each server goes to one of them, and a tenant that was refused leaves nothing
@@ -193,18 +225,13 @@ func TestGangsOfTwoTenants(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		poll.Eventually(t, "all servers are free again", func(ctx context.Context) error {
+		poll.Eventually(t, "all Machines are gone", func(ctx context.Context) error {
 			if err := fleet.Client.List(ctx, machines); err != nil || len(machines.Items) > 0 {
-				return cmp.Or(err, fmt.Errorf("there are %d Machines", len(machines.Items)))
-			}
-			for _, provider := range []*cloudprovider.CloudProvider{first, other} {
-				free, err := provider.FreeServers(ctx)
-				if err != nil || len(free) != servers {
-					return cmp.Or(err, fmt.Errorf("a tenant could have %d of %d", len(free), servers))
-				}
+				return cmp.Or(err, fmt.Errorf("there are %d", len(machines.Items)))
 			}
 			return nil
 		})
+		untilFree(t, []*cloudprovider.CloudProvider{first, other}, servers)
 	}
 }
 
