@@ -74,8 +74,8 @@ func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeSe
 	return s.remaining.LimitServers(s.catalog.FreeServers(s.filter())), nil
 }
 
-// AllServers returns the servers of the types that the tenant may have, as if all were free and it had none. No more than its quota are
-// counted in each place.
+// AllServers returns the servers of the types that the tenant may have, as if all were free. Of each place, no more
+// than the whole quota are counted.
 func (c *CloudProvider) AllServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
 	s, err := c.scopeOf(ctx, nil)
 	if err != nil {

@@ -49,7 +49,7 @@ type Controller struct {
 	topology topology.Mapping
 }
 
-// NewController returns a Controller. live reads from the API server.
+// NewController returns a Controller. live reads from the API server. mapping says which labels of a host a move has.
 func NewController(writer client.Client, live client.Reader, endpoint Endpoint, mapping topology.Mapping) *Controller {
 	return &Controller{client: writer, live: live, endpoint: endpoint, topology: mapping}
 }
