@@ -56,7 +56,7 @@ func (m *memory) Exists(kind Kind, name string) bool {
 func (m *memory) TenantClusters(namespace string) []*v1alpha1.TenantCluster {
 	var found []*v1alpha1.TenantCluster
 	for _, tenant := range m.tenants {
-		if tenant.Namespace == namespace {
+		if namespace == metav1.NamespaceAll || tenant.Namespace == namespace {
 			found = append(found, tenant)
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
@@ -53,14 +55,28 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	return r.done()
 }
 
-// topology warns of domains that a tenant cannot tell from others: it is offered servers there, and refused.
+// topology warns of domains that a tenant cannot tell from others: it is offered servers there, and refused. It warns of NVLink domains
+// that tenants share without a network, for which nothing makes partitions.
 func (r *Result) topology(cluster Cluster, path *field.Path, topology []v1alpha1.TopologyKey) {
 	for i := range topology {
+		if topology[i].Key == v1alpha1.NVLinkDomainLabelKey && topology[i].SharedFabric == v1alpha1.SharedFabricAllowed {
+			if tenants := withoutNetwork(cluster); len(tenants) > 0 {
+				r.warn(RuleTopology, path.Index(i).Child("sharedFabric"), "no partition of an NVLink domain is made for a TenantCluster without "+
+					"spec.network, so other tenants there can reach the memory of its GPUs (%s): set it there first", list(tenants))
+			}
+		}
 		if topology[i].SharedFabric == v1alpha1.SharedFabricForbidden && !cluster.Inherits(topology[i].Key) {
 			r.warn(RuleTopology, path.Index(i).Child("key"), "nodes do not inherit the label %q, so tenants plan with servers in domains of "+
 				"others, and are refused: add it to topologyLabels of both charts", topology[i].Key)
 		}
 	}
+}
+
+// withoutNetwork are the TenantClusters whose servers are not moved into a network.
+func withoutNetwork(cluster Cluster) []string {
+	return lo.FilterMap(cluster.TenantClusters(metav1.NamespaceAll), func(tenant *v1alpha1.TenantCluster, _ int) (string, bool) {
+		return "TenantCluster " + client.ObjectKeyFromObject(tenant).String(), tenant.Spec.Network == nil
+	})
 }
 
 func templateNames(provider *v1alpha1.NodeProvider) []string {

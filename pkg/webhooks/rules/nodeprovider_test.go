@@ -243,6 +243,9 @@ func TestTopology(t *testing.T) {
 		"hidden": {"no tenant can ask for its own domain",
 			"topology: [{key: rack, sharedFabric: Forbidden}, {key: pkey, sharedFabric: Forbidden}]", []string{unknown}},
 		"allowed": {"the domain is nobody's", "topology: [{key: pkey, sharedFabric: Allowed}]", nil},
+		"shared": {"a tenant without a network has no partition", "topology: [{key: nvlink-domain, sharedFabric: Allowed}]",
+			[]string{"warning: spec.metal3.topology[0].sharedFabric: no partition of an NVLink domain is made for a TenantCluster without " +
+				"spec.network, so other tenants there can reach the memory of its GPUs (TenantCluster a/a, TenantCluster b/b): set it there first"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, "+
@@ -250,4 +253,36 @@ func TestTopology(t *testing.T) {
 			mentions(t, tc.reason, NodeProvider(newCluster(t), nil, after), tc.want...)
 		})
 	}
+}
+
+// TestNVLinkDomainsShared: a tenant without a network in a shared domain is told, and no other.
+func TestNVLinkDomainsShared(t *testing.T) {
+	const told = "warning: spec.network: is not set, so no partition of an NVLink domain is made for this tenant, and NodeProvider nvl72 " +
+		"allows several tenants in one: other tenants there can reach the memory of its GPUs"
+	for name, tc := range map[string]struct {
+		reason, policy, network string
+		want                    []string
+	}{
+		"Without":   {"nothing makes a partition for it", "Allowed", "", []string{told}},
+		"With":      {"its network is its partition", "Allowed", ", network: {vlan: 100}", nil},
+		"Forbidden": {"it has its domains for itself", "Forbidden", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := newCluster(t)
+			cluster.providers = append(cluster.providers, parse[v1alpha1.NodeProvider](t, "{metadata: {name: nvl72}, spec: {metal3: {clusterRef: "+
+				"{namespace: metal3-system}, topology: [{key: nvlink-domain, sharedFabric: "+tc.policy+"}]}}}"))
+			tenant := parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: c, name: c}, spec: {apiServerEndpoint: 'c:6443', "+
+				"allowedNodeTypes: [h100], quota: {servers: 4}"+tc.network+"}}")
+			mentions(t, tc.reason, TenantCluster(cluster, nil, tenant), tc.want...)
+		})
+	}
+	t.Run("AllHaveOne", func(t *testing.T) {
+		cluster := newCluster(t)
+		for _, tenant := range cluster.tenants {
+			tenant.Spec.Network = &v1alpha1.TenantNetwork{ID: tenant.Name}
+		}
+		after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, "+
+			"topology: [{key: nvlink-domain, sharedFabric: Allowed}]}}}")
+		mentions(t, "each has its partition", NodeProvider(cluster, nil, after))
+	})
 }

@@ -71,7 +71,7 @@ const (
 	RuleSpelling Rule = "spelling"
 	// RuleNoEffect: fields of the reference that do nothing here.
 	RuleNoEffect Rule = "no-effect"
-	// RuleTopology: nodes inherit the labels that say which servers share a fabric.
+	// RuleTopology: nodes inherit the labels that say which servers share a fabric, and tenants that share one have partitions of it.
 	RuleTopology Rule = "topology"
 	// RuleImmutable: what would need a new server does not change.
 	RuleImmutable Rule = "immutable"
@@ -223,7 +223,7 @@ type Cluster interface {
 	NodeType(name string) *v1alpha1.NodeType
 	// Exists returns whether there is an object of that name.
 	Exists(kind Kind, name string) bool
-	// TenantClusters of a namespace.
+	// TenantClusters of a namespace, or all if it is empty.
 	TenantClusters(namespace string) []*v1alpha1.TenantCluster
 	// NamespaceLabels are the labels of a namespace.
 	NamespaceLabels(name string) map[string]string

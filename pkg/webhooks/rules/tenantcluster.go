@@ -45,6 +45,10 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 				fmt.Sprintf("NodeProvider %s has its servers here, whose BMC credentials the tenant could read: choose another namespace",
 					provider.Name)))
 		}
+		if after.Spec.Network == nil && !slices.Contains(provider.Spec.Metal3.ExclusiveTopology(), v1alpha1.NVLinkDomainLabelKey) {
+			r.warn(RuleTopology, spec.Child("network"), "is not set, so no partition of an NVLink domain is made for this tenant, and NodeProvider "+
+				"%s allows several tenants in one: other tenants there can reach the memory of its GPUs", provider.Name)
+		}
 	}
 	if before != nil {
 		r.networkChanged(spec.Child("network"), before.Spec.Network, after.Spec.Network)
