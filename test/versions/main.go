@@ -23,7 +23,7 @@ import (
 )
 
 // pairs are the minor versions that are tested, MANAGEMENT/TENANT. Those of other tests are those of tools/controlplane.
-var pairs = []string{"1.36/1.37", "1.37/1.36", "1.37/1.37"}
+var pairs = []string{"1.35/1.36", "1.36/1.37", "1.37/1.34", "1.37/1.35", "1.37/1.36", "1.37/1.37"}
 
 // journeys are the tests of test/e2e that are run: a pod gets a server and gives it back, a static pool, drift, DRA and the webhook.
 var journeys = []string{

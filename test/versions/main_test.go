@@ -27,7 +27,7 @@ func TestChoose(t *testing.T) {
 		"All":      {reason: "it is the default", want: pairs},
 		"One":      {reason: "to look into a failure", text: "1.37/1.36", want: []string{"1.37/1.36"}},
 		"Two":      {reason: "in the order that is given", text: "1.37/1.37,1.36/1.37", want: []string{"1.37/1.37", "1.36/1.37"}},
-		"Unknown":  {reason: "nothing builds this version", text: "1.20/1.37", fails: `-pairs has "1.20/1.37": known are 1.36/1.37, `},
+		"Unknown":  {reason: "nothing builds this version", text: "1.20/1.37", fails: `-pairs has "1.20/1.37": known are 1.35/1.36, `},
 		"Patch":    {reason: "the patch release is in tools/versions", text: "1.37.2/1.37.2", fails: `-pairs has "1.37.2/1.37.2"`},
 		"EmptyOne": {reason: "it is a typing error", text: "1.37/1.36,", fails: `-pairs has ""`},
 	} {
