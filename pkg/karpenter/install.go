@@ -205,7 +205,7 @@ func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient
 	return replace(c.Controllers, func(*disruption.Controller) controller.Controller {
 		return rollout.NewController(ctx, rollout.Dependencies{
 			Client: coreClient, Clusters: d.Clusters, Cluster: c.Cluster, CloudProvider: c.CloudProvider, Servers: d.Servers, Recorder: d.Recorder,
-			Clock: d.Clock,
+			DisruptedTogether: gangs.NewDisruptionModes(coreClient.RESTMapper(), d.Clusters.Tenant.Live, d.Clock).Together, Clock: d.Clock,
 		}, parts)
 	})
 }

@@ -70,6 +70,63 @@ func TestPodGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	inDomain(t, tenant, members, "n2")
+	replacedTogether(t, tenant, group.GetName())
+}
+
+// replacedTogether has the nodes of a PodGroup drift, which is disrupted as a whole. While the budget allows one of them, none is
+// replaced, and an event says why. All are once the budget allows all.
+func replacedTogether(t *testing.T, tenant client.Client, group string) {
+	t.Helper()
+	before := &karpv1.NodeClaimList{}
+	poll.Eventually(t, "there are the NodeClaims of the group alone", func(ctx context.Context) error {
+		if err := tenant.List(ctx, before); err != nil || len(before.Items) != size {
+			return fmt.Errorf("there are %d NodeClaims, error %w; want %d", len(before.Items), err, size)
+		}
+		return nil
+	})
+	pools := &karpv1.NodePoolList{}
+	if err := tenant.List(t.Context(), pools); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(change func(*karpv1.NodePool)) {
+		t.Helper()
+		for i := range pools.Items {
+			was := pools.Items[i].DeepCopy()
+			change(&pools.Items[i])
+			if err := tenant.Patch(t.Context(), &pools.Items[i], client.MergeFrom(was)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	edit(func(pool *karpv1.NodePool) {
+		pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: "1"}}
+		pool.Spec.Template.Labels = map[string]string{"example.com/rollout": "second"}
+	})
+	want := fmt.Sprintf("this node has drifted and stays: the pods of PodGroup %s/%s are disrupted together (disruptionMode): they are on "+
+		"%d nodes, and the budgets of NodePool %s allow 1 more now", metav1.NamespaceDefault, group, size,
+		before.Items[0].Labels[karpv1.NodePoolLabelKey])
+	for _, nodeClaim := range before.Items {
+		untilEvent(t, tenant, []string{nodeClaim.Name}, "RolloutBlocked", want)
+	}
+	now := &karpv1.NodeClaimList{}
+	if err := tenant.List(t.Context(), now); err != nil || len(now.Items) != size ||
+		slices.ContainsFunc(now.Items, func(n karpv1.NodeClaim) bool { return !n.DeletionTimestamp.IsZero() }) {
+		t.Errorf("there are NodeClaims %v, error %v; want the same as before", now.Items, err)
+	}
+	edit(func(pool *karpv1.NodePool) { pool.Spec.Disruption.Budgets = []karpv1.Budget{{Nodes: fmt.Sprint(size)}} })
+	poll.Eventually(t, "all nodes of the group are replaced", func(ctx context.Context) error {
+		for i := range before.Items {
+			nodeClaim := &karpv1.NodeClaim{}
+			err := tenant.Get(ctx, client.ObjectKeyFromObject(&before.Items[i]), nodeClaim)
+			if err == nil && nodeClaim.DeletionTimestamp.IsZero() {
+				return fmt.Errorf("NodeClaim %s stays", nodeClaim.Name)
+			}
+			if client.IgnoreNotFound(err) != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // A gang of 64 pods, which come two in a second, while 63 of 64 servers of the only domain that is large enough are free: none is claimed
@@ -123,15 +180,21 @@ func TestPodsComeSlowly(t *testing.T) {
 // untilShort waits until an event on a pod of the gang says what is missing.
 func untilShort(t *testing.T, tenant client.Client, members []string, want string) {
 	t.Helper()
-	poll.Eventually(t, "an event says that no domain has room for all", func(ctx context.Context) error {
+	untilEvent(t, tenant, members, "InsufficientDomainCapacity", want)
+}
+
+// untilEvent waits until there is an event on one of the objects.
+func untilEvent(t *testing.T, tenant client.Client, objects []string, reason, message string) {
+	t.Helper()
+	poll.Eventually(t, "there is an event "+reason, func(ctx context.Context) error {
 		events := &corev1.EventList{}
 		if err := tenant.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
 			return err
 		}
 		got := map[string]bool{}
 		for _, event := range events.Items {
-			if slices.Contains(members, event.InvolvedObject.Name) {
-				if event.Reason == "InsufficientDomainCapacity" && event.Message == want {
+			if slices.Contains(objects, event.InvolvedObject.Name) {
+				if event.Reason == reason && event.Message == message {
 					return nil
 				}
 				got[event.Reason+": "+event.Message] = true
@@ -198,7 +261,7 @@ func newTenant(t *testing.T, domains map[string]int) (client.Client, *rest.Confi
 	return tenant, box.TenantConfig()
 }
 
-// podGroup is in the version that the API server prefers. Those of Kubernetes 1.36 and 1.37 have these fields in common.
+// podGroup is in the version that the API server prefers. Those of Kubernetes 1.36 and 1.37 have all fields but disruptionMode in common.
 func podGroup(t *testing.T, tenant client.Client, name string) *unstructured.Unstructured {
 	t.Helper()
 	mapping, err := tenant.RESTMapper().RESTMapping(schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PodGroup"})
@@ -206,7 +269,12 @@ func podGroup(t *testing.T, tenant client.Client, name string) *unstructured.Uns
 		t.Fatal(err)
 	}
 	t.Log("PodGroups are of", mapping.GroupVersionKind.GroupVersion())
+	disruptionMode := any(map[string]any{"all": map[string]any{}})
+	if mapping.GroupVersionKind.Version == "v1alpha2" {
+		disruptionMode = "PodGroup"
+	}
 	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"disruptionMode":        disruptionMode,
 		"schedulingPolicy":      map[string]any{"gang": map[string]any{"minCount": int64(size)}},
 		"schedulingConstraints": map[string]any{"topology": []any{map[string]any{"key": domainLabel}}},
 	}}}

@@ -120,7 +120,7 @@ func TestKubernetesOfConfig(t *testing.T) {
 func TestPodGroupFlags(t *testing.T) {
 	const common = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
 	for release, want := range map[string]struct{ gates, served string }{
-		"1.36.3": {common + ",GangScheduling=true", "v1alpha2"},
+		"1.36.3": {common + ",GangScheduling=true,WorkloadAwarePreemption=true", "v1alpha2"},
 		"1.37.0": {common, "v1beta1"},
 		"1.38.1": {common, "v1beta1"},
 	} {

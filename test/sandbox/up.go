@@ -172,7 +172,7 @@ func (s *Sandbox) startTenant(ctx context.Context, options cluster.Options) erro
 func podGroups(kubernetes *version.Version) (gates, served string) {
 	gates = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
 	if kubernetes.LessThan(version.MajorMinor(1, 37)) {
-		return gates + ",GangScheduling=true", "v1alpha2"
+		return gates + ",GangScheduling=true,WorkloadAwarePreemption=true", "v1alpha2"
 	}
 	// Version 1.37 does not start with a gate that it does not know.
 	return gates, "v1beta1"

@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
@@ -147,6 +148,11 @@ func ID(pod *corev1.Pod) string {
 	return ""
 }
 
+// PodGroupID is the ID of the pods of a PodGroup.
+func PodGroupID(podGroup client.ObjectKey) string {
+	return podGroup.Namespace + "/PodGroup " + podGroup.Name
+}
+
 // gangOf returns the gang that the pod belongs to, without pods, or nil if it belongs to none.
 func gangOf(pod *corev1.Pod) *gang {
 	result := &gang{namespace: pod.Namespace}
@@ -167,7 +173,8 @@ func gangOf(pod *corev1.Pod) *gang {
 	name := result.affinity
 	switch group := PodGroupOf(pod); {
 	case group != "":
-		name = "PodGroup " + group
+		result.id = PodGroupID(client.ObjectKey{Namespace: pod.Namespace, Name: group})
+		return result
 	case pod.Labels[kueueGroup] != "":
 		name = "pod group " + pod.Labels[kueueGroup]
 	case name != "":

@@ -7,11 +7,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -57,21 +61,27 @@ func (p *Placer) readGroups(ctx context.Context, gangs []*gang) []*gang {
 	})
 }
 
-func (p *Placer) readGroup(ctx context.Context, key client.ObjectKey) (podGroup, error) {
-	mapping, err := p.Client.RESTMapper().RESTMapping(podGroups)
+// findGroup returns a PodGroup, without content if there is none, and nil if the API server does not serve them any more.
+func findGroup(ctx context.Context, mapper meta.RESTMapper, live client.Reader, key client.ObjectKey) (*unstructured.Unstructured, error) {
+	mapping, err := mapper.RESTMapping(podGroups)
 	if meta.IsNoMatchError(err) {
-		return podGroup{}, nil // it was served when the pod was made
+		return nil, nil // they were served when the pod was made
 	}
 	if err != nil {
-		return podGroup{}, fmt.Errorf("looking for PodGroups, %w", err)
+		return nil, fmt.Errorf("looking for PodGroups, %w", err)
 	}
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(mapping.GroupVersionKind)
-	found, err := kube.Find(ctx, p.Live, key, object)
-	if err != nil {
+	_, err = kube.Find(ctx, live, key, object)
+	return object, err
+}
+
+func (p *Placer) readGroup(ctx context.Context, key client.ObjectKey) (podGroup, error) {
+	object, err := findGroup(ctx, p.Client.RESTMapper(), p.Live, key)
+	if object == nil || err != nil {
 		return podGroup{}, err
 	}
-	if !found {
+	if object.GetName() == "" {
 		return podGroup{problem: fmt.Sprintf("PodGroup %s does not exist", key.Name)}, nil
 	}
 	result := podGroup{}
@@ -88,4 +98,44 @@ func (p *Placer) readGroup(ctx context.Context, key client.ObjectKey) (podGroup,
 			"how many must run at one time", key.Name, parent, v1alpha1.GangMinCountAnnotationKey)
 	}
 	return result, nil
+}
+
+// modePeriod is how long a disruptionMode is remembered. It cannot change, but another PodGroup may have the name some day.
+const modePeriod = time.Minute
+
+// DisruptionModes knows which PodGroups are disrupted as a whole.
+type DisruptionModes struct {
+	mapper meta.RESTMapper
+	live   client.Reader
+	known  *cache.Expiring
+}
+
+// NewDisruptionModes returns one that reads PodGroups live.
+func NewDisruptionModes(mapper meta.RESTMapper, live client.Reader, clock clock.Clock) *DisruptionModes {
+	return &DisruptionModes{mapper: mapper, live: live, known: cache.NewExpiringWithClock(clock)}
+}
+
+// Together returns whether the disruptionMode of a PodGroup says that its pods may be disrupted as a whole only. It does not of one that is
+// gone or that must not be read, as with the rights of an earlier version.
+func (m *DisruptionModes) Together(ctx context.Context, key client.ObjectKey) (bool, error) {
+	if known, found := m.known.Get(key); found {
+		return known.(bool), nil
+	}
+	object, err := findGroup(ctx, m.mapper, m.live, key)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return false, err
+	}
+	together := err == nil && object != nil && isTogether(object)
+	m.known.Set(key, together, modePeriod)
+	return together, nil
+}
+
+// isTogether knows the two forms of the field: a word in v1alpha2, and a union later.
+func isTogether(podGroup *unstructured.Unstructured) bool {
+	mode, _, _ := unstructured.NestedFieldNoCopy(podGroup.Object, "spec", "disruptionMode")
+	if union, is := mode.(map[string]any); is {
+		_, all := union["all"]
+		return all
+	}
+	return mode == "PodGroup"
 }

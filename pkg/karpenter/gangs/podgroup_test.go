@@ -4,19 +4,26 @@
 package gangs
 
 import (
+	stdcmp "cmp"
+	"context"
+	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -152,6 +159,30 @@ func TestDisruptionRepeatsPodGroups(t *testing.T) {
 	}
 }
 
+// serving returns a client of a cluster that serves these versions of PodGroups, the preferred one first, and has the PodGroup default/g.
+func serving(served []string, spec map[string]any) client.WithWatch {
+	var versions []schema.GroupVersion
+	for _, version := range served {
+		versions = append(versions, schema.GroupVersion{Group: podGroups.Group, Version: version})
+	}
+	scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(versions)
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper)
+	for i, version := range served {
+		kind := schema.GroupVersionKind{Group: podGroups.Group, Version: version, Kind: podGroups.Kind}
+		mapper.Add(kind, meta.RESTScopeNamespace)
+		scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
+		if i > 0 {
+			continue
+		}
+		group := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		group.SetGroupVersionKind(kind)
+		group.SetNamespace("default")
+		group.SetName("g")
+		builder = builder.WithObjects(group)
+	}
+	return builder.Build()
+}
+
 // TestVersionsOfPodGroups: of the versions that a cluster serves, the one that it prefers is read.
 func TestVersionsOfPodGroups(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -168,30 +199,11 @@ func TestVersionsOfPodGroups(t *testing.T) {
 				"gang.karpenter.metal3.io/min-count of the pods how many must run at one time"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var versions []schema.GroupVersion
-			for _, version := range tc.served {
-				versions = append(versions, schema.GroupVersion{Group: podGroups.Group, Version: version})
-			}
-			scheme, mapper := runtime.NewScheme(), meta.NewDefaultRESTMapper(versions)
-			builder := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper)
-			for i, version := range tc.served {
-				kind := schema.GroupVersionKind{Group: podGroups.Group, Version: version, Kind: podGroups.Kind}
-				mapper.Add(kind, meta.RESTScopeNamespace)
-				scheme.AddKnownTypeWithName(kind, &unstructured.Unstructured{})
-				if i > 0 {
-					continue
-				}
-				group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-					"schedulingPolicy":            map[string]any{"gang": map[string]any{"minCount": int64(4)}},
-					"schedulingConstraints":       map[string]any{"topology": []any{map[string]any{"key": nvlink}}},
-					"parentCompositePodGroupName": tc.parent,
-				}}}
-				group.SetGroupVersionKind(kind)
-				group.SetNamespace("default")
-				group.SetName("g")
-				builder = builder.WithObjects(group)
-			}
-			cluster := builder.Build()
+			cluster := serving(tc.served, map[string]any{
+				"schedulingPolicy":            map[string]any{"gang": map[string]any{"minCount": int64(4)}},
+				"schedulingConstraints":       map[string]any{"topology": []any{map[string]any{"key": nvlink}}},
+				"parentCompositePodGroupName": tc.parent,
+			})
 			placer := NewPlacer(Dependencies{Client: cluster, Live: cluster})
 			pods := members("train", 1, wholeServer, grouped("g"))
 			got, err := placer.readGroup(t.Context(), client.ObjectKey{Namespace: "default", Name: PodGroupOf(pods[0].(*corev1.Pod))})
@@ -200,6 +212,58 @@ func TestVersionsOfPodGroups(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(podGroup{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDisruptionModes: the field is a word in the first version, and a union in those that followed.
+func TestDisruptionModes(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Group: podGroups.Group, Resource: "podgroups"}, "g", errors.New("RBAC"))
+	for name, tc := range map[string]struct {
+		reason  string
+		served  []string
+		mode    any
+		ask     string
+		err     error
+		want    bool
+		unknown bool
+	}{
+		"PodGroup":  {reason: "1.36 calls it so", served: []string{"v1alpha2"}, mode: "PodGroup", want: true},
+		"Pod":       {reason: "each by itself", served: []string{"v1alpha2"}, mode: "Pod"},
+		"All":       {reason: "1.37 calls it so", served: []string{"v1beta1"}, mode: map[string]any{"all": map[string]any{}}, want: true},
+		"Single":    {reason: "the default of 1.37", served: []string{"v1beta1"}, mode: map[string]any{"single": map[string]any{}}},
+		"Unset":     {reason: "each by itself is the default", served: []string{"v1beta1"}},
+		"Gone":      {reason: "nothing says so now", served: []string{"v1beta1"}, mode: map[string]any{"all": map[string]any{}}, ask: "other"},
+		"NotServed": {reason: "the gate was switched off while the pods ran"},
+		"Forbidden": {reason: "with the rights of an earlier version drift goes on as before", served: []string{"v1beta1"},
+			mode: map[string]any{"all": map[string]any{}}, err: refused},
+		"Unread": {reason: "it may say so", served: []string{"v1beta1"}, err: errors.New("etcd"), unknown: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reads, now := 0, clocktesting.NewFakeClock(time.Now())
+			cluster := serving(tc.served, map[string]any{"disruptionMode": tc.mode})
+			modes := NewDisruptionModes(cluster.RESTMapper(), interceptor.NewClient(cluster, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+					if reads++; tc.err != nil {
+						return tc.err
+					}
+					return c.Get(ctx, key, object)
+				},
+			}), now)
+			key := client.ObjectKey{Namespace: "default", Name: stdcmp.Or(tc.ask, "g")}
+			for range 2 {
+				got, err := modes.Together(t.Context(), key)
+				if got != tc.want || (err != nil) != tc.unknown {
+					t.Errorf("%s: together is %v, error %v; want %v, unknown %v", tc.reason, got, err, tc.want, tc.unknown)
+				}
+			}
+			if want := len(tc.served); !tc.unknown && reads != want {
+				t.Errorf("it was read %d times, want %d", reads, want)
+			}
+			now.Step(modePeriod + time.Second)
+			if _, err := modes.Together(t.Context(), key); (err != nil) != tc.unknown || len(tc.served) > 0 && reads < 2 {
+				t.Errorf("it was read %d times after a while, error %v; a PodGroup of that name may be another one by then", reads, err)
 			}
 		})
 	}

@@ -6,12 +6,15 @@
 // end. Here such a node is deleted first: core drains it, its server is released, and the pods that were drained get that
 // server again, installed with the current image. This is done one node at a time, within the NodePool's budgets for drift.
 //
-// Two disruption methods replace core's. Core still decides which nodes may be disrupted, with its rules for do-not-disrupt,
-// PodDisruptionBudgets and terminationGracePeriod, and drains them and publishes the events. As long as a replacement can be
-// launched, core's own methods decide the rest too.
+// Two disruption methods replace core's, and consolidation leaves some nodes alone. Core still decides which nodes may be disrupted, with
+// its rules for do-not-disrupt, PodDisruptionBudgets and terminationGracePeriod, and drains them and publishes the events. As long as a
+// replacement can be launched, core's own methods decide the rest too.
 //
 // A budget limits how many nodes are missing. Core counts nodes, and stops counting one when its server is released, so the
 // NodeClaims that were deleted first are recorded on the NodePool (replacements.go) until their replacement is initialized.
+//
+// The nodes of an NVLink domain are replaced before those of the next (domains.go). Pods of a PodGroup whose disruptionMode asks for it are
+// disrupted together (groups.go): its drifted nodes are replaced once the budgets allow all of its nodes, and none of them is consolidated.
 package rollout
 
 import (
@@ -59,6 +62,8 @@ type Dependencies struct {
 	CloudProvider cloudprovider.CloudProvider
 	Servers       Servers
 	Recorder      events.Recorder
+	// DisruptedTogether returns whether the pods of a PodGroup may be disrupted as a whole only (gangs.DisruptionModes).
+	DisruptedTogether func(ctx context.Context, podGroup client.ObjectKey) (bool, error)
 	// Clock for budgets with a schedule.
 	Clock clock.Clock
 }
@@ -84,11 +89,15 @@ func replaceDrift(methods []disruption.Method, d Dependencies, core Core) []disr
 	common := terminator{Dependencies: d, replacements: newReplacements(d, core.Provisioner, core.Queue)}
 	methods = slices.Clone(methods)
 	for i, method := range methods {
-		switch method.(type) {
+		switch method := method.(type) {
 		case *disruption.Drift:
 			methods[i] = &Drift{Method: method, terminator: common, deviceAllocation: core.DeviceAllocation}
 		case *disruption.StaticDrift:
 			methods[i] = &StaticDrift{Method: method, terminator: common}
+		case *disruption.MultiNodeConsolidation:
+			methods[i] = &consolidation{consolidates: method, terminator: common}
+		case *disruption.SingleNodeConsolidation:
+			methods[i] = &consolidation{consolidates: method, terminator: common}
 		}
 	}
 	return methods

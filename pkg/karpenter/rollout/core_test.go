@@ -364,7 +364,7 @@ func (f *driftFixture) addNode(t *testing.T, name string, initialized bool) {
 	node.Status.Allocatable = env.Resources("cpu", "64", "memory", "512Gi", "nvidia.com/gpu", "8", "pods", "110")
 	node.Status.Capacity = node.Status.Allocatable
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	f.create(t, node, planning.Pod("running", []string{"cpu", "1"}, func(pod *corev1.Pod) {
+	f.create(t, node, planning.Pod("on-"+name, []string{"cpu", "1"}, func(pod *corev1.Pod) {
 		if !f.plain {
 			pod.Spec.Containers[0].Resources.Requests = env.Resources("nvidia.com/gpu", "8")
 		}

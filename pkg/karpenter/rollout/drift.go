@@ -49,8 +49,12 @@ func (d *Drift) ComputeCommands(
 	if err != nil {
 		return nil, err
 	}
-	for _, domain := range byDomain(candidates, d.Cluster.Nodes()) {
-		if commands, ended, err := d.replaceOne(ctx, pools, domain); ended || err != nil {
+	groups, err := d.order(ctx, pools, candidates)
+	if err != nil {
+		return nil, err
+	}
+	for _, group := range groups {
+		if commands, ended, err := d.replaceOne(ctx, pools, group); ended || err != nil {
 			return commands, err
 		}
 	}
@@ -210,8 +214,12 @@ func (d *StaticDrift) ComputeCommands(ctx context.Context, budgets map[string]in
 	byPool := lo.GroupBy(candidates, func(candidate *disruption.Candidate) string { return candidate.NodePool.Name })
 	var commands []disruption.Command
 	for name, p := range pools {
-		for _, domain := range byDomain(byPool[name], d.Cluster.Nodes()) {
-			ofPool, ended, err := d.computePool(ctx, p, domain)
+		groups, err := d.order(ctx, pools, byPool[name])
+		if err != nil {
+			return commands, err
+		}
+		for _, group := range groups {
+			ofPool, ended, err := d.computePool(ctx, p, group)
 			if err != nil {
 				return commands, err
 			}
