@@ -12,34 +12,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
-
-const domainLabel = "nvlink-domain"
 
 // TestGangsOfOthers: the real controllers of JobSet and LeaderWorkerSet make the pods, and say how many there are in words of their own.
 // Domain n1 has four servers, and n2 six. While one server of the domain that is large enough is in use, none is claimed for the gang, and
 // an event says what is missing. Once it is free, all pods run in that domain.
 func TestGangsOfOthers(t *testing.T) {
 	system.Only(t)
-	var servers []fleet.Server
-	for domain, count := range map[string]int{"n1": 4, "n2": 6} {
-		for i := range count {
-			servers = append(servers, fleet.Server{Name: fmt.Sprintf("%s-%d", domain, i),
-				Labels:   map[string]string{"gpu-model": "h100", "gpu-count": "8", "datacenter": "us-east-1", domainLabel: domain},
-				Capacity: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")})
-		}
-	}
-	w := newSandbox(t, sandbox.Config{Fleet: servers, KwokConfigs: []string{filepath.Join("testdata", "kwok.yaml")}})
+	w := newSandbox(t, sandbox.Config{Fleet: gangstories.Servers(map[string]int{"n1": 4, "n2": 6}),
+		KwokConfigs: []string{filepath.Join("testdata", "kwok.yaml")}})
 	if _, err := examples.Apply(t.Context(), w.tenant, examples.TenantFile); err != nil {
 		t.Fatal(err)
 	}
@@ -56,20 +47,13 @@ func TestGangsOfOthers(t *testing.T) {
 // gang has a file make a gang, whose pods have a label, while a server of the domain is in use that it needs as a whole.
 func (w *fixture) gang(t *testing.T, file, label, domain string, size int, event string) {
 	t.Helper()
-	whole := env.Resources("nvidia.com/gpu", "8", "cpu", "8")
-	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "other-" + domain}, Spec: corev1.PodSpec{
-		NodeSelector: map[string]string{domainLabel: domain},
-		Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/main:1",
-			Resources: corev1.ResourceRequirements{Limits: whole, Requests: whole}}},
-	}}
+	other := gangstories.Pod("other-"+domain, gangstories.In(domain))
 	if err := w.tenant.Create(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
 	poll.Eventually(t, "the other pod runs", func(ctx context.Context) error {
-		if err := w.tenant.Get(ctx, client.ObjectKeyFromObject(other), other); err != nil {
-			return err
-		}
-		return isRunning(other)
+		_, _, err := gangstories.Run(ctx, w.tenant, other.Name)
+		return err
 	})
 	before := w.list(t, "karpenter.sh", "NodeClaimList")
 	content, err := os.ReadFile(filepath.Join("testdata", file))
@@ -83,30 +67,18 @@ func (w *fixture) gang(t *testing.T, file, label, domain string, size int, event
 	if err := examples.ApplyAll(t.Context(), w.tenant, objects); err != nil {
 		t.Fatal(err)
 	}
-	pods := &corev1.PodList{}
 	key, value, _ := strings.Cut(label, "=")
-	list := func(ctx context.Context) error {
-		return w.tenant.List(ctx, pods, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{key: value})
+	names := func(ctx context.Context) ([]string, error) {
+		pods := &corev1.PodList{}
+		err := w.tenant.List(ctx, pods, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{key: value})
+		return lo.Map(pods.Items, func(pod corev1.Pod, _ int) string { return pod.Name }), err
 	}
 	poll.Eventually(t, "an event says that there is not room for all", func(ctx context.Context) error {
-		if err := list(ctx); err != nil {
+		members, err := names(ctx)
+		if err != nil {
 			return err
 		}
-		events := &corev1.EventList{}
-		if err := w.tenant.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
-			return err
-		}
-		var got []string
-		for _, found := range events.Items {
-			if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return pod.UID == found.InvolvedObject.UID }) {
-				continue
-			}
-			if found.Reason == "InsufficientDomainCapacity" && found.Message == event {
-				return nil
-			}
-			got = append(got, found.Reason+": "+found.Message)
-		}
-		return fmt.Errorf("there are %d pods, and events %s", len(pods.Items), strings.Join(got, "; "))
+		return gangstories.HasEvent(ctx, w.tenant, members, "InsufficientDomainCapacity", event)
 	})
 	if now := w.list(t, "karpenter.sh", "NodeClaimList"); len(now) != len(before) {
 		t.Errorf("%s: NodeClaims are %v, want none beside %v while there is not room for all", file, now, before)
@@ -116,36 +88,23 @@ func (w *fixture) gang(t *testing.T, file, label, domain string, size int, event
 		t.Fatal(err)
 	}
 	poll.Eventually(t, "all pods of the gang run", func(ctx context.Context) error {
-		if err := list(ctx); err != nil {
+		members, err := names(ctx)
+		if err != nil {
 			return err
 		}
-		nodes := map[string]bool{}
-		for i := range pods.Items {
-			if err := isRunning(&pods.Items[i]); err != nil {
-				return err
-			}
-			node := &corev1.Node{}
-			if err := w.tenant.Get(ctx, client.ObjectKey{Name: pods.Items[i].Spec.NodeName}, node); err != nil {
-				return err
-			}
-			if got := node.Labels[domainLabel]; got != domain {
-				t.Fatalf("%s: pod %s runs in domain %q, want %s", file, pods.Items[i].Name, got, domain)
-			}
-			nodes[node.Name] = true
+		servers, domains, err := gangstories.Run(ctx, w.tenant, members...)
+		if err != nil {
+			return err
 		}
-		if len(nodes) != size {
-			return fmt.Errorf("%d pods run on %d servers, want %d", len(pods.Items), len(nodes), size)
+		if !slices.Equal(domains, []string{domain}) {
+			t.Fatalf("%s: the pods run in the domains %v, want %s", file, domains, domain)
+		}
+		if servers != size {
+			return fmt.Errorf("%d pods run on %d servers, want %d", len(members), servers, size)
 		}
 		return nil
 	})
 	if now := w.list(t, "karpenter.sh", "NodeClaimList"); len(now) != len(before)-1+size {
 		t.Errorf("%s: NodeClaims are %v, want %d and the one of the other pod among them beside %v", file, now, size, before)
 	}
-}
-
-func isRunning(pod *corev1.Pod) error {
-	if pod.Status.Phase != corev1.PodRunning {
-		return fmt.Errorf("pod %s is %s, on node %q", pod.Name, pod.Status.Phase, pod.Spec.NodeName)
-	}
-	return nil
 }

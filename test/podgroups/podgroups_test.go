@@ -7,11 +7,9 @@ package podgroups
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,33 +25,29 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-const (
-	domainLabel = "nvlink-domain"
-	// size of the group. Domain n1 has four servers, and n2 six.
-	size = 6
-)
+// size of the group. Domain n1 has four servers, and n2 six.
+const size = 6
 
 // The pods of a PodGroup say nothing of a domain, only the group does. While five servers of its domain of six are free, none is claimed
 // for it, and an event says what is missing. Once the sixth is free, all its pods run there.
 func TestPodGroup(t *testing.T) {
 	system.Only(t)
 	tenant, _ := newTenant(t, map[string]int{"n1": 4, "n2": size})
-	first := pod("first", func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{domainLabel: "n2"} })
+	first := gangstories.Pod("first", gangstories.In("n2"))
 	create(t, tenant, first)
-	poll.Eventually(t, "the first pod runs", func(ctx context.Context) error { return runs(ctx, tenant, first.Name) })
+	untilRuns(t, tenant, first)
 
 	group := podGroup(t, tenant, "train")
 	create(t, tenant, group)
 	var members []string
 	for i := range size {
-		member := pod(fmt.Sprint("train-", i), func(pod *corev1.Pod) {
+		member := gangstories.Pod(fmt.Sprint("train-", i), func(pod *corev1.Pod) {
 			pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To(group.GetName())}
 		})
 		create(t, tenant, member)
@@ -140,9 +134,9 @@ func TestPodsComeSlowly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := pod("first", func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{domainLabel: "n1"} })
+	first := gangstories.Pod("first", gangstories.In("n1"))
 	create(t, tenant, first)
-	poll.Eventually(t, "the first pod runs", func(ctx context.Context) error { return runs(ctx, tenant, first.Name) })
+	untilRuns(t, tenant, first)
 
 	claims := &karpv1.NodeClaimList{}
 	list := func(when string, want int) {
@@ -154,12 +148,12 @@ func TestPodsComeSlowly(t *testing.T) {
 	var members []string
 	for len(members) < count {
 		list("while the pods come", 1)
-		member := pod(fmt.Sprint("train-", len(members)), func(pod *corev1.Pod) {
+		member := gangstories.Pod(fmt.Sprint("train-", len(members)), func(pod *corev1.Pod) {
 			pod.Labels = map[string]string{"job": "train"}
 			pod.Annotations = map[string]string{v1alpha1.GangMinCountAnnotationKey: fmt.Sprint(count)}
 			pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-					TopologyKey: domainLabel, LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+					TopologyKey: v1alpha1.NVLinkDomainLabelKey, LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
 				}},
 			}}
 		})
@@ -187,59 +181,27 @@ func untilShort(t *testing.T, tenant client.Client, members []string, want strin
 func untilEvent(t *testing.T, tenant client.Client, objects []string, reason, message string) {
 	t.Helper()
 	poll.Eventually(t, "there is an event "+reason, func(ctx context.Context) error {
-		events := &corev1.EventList{}
-		if err := tenant.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
-			return err
-		}
-		got := map[string]bool{}
-		for _, event := range events.Items {
-			if slices.Contains(objects, event.InvolvedObject.Name) {
-				if event.Reason == reason && event.Message == message {
-					return nil
-				}
-				got[event.Reason+": "+event.Message] = true
-			}
-		}
-		return fmt.Errorf("there are %s", strings.Join(slices.Sorted(maps.Keys(got)), "; "))
+		return gangstories.HasEvent(ctx, tenant, objects, reason, message)
 	})
 }
 
 // inDomain waits until all pods run, each on a server of its own in the domain.
 func inDomain(t *testing.T, tenant client.Client, members []string, domain string) {
 	t.Helper()
-	poll.Eventually(t, "all pods of the gang run", func(ctx context.Context) error { return runs(ctx, tenant, members...) })
-	used := map[string]bool{}
-	for _, name := range members {
-		member, node := &corev1.Pod{}, &corev1.Node{}
-		if err := tenant.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}, member); err != nil {
-			t.Fatal(err)
+	poll.Eventually(t, "all pods of the gang run", func(ctx context.Context) error {
+		servers, domains, err := gangstories.Run(ctx, tenant, members...)
+		if err == nil && (servers != len(members) || !slices.Equal(domains, []string{domain})) {
+			t.Fatalf("the pods run on %d servers in %v, want %d in %s", servers, domains, len(members), domain)
 		}
-		if err := tenant.Get(t.Context(), client.ObjectKey{Name: member.Spec.NodeName}, node); err != nil {
-			t.Fatal(err)
-		}
-		if got := node.Labels[domainLabel]; got != domain {
-			t.Errorf("pod %s runs in domain %q, want %s", name, got, domain)
-		}
-		used[node.Name] = true
-	}
-	if len(used) != len(members) {
-		t.Errorf("the pods run on %d servers, want %d", len(used), len(members))
-	}
+		return err
+	})
 }
 
 // newTenant starts a sandbox with so many servers in each domain, and returns a client of its tenant cluster, and what makes another.
 func newTenant(t *testing.T, domains map[string]int) (client.Client, *rest.Config) {
 	t.Helper()
-	var servers []fleet.Server
-	for domain, count := range domains {
-		for i := range count {
-			servers = append(servers, fleet.Server{Name: fmt.Sprintf("%s-%d", domain, i),
-				Labels:   map[string]string{"gpu-model": "h100", "gpu-count": "8", "datacenter": "us-east-1", domainLabel: domain},
-				Capacity: env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")})
-		}
-	}
-	box, err := sandbox.Up(t.Context(), sandbox.Config{Dir: filepath.Join(t.TempDir(), "sandbox"), Fleet: servers, PodGroups: true,
-		Binaries: cluster.Binaries{filepath.Join("..", "..", "bin")}, AuditLogs: os.Getenv(audit.DirectoryVariable)})
+	box, err := sandbox.Up(t.Context(), sandbox.Config{Dir: filepath.Join(t.TempDir(), "sandbox"), Fleet: gangstories.Servers(domains),
+		PodGroups: true, Binaries: cluster.Binaries{filepath.Join("..", "..", "bin")}, AuditLogs: os.Getenv(audit.DirectoryVariable)})
 	if err != nil {
 		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
 	}
@@ -276,22 +238,12 @@ func podGroup(t *testing.T, tenant client.Client, name string) *unstructured.Uns
 	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"disruptionMode":        disruptionMode,
 		"schedulingPolicy":      map[string]any{"gang": map[string]any{"minCount": int64(size)}},
-		"schedulingConstraints": map[string]any{"topology": []any{map[string]any{"key": domainLabel}}},
+		"schedulingConstraints": map[string]any{"topology": []any{map[string]any{"key": v1alpha1.NVLinkDomainLabelKey}}},
 	}}}
 	group.SetGroupVersionKind(mapping.GroupVersionKind)
 	group.SetNamespace(metav1.NamespaceDefault)
 	group.SetName(name)
 	return group
-}
-
-// pod is one that needs a whole server.
-func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
-	whole := env.Resources("nvidia.com/gpu", "8", "cpu", "8")
-	result := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/main:1",
-			Resources: corev1.ResourceRequirements{Limits: whole, Requests: whole}}}}}
-	change(result)
-	return result
 }
 
 func create(t *testing.T, tenant client.Client, object client.Object) {
@@ -301,15 +253,11 @@ func create(t *testing.T, tenant client.Client, object client.Object) {
 	}
 }
 
-func runs(ctx context.Context, tenant client.Client, names ...string) error {
-	for _, name := range names {
-		pod := &corev1.Pod{}
-		if err := tenant.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: name}, pod); err != nil {
-			return err
-		}
-		if pod.Status.Phase != corev1.PodRunning {
-			return fmt.Errorf("pod %s is %s, on node %q", name, pod.Status.Phase, pod.Spec.NodeName)
-		}
-	}
-	return nil
+// untilRuns waits until a pod runs.
+func untilRuns(t *testing.T, tenant client.Client, pod *corev1.Pod) {
+	t.Helper()
+	poll.Eventually(t, "pod "+pod.Name+" runs", func(ctx context.Context) error {
+		_, _, err := gangstories.Run(ctx, tenant, pod.Name)
+		return err
+	})
 }
