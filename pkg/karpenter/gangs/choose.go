@@ -327,7 +327,7 @@ func (q *questions) ask() (map[*gang]answer, error) {
 		}
 		pod := q.pending[i].DeepCopy() // core relaxes preferences in place
 		if gang != nil {
-			gang.require(pod)
+			gang.require(pod) // and no mark, which would cost core time
 		}
 		pods = append(pods, pod)
 	}

@@ -87,14 +87,15 @@ func (g *gang) lacksCapacity() bool {
 // started returns whether the gang has a server.
 func (g *gang) started() bool { return len(g.running) > 0 || g.fixed != nil || len(g.servers) > 0 }
 
-// require adds the requirement for the chosen domain and the mark of the gang to a pod. The affinity that the requirement fulfils is taken
-// out: it would only cost core time (BenchmarkSchedulingPass).
-func (g *gang) require(pod *corev1.Pod) {
-	var requirements []corev1.NodeSelectorRequirement
+// require adds the requirement for the chosen domain to a pod, and the others. The affinity that the requirement fulfils is taken out: it
+// would only cost core time (BenchmarkSchedulingPass).
+func (g *gang) require(pod *corev1.Pod, others ...corev1.NodeSelectorRequirement) {
 	if g.chosen != nil {
-		requirements = g.chosen.requirements()
+		others = append(g.chosen.requirements(), others...)
 	}
-	pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, append(requirements, g.mark())...)
+	if len(others) > 0 {
+		pod.Spec.Affinity = interceptor.WithNodeRequirements(pod.Spec.Affinity, others...)
+	}
 	if g.chosen != nil && len(g.selectors) > 0 {
 		affinity := *pod.Spec.Affinity.PodAffinity
 		affinity.RequiredDuringSchedulingIgnoredDuringExecution = lo.Reject(requiredAffinity(pod),

@@ -116,7 +116,7 @@ func (p *Placer) PendingPods() interceptor.Interceptor {
 					waiting.Insert(pod.UID)
 					continue
 				}
-				gang.require(pod)
+				gang.require(pod, gang.mark())
 			}
 		}
 		pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return waiting.Has(pod.UID) })
