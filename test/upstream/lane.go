@@ -38,8 +38,8 @@ type Lane struct {
 	Focus []string
 	// Skip are those for specs that cannot run on a sandbox.
 	Skip []string
-	// ProviderArgs are flags of the provider.
-	ProviderArgs []string
+	// ProviderArgs are flags of the provider, and SuiteArgs those of the suite.
+	ProviderArgs, SuiteArgs []string
 	// Requirements of the default pool, beside its operating system.
 	Requirements []karpv1.NodeSelectorRequirementWithMinValues
 }
@@ -64,6 +64,13 @@ func Lanes() []Lane {
 			Name: "slow-disruption", Suite: disruptions,
 			Focus:        []string{"^Drift Failure .* if the replacement node"},
 			ProviderArgs: []string{gates},
+		},
+		// Core's newer repair, for a fault that nothing on a node resets. Those for kubelet's conditions need Karpenter's own provider.
+		{
+			Name: "repair", Suite: disruptions,
+			Focus:        []string{"^Repair "},
+			ProviderArgs: []string{gates, "--legacy-node-repair=false", "--fault-toleration=30s"},
+			SuiteArgs:    []string{"--repair-condition=SysLogsGPUFallenOff=True"},
 		},
 		// This spec requires spot capacity and waits for a quarter of an hour. The specs after it in its container
 		// would not run.

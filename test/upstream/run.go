@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -147,7 +148,7 @@ func runSuite(ctx context.Context, program, kubeconfig string, lane Lane, option
 	args = append(args, "--kubeconfig="+kubeconfig, "--ginkgo.v", "--ginkgo.no-color", "--ginkgo.flake-attempts=2",
 		"--ginkgo.json-report="+report, "--ginkgo.timeout="+
 			options.Timeout.String())
-	command := exec.CommandContext(ctx, program, append(args, lane.filter(options.Focus)...)...)
+	command := exec.CommandContext(ctx, program, slices.Concat(args, lane.SuiteArgs, lane.filter(options.Focus))...)
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// An interrupted suite still writes its report.

@@ -125,6 +125,7 @@ func TestEverySpecIsInOneLane(t *testing.T) {
 		"Drift Failure should not disrupt a drifted node if the replacement node never registers":                               disruptions,
 		"Drift Failure should not drift any nodes if their PodDisruptionBudgets are unhealthy":                                  disruptions,
 		"CapacityBuffer Multiple Buffers should provision capacity independently for multiple buffers":                          regression,
+		"Repair respects disruption budgets":                                                                                    disruptions,
 	} {
 		var in []string
 		for _, lane := range Lanes() {
