@@ -16,6 +16,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -211,21 +212,23 @@ func (d *StaticDrift) ComputeCommands(ctx context.Context, budgets map[string]in
 	if err != nil {
 		return nil, err
 	}
-	byPool := lo.GroupBy(candidates, func(candidate *disruption.Candidate) string { return candidate.NodePool.Name })
+	groups, err := d.order(ctx, pools, candidates)
+	if err != nil {
+		return nil, err
+	}
 	var commands []disruption.Command
-	for name, p := range pools {
-		groups, err := d.order(ctx, pools, byPool[name])
+	ended := sets.New[string]()
+	for _, group := range groups { // each of one pool
+		name := group[0].NodePool.Name
+		if pools[name] == nil || ended.Has(name) {
+			continue
+		}
+		ofPool, isEnded, err := d.computePool(ctx, pools[name], group)
 		if err != nil {
 			return commands, err
 		}
-		for _, group := range groups {
-			ofPool, ended, err := d.computePool(ctx, p, group)
-			if err != nil {
-				return commands, err
-			}
-			if commands = append(commands, ofPool...); ended {
-				break
-			}
+		if commands = append(commands, ofPool...); isEnded {
+			ended.Insert(name)
 		}
 	}
 	return commands, nil

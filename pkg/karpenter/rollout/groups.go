@@ -51,8 +51,7 @@ func (c *consolidation) ShouldDisrupt(ctx context.Context, candidate *disruption
 	if len(groups) == 0 {
 		return true
 	}
-	c.Recorder.Publish(disruptionevents.Unconsolidatable(candidate.Node, candidate.NodeClaim,
-		fmt.Sprintf("the pods of %s are disrupted together (disruptionMode)", groupNames(groups)))...)
+	c.Recorder.Publish(disruptionevents.Unconsolidatable(candidate.Node, candidate.NodeClaim, areTogether(groups...))...)
 	return false
 }
 
@@ -80,8 +79,10 @@ func (t *terminator) groupsOn(ctx context.Context, node *state.StateNode) ([]cli
 	return slices.SortedFunc(maps.Keys(groups), func(a, b client.ObjectKey) int { return strings.Compare(a.String(), b.String()) }), nil
 }
 
-func groupNames(groups []client.ObjectKey) string {
-	return strings.Join(lo.Map(groups, func(key client.ObjectKey, _ int) string { return "PodGroup " + key.String() }), " and ")
+// areTogether says why a node with pods of these groups is left alone.
+func areTogether(groups ...client.ObjectKey) string {
+	names := lo.Map(groups, func(key client.ObjectKey, _ int) string { return "PodGroup " + key.String() })
+	return fmt.Sprintf("the pods of %s are disrupted together (disruptionMode)", strings.Join(names, " and "))
 }
 
 // wholeGroup is the nodes of a NodePool with pods of a PodGroup that is disrupted as a whole.
@@ -99,7 +100,7 @@ type progress struct {
 
 // whyNotNow returns why the replacement cannot begin, empty if it can.
 func (p *progress) whyNotNow(group wholeGroup, left int) string {
-	sentence := fmt.Sprintf("the pods of PodGroup %s are disrupted together (disruptionMode)", group.podGroup)
+	sentence := areTogether(group.podGroup)
 	switch {
 	case p.stays != "":
 		return fmt.Sprintf("%s, and NodeClaim %s cannot be disrupted now", sentence, p.stays)
