@@ -8,9 +8,8 @@
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
 #                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue" (with JobSet and
-#                                     LeaderWorkerSet), "kind",
-#                                     "kind-node" (what a node image of kind needs beside what a server needs), or "versions/1.37" (a
-#                                     control plane of that version of Kubernetes, which tools/versions has)
+#                                     LeaderWorkerSet), "kind", "kind-node" (what a node image of kind needs beside what a server needs),
+#                                     or "versions/1.37" (a control plane of that version of Kubernetes, which tools/versions has)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
