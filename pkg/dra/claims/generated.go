@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/karpenter/pkg/events"
@@ -155,14 +156,12 @@ func (c *GeneratedController) tenantPod(
 func expectedName(pod *corev1.Pod, podClaim *corev1.PodResourceClaim, hostName string,
 	mirrors, byTenant []resourcev1.ResourceClaim) string {
 	if slices.ContainsFunc(mirrors, func(claim resourcev1.ResourceClaim) bool {
-		return claim.Name == hostName && claim.Namespace == pod.Namespace && metav1.IsControlledBy(&claim, pod)
+		return claim.Name == hostName && resourceclaim.IsForPod(pod, &claim, false) == nil
 	}) {
 		return hostName
 	}
-	for _, status := range pod.Status.ResourceClaimStatuses {
-		if status.Name == podClaim.Name && status.ResourceClaimName != nil {
-			return *status.ResourceClaimName
-		}
+	if name, _, err := resourceclaim.Name(pod, podClaim); err == nil && name != nil {
+		return *name
 	}
 	if len(byTenant) > 0 {
 		return byTenant[0].Name
@@ -180,7 +179,7 @@ func (c *GeneratedController) generatedByTenant(
 		return nil, fmt.Errorf("listing the ResourceClaims of pod %s in the tenant, %w", client.ObjectKeyFromObject(pod), err)
 	}
 	return slices.DeleteFunc(claims.Items, func(claim resourcev1.ResourceClaim) bool {
-		return !metav1.IsControlledBy(&claim, pod) || claim.Annotations[v1alpha1.HostClaimAnnotationKey] != "" ||
+		return resourceclaim.IsForPod(pod, &claim, false) != nil || claim.Annotations[v1alpha1.HostClaimAnnotationKey] != "" ||
 			claim.Annotations[podClaimAnnotation] != podClaim.Name
 	}), nil
 }

@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -266,7 +266,7 @@ func claimsNamed() predicate.TypedPredicate[*corev1.Pod] {
 	return predicate.TypedFuncs[*corev1.Pod]{
 		CreateFunc: func(e event.TypedCreateEvent[*corev1.Pod]) bool { return len(e.Object.Spec.ResourceClaims) > 0 },
 		UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Pod]) bool {
-			return !equality.Semantic.DeepEqual(e.ObjectOld.Status.ResourceClaimStatuses, e.ObjectNew.Status.ResourceClaimStatuses)
+			return !resourceclaim.PodStatusEqual(e.ObjectOld.Status.ResourceClaimStatuses, e.ObjectNew.Status.ResourceClaimStatuses)
 		},
 		DeleteFunc: func(event.TypedDeleteEvent[*corev1.Pod]) bool { return false },
 	}
