@@ -75,7 +75,7 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 		values[corev1.LabelTopologyZone] = append(values[corev1.LabelTopologyZone], zone.Name)
 	}
 	maps.Copy(values, freePlaces(nodeType))
-	if nodeType.Spec.Accelerated() {
+	if nodeType.Spec.Accelerated() || len(nodeType.Undeclared()) > 0 {
 		values[v1alpha1.AcceleratedLabelKey] = []string{"true"}
 	}
 

@@ -67,6 +67,9 @@ func TestRequirements(t *testing.T) {
 		return scheduling.NewRequirements(scheduling.NewRequirement(v1alpha1.InstanceGPUCountLabelKey, corev1.NodeSelectorOpGt, value))
 	}
 	plain := convert(nodeType("cpu", 0, zone("dc1", 2)), nil, DefaultPods, byRack)
+	silent := nodeType("shown", 0, zone("dc1", 2))
+	silent.Spec.Resources, silent.Status.FoundAccelerators = nil, []string{"gpu-model=a100"}
+	shown := convert(silent, nil, DefaultPods, byRack)
 	in := func(key string, values ...string) scheduling.Requirements {
 		return scheduling.NewRequirements(scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...))
 	}
@@ -97,6 +100,7 @@ func TestRequirements(t *testing.T) {
 		"architecture":                  {"from the hosts", gpu.Requirements, in(corev1.LabelArchStable, "arm64"), false},
 		"reservation":                   {"core writes it into claims", gpu.Requirements, in(v1alpha1.ReservationIDLabelKey, "a100"), true},
 		"accelerators, not to be had":   {"this keeps pods off that ask for none", gpu.Requirements, lacks(v1alpha1.AcceleratedLabelKey), false},
+		"accelerators by a label":       {"they would be of no use to such pods", shown.Requirements, lacks(v1alpha1.AcceleratedLabelKey), false},
 		"no accelerators, as it should": {"plain types stay", plain.Requirements, lacks(v1alpha1.AcceleratedLabelKey), true},
 	} {
 		t.Run(name, func(t *testing.T) {

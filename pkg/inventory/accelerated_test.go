@@ -5,8 +5,12 @@ package inventory
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -52,4 +56,38 @@ func TestServersWithDevicesNeedRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAcceleratorLabels: the summary of a type has the labels that its hosts have now.
+func TestAcceleratorLabels(t *testing.T) {
+	inventory := NewInventory(Options{})
+	inventory.SetType(profile("any", 1, nil))
+	expect := func(reason string, want ...string) {
+		t.Helper()
+		summary, _ := inventory.Summary("any")
+		if !slices.Equal(summary.Accelerators, want) {
+			t.Errorf("%s: %v, want %v", reason, summary.Accelerators, want)
+		}
+	}
+	set := func(name string, labels map[string]string) {
+		labels["kind"] = "any"
+		inventory.SetHost(available(name, labels))
+	}
+	expect("there is no host")
+	set("h1", map[string]string{"rack": "a"})
+	set("h2", map[string]string{"gpu-count": "0", "gpu-model": "none"})
+	expect("none has any")
+	set("h3", map[string]string{"gpu-count": "8", "gpu-model": "h100"})
+	set("h4", map[string]string{"gpu-model": "h100"})
+	set("h1", map[string]string{"rack": "a", "gpu-count": "4"})
+	expect("the model comes first, and each is named once", "gpu-count=4", "gpu-model=h100")
+	set("h1", map[string]string{"rack": "a"})
+	inventory.DeleteHost(types.NamespacedName{Namespace: "metal3", Name: "h3"})
+	expect("one has it still", "gpu-model=h100")
+	set("h4", map[string]string{})
+	expect("no label is left")
+	for n := range MaxNamed + 1 {
+		set(fmt.Sprint("m", n), map[string]string{"gpu-model": fmt.Sprint("g", n)})
+	}
+	expect("as many as are named", "gpu-model=g0", "gpu-model=g1", "gpu-model=g2", "gpu-model=g3", "gpu-model=g4")
 }

@@ -57,6 +57,7 @@ func profileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider, ten
 		Resources:   nodeType.Spec.Resources,
 		LeftOut:     nodeType.Spec.LeftOut(),
 		Drivers:     nodeType.Spec.Drivers(),
+		Undeclared:  nodeType.Undeclared(),
 		Server:      capacity.ServerOf(nodeType),
 		Instance:    capacity.InstanceLabels(nodeType),
 		AnyTenant:   provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant,

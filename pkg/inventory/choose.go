@@ -144,6 +144,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 				return choiceOf(found, t, request, requirements), nil
 			}
 		}
+		candidate.Foreign = request.NodeType == "" && request.Allowed != nil && !request.Allowed(t.profile.Name, t.profile.MadeBy)
 		i.considered = append(i.considered, candidate)
 	}
 	return Choice{}, &NoHostError{Reason: reasonOf(i.considered), ServerName: request.ServerName, Considered: slices.Clone(i.considered)}

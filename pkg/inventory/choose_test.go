@@ -164,8 +164,7 @@ func TestChoose(t *testing.T) {
 		"NotAllowed": {reason: "the type fits, the tenant may not have it",
 			request: Request{Resources: oneGPU, Allowed: func(typeName, _ string) bool { return typeName == "cpu" }},
 			refused: v1alpha1.ReasonNotAllowed,
-			message: "this tenant is allowed no NodeType that fits: a100-4x: not allowed for this tenant; h100-8x: not allowed for this tenant; " +
-				"cpu: has no nvidia.com/gpu"},
+			message: "this tenant is allowed no NodeType that fits: cpu: has no nvidia.com/gpu; 2 NodeTypes are not for this tenant"},
 		"AllowedDearer": {reason: "the cheapest that is allowed", request: Request{Resources: oneGPU,
 			Allowed: func(typeName, _ string) bool { return typeName == "h100-8x" }}, host: "h1", nodeType: "h100-8x"},
 		"Operator": {reason: "names the requirement",

@@ -147,6 +147,8 @@ type Summary struct {
 	Used int32
 	// Least of what the type leaves out of cpu and memory, as far as inspection has found it in one of the hosts that are big enough.
 	Least map[corev1.ResourceName]Least
+	// Accelerators are the labels of hosts that show accelerators, as key=value, sorted: the first MaxNamed.
+	Accelerators []string
 	// SmallestDisk of all hosts that are big enough, in bytes; 0 if none is known.
 	SmallestDisk int64
 	// Zones is the capacity by zone, sorted by name. Each is limited by maxCapacity on its own, so that with a
@@ -205,6 +207,8 @@ func (t *nodeType) summary(used int32, mapping topology.Mapping) Summary {
 	if len(t.disks) > 0 {
 		summary.SmallestDisk = slices.Min(slices.Collect(maps.Keys(t.disks)))
 	}
+	labels := slices.Sorted(maps.Keys(t.accelerators))
+	summary.Accelerators = labels[:min(len(labels), MaxNamed)]
 	summary.Domains, summary.DomainCount = t.domains(remaining, mapping)
 	if t.requirements == nil {
 		t.requirements = t.summarizeRequirements()

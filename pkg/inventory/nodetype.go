@@ -54,6 +54,8 @@ type nodeType struct {
 	disks map[int64]int32
 	// found are, for cpu and memory if the type does not say, the hosts that are big enough by how much they have of it, in order.
 	found map[corev1.ResourceName]map[int64][]*host
+	// accelerators counts the hosts by the label that shows their accelerators.
+	accelerators map[string]int32
 	// free are the buckets that have a host that can be claimed, in order, by the tenant as in the buckets.
 	free map[string][]*bucket
 	// lastClaim is the number of the last claim that concerns a host of the type.
@@ -78,6 +80,8 @@ func newNodeType(profile Profile) *nodeType {
 		disks:   map[int64]int32{},
 		found:   found,
 		free:    map[string][]*bucket{},
+
+		accelerators: map[string]int32{},
 	}
 }
 
@@ -94,6 +98,9 @@ func (t *nodeType) add(h *host, mapping topology.Mapping) {
 		t.requirements = nil
 	}
 	h.buckets[t.profile.Name] = b
+	if label := v1alpha1.AcceleratorLabel(h.labels); label != "" {
+		t.accelerators[label]++
+	}
 	if lacks := h.hardware.lacks(t.profile.Resources); lacks != "" {
 		h.lacks[t.profile.Name] = lacks
 		b.small = insert(b.small, h, byName)
@@ -115,6 +122,11 @@ func (t *nodeType) remove(h *host) {
 	b := h.buckets[t.profile.Name]
 	t.count(h, b, h.countedAs(t.profile.Name, h.counts()), Counts{})
 	b.small = remove(b.small, h, byName)
+	if label := v1alpha1.AcceleratorLabel(h.labels); label != "" {
+		if t.accelerators[label]--; t.accelerators[label] == 0 {
+			delete(t.accelerators, label)
+		}
+	}
 	if size := h.hardware.smallestDisk; h.lacks[t.profile.Name] == "" && size > 0 {
 		if t.disks[size]--; t.disks[size] == 0 {
 			delete(t.disks, size)
@@ -215,6 +227,8 @@ type Profile struct {
 	LeftOut []corev1.ResourceName
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
+	// Undeclared are what shows accelerators that the type does not declare.
+	Undeclared []string
 	// Server is what each of them has at least.
 	Server capacity.Server
 	// Instance are the labels that say how big they are.
@@ -233,7 +247,7 @@ type Profile struct {
 
 // matched is what a request is compared with.
 func (p Profile) matched() matching.Type {
-	return matching.NewType(p.Name, p.MadeBy, p.Server, p.Drivers)
+	return matching.NewType(p.Name, p.MadeBy, p.Server, p.Drivers, p.Undeclared)
 }
 
 // equal returns whether two profiles are the same. Selectors are compared by what they say.

@@ -40,6 +40,9 @@ const (
 type Candidate struct {
 	NodeType string
 	Cost     int64
+	// Foreign types are those that the tenant may not have and has not named. Tenants read the error, which counts them: their names may be
+	// those of other customers.
+	Foreign bool
 	// Outcome is why the type gives no host.
 	Outcome Outcome
 	// Mismatch of the type with the request, if the outcome is TooSmall, Accelerated or NotAllowed.
@@ -124,12 +127,17 @@ func (e *NoHostError) Error() string {
 	}
 	slices.SortStableFunc(candidates, func(a, b Candidate) int { return rank(a) - rank(b) })
 	var parts []string
+	all := len(candidates)
+	candidates = slices.DeleteFunc(candidates, func(c Candidate) bool { return c.Foreign })
 	for n, candidate := range candidates {
 		if n == explained {
 			parts = append(parts, fmt.Sprintf("and %d more types", len(candidates)-n))
 			break
 		}
 		parts = append(parts, candidate.NodeType+": "+candidate.String())
+	}
+	if foreign := all - len(candidates); foreign > 0 {
+		parts = append(parts, matching.Foreign(foreign))
 	}
 	if len(parts) == 0 {
 		parts = []string{"there are no NodeTypes"}

@@ -221,6 +221,11 @@ func TestPoolValidation(t *testing.T) {
 		"Both":      {"which of them", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, value: r1, values: [r2]}]}]", oneOf},
 		"Neither":   {"nothing to compare with", "dynamic: [{name: a, nodeTypeSelector: [{property: rack}]}]", oneOf},
 		"Exists":    {"nothing to compare", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, operator: Exists, value: r1}]}]", oneOf},
+		"Requirements": {"a pool without them would have other servers",
+			"dynamic: [{name: a, requirements: [{key: rack, operator: In, values: [r1]}]}]", "write requirements as entries of nodeTypeSelector"},
+		"StaticRequirements": {"as above", "static: [{name: a, quantity: 1, requirements: [{key: rack, operator: Exists}]}]",
+			"write requirements as entries of nodeTypeSelector"},
+		"NoRequirements": {"it says nothing", "dynamic: [{name: a, requirements: []}]", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, tc.reason, tc.want,

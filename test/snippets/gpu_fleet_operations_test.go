@@ -179,7 +179,8 @@ nodeTypes:
 	const image = "properties: {vcluster.com/os-image: ubuntu-noble-gpu}"
 	for name, tc := range map[string]struct{ spec, want string }{
 		"by-name": {"{nodeTypeRef: {name: h100-8x}, " + image + "}", "server-h"},
-		"any":     {"{resources: {cpu: 8}, " + image + "}", "server-a"}, // the cheapest
+		// The cheapest. It names no resources, as the Machines of a static pool do: what asks for cpu alone gets no server with GPUs.
+		"any": {"{requirements: [{key: kubernetes.io/os, operator: In, values: [linux]}], " + image + "}", "server-a"},
 	} {
 		if got := w.standAlone(name, tc.spec, "has its server", hasServer).Status.HostRef.Name; got != tc.want {
 			t.Errorf("Machine %s has %s, want %s", name, got, tc.want)

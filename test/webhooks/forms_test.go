@@ -100,6 +100,9 @@ func referenceFleet(t *testing.T) {
 	for _, name := range []string{"rack-hosts", "acme"} {
 		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
+	// A tenant with the defaults of a TenantCluster.
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "customer-b"}})
+	create(t, parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: customer-b, name: customer-b}, spec: {apiServerEndpoint: 'b:6443'}}"))
 	create(t, parse[v1alpha1.NodeProfile](t, "{metadata: {name: base-nodes}, spec: {nodeLabels: {example.com/tier: base}}}"))
 	for name, labels := range map[string]map[string]string{
 		"server-01": {"gpu-model": "h100", "gpu-count": "8", "tenant": "customer-a", "role": "gpu-server", "datacenter": "us-east-1"},

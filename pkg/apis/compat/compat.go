@@ -8,6 +8,7 @@
 package compat
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -26,11 +27,13 @@ const maxOpaque = 64 << 10
 
 const (
 	movedByHook = "a hook or an HTTP endpoint moves servers into the network of a TenantCluster, see docs/network.md"
+	ofVCluster  = "it is of vCluster's own sync: write it into the vcluster.yaml"
 	reinstalled = "servers are installed again, within the budgets of their pools"
 )
 
 // decisions say of each field without an effect, by its struct and its name, what to do instead. A warning has the
-// sentence, in which %s is the value in words. A field without a sentence is accepted without a warning.
+// sentence, in which %s is the value in words. A field without a sentence is accepted without a warning. The name * stands for all
+// fields of a struct.
 var decisions = map[string]string{
 	"NoEffectOwnership.owner": "say by Kubernetes RBAC what %s may do",
 	"NoEffectOwnership.access": "give rights by Kubernetes RBAC, and say in spec.tenantProperties of a TenantCluster " +
@@ -56,7 +59,12 @@ var decisions = map[string]string{
 	"NoEffectAutoUpgrade.image":           reinstalled,
 	"NoEffectAutoUpgrade.imagePullPolicy": reinstalled,
 	"NoEffectAutoUpgrade.nodeSelector":    reinstalled,
-	"NoEffectSync.patches":                "what is synced has these fields unchanged (%s)",
+	"NoEffectNodeProvider.*": "the servers of a NodeProvider are BareMetalHosts: run the Karpenter provider of that " +
+		"infrastructure in the tenant's cluster beside this one",
+	"NoEffectNodesTemplate.requirements": "", // the schema refuses them
+	"NoEffectSyncToHost.*":               ofVCluster,
+	"NoEffectSyncFromHost.*":             ofVCluster,
+	"NoEffectSync.patches":               "what is synced has these fields unchanged (%s)",
 }
 
 // Property says what to do instead of setting a property of the reference's domains that has no meaning here.
@@ -109,7 +117,7 @@ func visit(found []Field, path *field.Path, value reflect.Value) []Field {
 				found = visit(found, fieldPath, value.Field(i))
 				continue
 			}
-			instead := decisions[structure+"."+name]
+			instead := cmp.Or(decisions[structure+"."+name], decisions[structure+".*"])
 			if text := inWords(value.Field(i)); text != "" && instead != "" {
 				_, opaque := value.Field(i).Interface().(*v1alpha1.Opaque)
 				found = append(found, Field{Path: fieldPath, Instead: instead, Value: text, TooLong: opaque && len(text) > maxOpaque})

@@ -54,6 +54,10 @@ func structsWithoutEffect(t *testing.T) map[reflect.Type]bool {
 func TestDecisions(t *testing.T) {
 	var fields []string
 	for structure := range structsWithoutEffect(t) {
+		if _, whole := decisions[structure.Name()+".*"]; whole {
+			fields = append(fields, structure.Name()+".*")
+			continue
+		}
 		for i := range structure.NumField() {
 			fields = append(fields, structure.Name()+"."+fieldName(structure.Field(i)))
 		}
@@ -65,6 +69,24 @@ func TestDecisions(t *testing.T) {
 	if diff := cmp.Diff(fields, slices.Sorted(maps.Keys(decisions))); diff != "" {
 		t.Errorf("fields, and decisions on them (-fields +decisions):\n%s", diff)
 	}
+}
+
+// What vCluster itself syncs, in the order of the API.
+var wantFromHost = strings.Fields("events ingressClasses runtimeClasses priorityClasses storageClasses volumeSnapshotClasses csiNodes " +
+	"csiDrivers csiStorageCapacities configMaps secrets customResources")
+var wantToHost = strings.Fields("pods secrets configMaps services endpoints endpointSlices ingresses serviceAccounts " +
+	"persistentVolumeClaims persistentVolumes volumeSnapshots volumeSnapshotContents storageClasses " +
+	"podDisruptionBudgets priorityClasses networkPolicies namespaces customResources")
+
+// inSync are the warned fields of a sync in which these are empty objects.
+func inSync(fromHost, toHost []string) (fields []string) {
+	for _, name := range fromHost {
+		fields = append(fields, "spec.sync.fromHost."+name+": {}")
+	}
+	for _, name := range toHost {
+		fields = append(fields, "spec.sync.toHost."+name+": {}")
+	}
+	return fields
 }
 
 // TestWarned: each field that is set is found where it stands, and has a sentence; what a decision accepts is not.
@@ -85,22 +107,34 @@ func TestWarned(t *testing.T) {
 		"Template": {"embedded in each of four kinds", &v1alpha1.MachineConfigTemplate{}, "{" + ownership + "}", owners},
 		"Empty":    {"it says nothing", &v1alpha1.Machine{}, "{owner: {}, access: []}", nil},
 		"NodeProvider": {"in the items of a list, too", &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "p"}},
-			"{metal3: {clusterRef: {cluster: c}, deploy: {a: 1}, neutronEnabled: true, netris: {}, " +
+			"{terraform: {nodeTemplate: {}}, metal3: {clusterRef: {cluster: c}, deploy: {a: 1}, neutronEnabled: true, netris: {}, " +
 				"nodeTypes: [{name: a, providerRef: p}, {name: b, providerRef: q}, {name: c}]}}",
 			[]string{"spec.metal3.clusterRef.cluster: c", `spec.metal3.deploy: {"a":1}`, "spec.metal3.neutronEnabled: true",
-				"spec.metal3.netris: {}", "spec.metal3.nodeTypes[1].providerRef: q"}},
+				"spec.metal3.netris: {}", "spec.metal3.nodeTypes[1].providerRef: q", `spec.terraform: {"nodeTemplate":{}}`}},
+		"OtherKinds": {"what the reference has besides Metal3", &v1alpha1.NodeProvider{},
+			"{bcm: {}, kubeVirt: {}, clusterAPI: {}, terraform: {}}",
+			[]string{"spec.terraform: {}", "spec.bcm: {}", "spec.kubeVirt: {}", "spec.clusterAPI: {}"}},
+		"OtherSync": {"vCluster's own", &v1alpha1.TenantCluster{}, `
+            {sync: {fromHost: {events: {}, ingressClasses: {}, runtimeClasses: {}, priorityClasses: {}, storageClasses: {},
+            volumeSnapshotClasses: {}, csiNodes: {}, csiDrivers: {}, csiStorageCapacities: {}, configMaps: {}, secrets: {},
+            customResources: {}}, toHost: {pods: {}, secrets: {}, configMaps: {}, services: {}, endpoints: {},
+            endpointSlices: {}, ingresses: {}, serviceAccounts: {}, persistentVolumeClaims: {}, persistentVolumes: {},
+            volumeSnapshots: {}, volumeSnapshotContents: {}, storageClasses: {}, podDisruptionBudgets: {},
+            priorityClasses: {}, networkPolicies: {}, namespaces: {}, customResources: {}}}}`,
+			inSync(wantFromHost, wantToHost)},
 		"NotSet": {"false is as left out", &v1alpha1.NodeProvider{}, "{metal3: {neutronEnabled: false, deploy: null}}", nil},
 		"TenantCluster": {"below pointers", &v1alpha1.TenantCluster{},
 			"{privateNodes: {joinNode: {}, kubelet: {}, vpn: {}, autoUpgrade: {enabled: true, binariesPath: a, " +
 				"cniBinariesPath: a, concurrency: 1, image: a, imagePullPolicy: a, nodeSelector: {a: b}}}, " +
-				"sync: {fromHost: {deviceClasses: {patches: [{path: a}, {path: b}]}}, " +
-				"toHost: {resourceClaims: {patches: [{path: c}]}, resourceClaimTemplates: {patches: [{path: d}]}}}}",
+				"sync: {fromHost: {events: {enabled: true}, deviceClasses: {patches: [{path: a}, {path: b}]}}, " +
+				"toHost: {pods: {}, resourceClaims: {patches: [{path: c}]}, resourceClaimTemplates: {patches: [{path: d}]}}}}",
 			[]string{"spec.privateNodes.autoUpgrade.binariesPath: a", "spec.privateNodes.autoUpgrade.cniBinariesPath: a",
 				"spec.privateNodes.autoUpgrade.concurrency: 1", "spec.privateNodes.autoUpgrade.image: a",
 				"spec.privateNodes.autoUpgrade.imagePullPolicy: a", "spec.privateNodes.autoUpgrade.nodeSelector: a b",
 				"spec.privateNodes.joinNode: {}", "spec.privateNodes.kubelet: {}", "spec.privateNodes.vpn: {}",
-				"spec.sync.fromHost.deviceClasses.patches: a, b", "spec.sync.toHost.resourceClaims.patches: c",
-				"spec.sync.toHost.resourceClaimTemplates.patches: d"}},
+				"spec.sync.fromHost.deviceClasses.patches: a, b", `spec.sync.fromHost.events: {"enabled":true}`,
+				"spec.sync.toHost.resourceClaims.patches: c", "spec.sync.toHost.resourceClaimTemplates.patches: d",
+				"spec.sync.toHost.pods: {}"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte("spec: "+tc.spec), tc.object); err != nil {

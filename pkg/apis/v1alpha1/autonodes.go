@@ -73,7 +73,8 @@ type NodesTemplate struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
-	NodeTypeSelector []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
+	NodeTypeSelector      []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
+	NoEffectNodesTemplate `json:",inline"`
 	// Properties of the pool's Machines. They win over those of the provider's entry, and narrow its NodeTypes in the same way. A static
 	// pool of one server may be pinned by metal3.vcluster.com/server-name.
 	// +optional

@@ -31,6 +31,13 @@ type MachineNode struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['cpu', 'memory', 'ephemeral-storage'])",message="resources are cpu, memory and ephemeral-storage"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// Accelerators are the names of those that the node has advertised, if its NodeType names no resources and no devices. They count
+	// as status.foundAccelerators of the NodeType says.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=316
+	Accelerators []string `json:"accelerators,omitempty"`
 	// Unhealthy is the condition of the Node because of which Karpenter replaces it. The provider reports it before it deletes the
 	// Machine, and the manager quarantines the server.
 	// +optional

@@ -11,6 +11,8 @@ import (
 )
 
 // NodeProviderSpec describes a fleet of servers and the hardware profiles in it.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.metal3)",message="metal3 is required: the servers of a NodeProvider are BareMetalHosts; for terraform, bcm, kubeVirt and clusterAPI run the Karpenter provider of that infrastructure in the tenant's cluster beside this one"
 type NodeProviderSpec struct {
 	// DisplayName is what people call this provider.
 	// +optional
@@ -35,8 +37,10 @@ type NodeProviderSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=260
 	ImageHosts []string `json:"imageHosts,omitempty"`
-	// Metal3 says where the servers are and how they are grouped.
-	Metal3 Metal3Fleet `json:"metal3"`
+	// Metal3 says where the servers are and how they are grouped. It is required.
+	// +optional
+	Metal3               Metal3Fleet `json:"metal3"`
+	NoEffectNodeProvider `json:",inline"`
 }
 
 // Metal3Fleet is a set of BareMetalHosts and the hardware profiles that select among them.

@@ -37,3 +37,31 @@ type NoEffectNodeTypeTemplate struct {
 	// +kubebuilder:validation:MaxLength=253
 	ProviderRef string `json:"providerRef,omitempty"`
 }
+
+// NoEffectNodeProvider has the kinds of infrastructure that the reference has besides Metal3.
+type NoEffectNodeProvider struct {
+	// No effect: servers that Terraform makes, in the reference.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Terraform *Opaque `json:"terraform,omitempty"`
+	// No effect: servers of NVIDIA Base Command Manager, in the reference.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	BCM *Opaque `json:"bcm,omitempty"`
+	// No effect: virtual machines of KubeVirt, in the reference.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	KubeVirt *Opaque `json:"kubeVirt,omitempty"`
+	// No effect: machines of Cluster API, in the reference.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ClusterAPI *Opaque `json:"clusterAPI,omitempty"`
+}

@@ -154,6 +154,12 @@ type NodeTypeStatus struct {
 	// Accelerators in one server, for people to read: "nvidia.com/gpu=8".
 	// +optional
 	Accelerators string `json:"accelerators,omitempty"`
+	// FoundAccelerators are what shows accelerators in the servers of a type that names no resources and no devices: labels of its
+	// BareMetalHosts, such as gpu-model=a100, and resources that nodes of two namespaces advertise, such as nvidia.com/gpu. Karpenter plans
+	// no pods for such a type: those that request no accelerator are not for it, and how many it has for others nobody has said.
+	// +optional
+	// +listType=atomic
+	FoundAccelerators []string `json:"foundAccelerators,omitempty"`
 	// Resources of one server: what spec.resources says, and of cpu and memory that it leaves out the least that Metal3 has found
 	// in the servers of the type. Both are missing as long as it has inspected none.
 	// +optional
@@ -285,6 +291,17 @@ func (p *HardwareProfile) LeftOut() []corev1.ResourceName {
 		}
 	}
 	return names
+}
+
+// NamesNothing returns whether the profile says neither by resources nor by devices what a server has.
+func (p *HardwareProfile) NamesNothing() bool { return len(p.Resources) == 0 && len(p.Devices) == 0 }
+
+// Undeclared are the accelerators that servers of the type have, although its spec names nothing. Metal3's inspection reports none.
+func (in *NodeType) Undeclared() []string {
+	if !in.Spec.NamesNothing() {
+		return nil
+	}
+	return in.Status.FoundAccelerators
 }
 
 // EffectiveResources are the resources of one server: those of the spec, and of cpu and memory that it leaves out those of the

@@ -48,6 +48,17 @@ func Accelerators(resources corev1.ResourceList) []corev1.ResourceName {
 	return names
 }
 
+// AcceleratorLabel returns the label of a BareMetalHost that says that the server has accelerators, as key=value, by the reference's table
+// of labels: gpu-model or gpu-count. It is empty if none does; gpu-count=0 and gpu-model=none say that there are none.
+func AcceleratorLabel(labels map[string]string) string {
+	for _, key := range []string{"gpu-model", "gpu-count"} {
+		if value := labels[key]; value != "" && value != "0" && value != "none" {
+			return key + "=" + value
+		}
+	}
+	return ""
+}
+
 // AsksForAccelerator returns whether requested holds at least one of the accelerators that offered has. A server with
 // accelerators is only for claims that request one of them.
 func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
@@ -60,8 +71,8 @@ func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 }
 
 // EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GiB of memory
-// and 10000 per accelerator, rounded up to a whole number and at most 10^12. Every server has disk and room for pods, and
-// huge pages are part of its memory.
+// and 10000 per accelerator, of a device plugin or a DRA driver, rounded up to a whole number and at most 10^12. Every server has disk and
+// room for pods, and huge pages are part of its memory.
 func (in *NodeType) EffectiveCost() int64 {
 	if in.Spec.Cost != nil {
 		return *in.Spec.Cost
@@ -74,12 +85,9 @@ func (in *NodeType) EffectiveCost() int64 {
 			cost += amount * costPerCPU
 		case corev1.ResourceMemory:
 			cost += amount / bytesPerGiB * costPerGiB
-		default:
-			if IsAccelerator(name) { // what is counted in bytes would drown everything else
-				cost += amount * costPerOther
-			}
 		}
 	}
+	cost += float64(in.Spec.CountAccelerators()) * costPerOther // what is counted in bytes would drown everything else
 	return min(int64(math.Ceil(min(cost, float64(maxCost)))), maxCost)
 }
 

@@ -84,6 +84,18 @@ func TestEffectiveCost(t *testing.T) {
 			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "hugepages-2Mi", "512Mi", "hugepages-1Gi", "64Gi")},
 			want:    12,
 		},
+		"Devices": {
+			reason: "8 GPUs of a DRA driver are as dear as those of a device plugin",
+			profile: HardwareProfile{Resources: list("cpu", "96", "memory", "768Gi"),
+				Devices: []NodeTypeDevice{{Driver: "gpu.nvidia.com", Count: 6}, {Driver: "gpu.nvidia.com", Count: 2}}},
+			want: 82496,
+		},
+		"Both": {
+			reason: "the same cards, offered in both ways",
+			profile: HardwareProfile{Resources: list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),
+				Devices: []NodeTypeDevice{{Driver: "gpu.nvidia.com", Count: 8}}},
+			want: 82496,
+		},
 		"Absurd": {
 			reason:  "the cost never overflows",
 			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "example.com/x", "9223372036854775807")},

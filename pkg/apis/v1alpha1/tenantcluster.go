@@ -384,7 +384,8 @@ type SyncFromHost struct {
 	// Nodes is whether the tenant sees the host's Nodes under their names. Where it does not, the status of a claim has
 	// pseudonyms instead of pools and devices, and does not name nodes.
 	// +optional
-	Nodes SyncSwitch `json:"nodes,omitempty"`
+	Nodes                SyncSwitch `json:"nodes,omitempty"`
+	NoEffectSyncFromHost `json:",inline"`
 }
 
 // SyncToHost is what flows from the tenant to the host.
@@ -397,6 +398,7 @@ type SyncToHost struct {
 	// enabled. The claims that the host makes of them flow back.
 	// +optional
 	ResourceClaimTemplates ClaimSync `json:"resourceClaimTemplates,omitempty"`
+	NoEffectSyncToHost     `json:",inline"`
 	// PodTranslation is what translates the names of claims and templates in the copies of the tenant's pods: VCluster
 	// (the default) or Webhook. It must be what the tenant's vCluster is: with the wrong one its pods with claims are
 	// denied or stay Pending. Names on the host are the same with both, so that a change of it moves nothing. A

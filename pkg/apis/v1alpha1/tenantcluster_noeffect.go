@@ -3,6 +3,8 @@
 
 package v1alpha1
 
+import corev1 "k8s.io/api/core/v1"
+
 // NoEffectPrivateNodes has the fields of a vcluster.yaml about what vCluster does on nodes.
 type NoEffectPrivateNodes struct {
 	// No effect: what vCluster runs and installs when a node joins. Use the property vcluster.com/user-data and the image.
@@ -65,4 +67,202 @@ type NoEffectSync struct {
 type SyncPatch struct {
 	// Path is the field that vCluster would change.
 	Path string `json:"path"`
+}
+
+// NoEffectSyncToHost has what vCluster itself syncs to the host. It reads it in its own vcluster.yaml.
+type NoEffectSyncToHost struct {
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Pods *Opaque `json:"pods,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Secrets *Opaque `json:"secrets,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ConfigMaps *Opaque `json:"configMaps,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Services *Opaque `json:"services,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Endpoints *Opaque `json:"endpoints,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	EndpointSlices *Opaque `json:"endpointSlices,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Ingresses *Opaque `json:"ingresses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ServiceAccounts *Opaque `json:"serviceAccounts,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	PersistentVolumeClaims *Opaque `json:"persistentVolumeClaims,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	PersistentVolumes *Opaque `json:"persistentVolumes,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	VolumeSnapshots *Opaque `json:"volumeSnapshots,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	VolumeSnapshotContents *Opaque `json:"volumeSnapshotContents,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	StorageClasses *Opaque `json:"storageClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	PodDisruptionBudgets *Opaque `json:"podDisruptionBudgets,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	PriorityClasses *Opaque `json:"priorityClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	NetworkPolicies *Opaque `json:"networkPolicies,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Namespaces *Opaque `json:"namespaces,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	CustomResources *Opaque `json:"customResources,omitempty"`
+}
+
+// NoEffectSyncFromHost has what vCluster itself syncs from the host. It reads it in its own vcluster.yaml.
+type NoEffectSyncFromHost struct {
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Events *Opaque `json:"events,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	IngressClasses *Opaque `json:"ingressClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	RuntimeClasses *Opaque `json:"runtimeClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	PriorityClasses *Opaque `json:"priorityClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	StorageClasses *Opaque `json:"storageClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	VolumeSnapshotClasses *Opaque `json:"volumeSnapshotClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	CSINodes *Opaque `json:"csiNodes,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	CSIDrivers *Opaque `json:"csiDrivers,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	CSIStorageCapacities *Opaque `json:"csiStorageCapacities,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ConfigMaps *Opaque `json:"configMaps,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Secrets *Opaque `json:"secrets,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:pruning:PreserveUnknownFields
+	CustomResources *Opaque `json:"customResources,omitempty"`
+}
+
+// NoEffectNodesTemplate has the field of a pool that is refused, because a pool without it would have other servers.
+type NoEffectNodesTemplate struct {
+	// No effect: they are refused. Write them as entries of nodeTypeSelector.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0",message="write requirements as entries of nodeTypeSelector: {property: KEY, operator: In, values: [VALUE]}"
+	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
 }

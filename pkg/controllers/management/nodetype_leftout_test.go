@@ -64,7 +64,7 @@ func TestResourcesOfInspectedServers(t *testing.T) {
 	first := f.host("server-01")
 	f.start()
 	const leavesOut, noAccelerators = "resources leaves out cpu and memory",
-		"; it names no accelerators: pods that ask for GPUs do not get it; write nvidia.com/gpu"
+		"; it names no accelerators: pods that ask for GPUs do not get it, and all others do; write nvidia.com/gpu if its servers have GPUs"
 	f.eventually("the server has not been inspected", v1alpha1.Capacity{Total: 1}, v1alpha1.ReasonSynced, v1alpha1.ReasonResourcesUnknown,
 		leavesOut+", and Metal3 has inspected none of the servers yet: 1 server matches, 0 claimed, 0 in error, 1 not ready"+noAccelerators)
 	f.has("nothing is known", 0)
@@ -104,6 +104,28 @@ func TestResourcesOfInspectedServers(t *testing.T) {
 			t.Errorf("event %q, want %q", event, want)
 		}
 	}
+
+	// A label shows accelerators that no one can ask for: pods without are kept off. A Machine of a static NodePool is not.
+	label := func(value string) {
+		t.Helper()
+		second.Labels["gpu-model"] = value
+		if err := environment.Client.Update(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	label("a100")
+	least = func(server string, cpus, memory int) {
+		t.Helper()
+		fits(metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonBigEnough, Message: fmt.Sprintf("%s, of which the least "+
+			"that Metal3 has found counts: cpu %d in %s/%s, memory %dGi in %[3]s/%[4]s; it names no accelerators, although its servers show some "+
+			"(gpu-model=a100): only static pools and Machines that name the type get it; write nvidia.com/gpu for pods that ask for GPUs",
+			leavesOut, cpus, f.namespace, server, memory)})
+	}
+	f.fitsWith("they would use GPUs without need", false, "cpu", "1")
+	f.fitsWith("it asks for nothing but a type", true)
+	least("server-02", 64, 512)
+	label("none")
+	f.fitsWith("it has none after all", true, "cpu", "1")
 
 	// Without it the type is as before, and without any server it stays as it is, for the nodes that run.
 	f.delete(second)

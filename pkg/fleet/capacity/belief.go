@@ -4,6 +4,7 @@
 package capacity
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -21,6 +22,9 @@ type Belief struct {
 	Smallest corev1.ResourceList
 	// Agreed names, for each resource of which Smallest is less than inspection tolerates, the two namespaces that report it, sorted.
 	Agreed map[corev1.ResourceName][]string
+	// Accelerators are the names of those that nodes advertise and the type does not declare, sorted: the ones that two namespaces report
+	// from different servers, at most MaxAccelerators.
+	Accelerators []string
 	// Provisioning is nil if no Machine has joined that was installed without an interruption.
 	Provisioning *v1alpha1.ProvisioningEstimate
 }
@@ -31,7 +35,7 @@ type Belief struct {
 // namespace decides for the others either. Machines that have not joined do not count. What is believed depends on these Machines alone,
 // and not on earlier ones.
 func Believe(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) Belief {
-	belief := Belief{Provisioning: typical(machines)}
+	belief := Belief{Provisioning: typical(machines), Accelerators: undeclared(nodeType, machines)}
 	resources := declared(nodeType).Resources
 	for _, name := range Measured() {
 		if _, found := resources[name]; !found {
@@ -58,6 +62,32 @@ func Believe(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) Belief {
 		belief.Smallest[name] = least.DeepCopy()
 	}
 	return belief
+}
+
+// MaxAccelerators bounds how many names of accelerators are believed.
+const MaxAccelerators = 16
+
+// undeclared are the accelerators that two namespaces report from nodes on different servers of a type that names nothing.
+func undeclared(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) []string {
+	if !nodeType.Spec.NamesNothing() {
+		return nil
+	}
+	first, agreed := map[string]*v1alpha1.Machine{}, map[string]bool{}
+	for i := range machines {
+		machine := &machines[i]
+		if !machine.HasJoined() {
+			continue
+		}
+		for _, name := range machine.ReportedNode().Accelerators {
+			if earlier := first[name]; earlier == nil {
+				first[name] = machine
+			} else if earlier.Namespace != machine.Namespace && !sameServer(earlier, machine) {
+				agreed[name] = true
+			}
+		}
+	}
+	names := slices.Sorted(maps.Keys(agreed))
+	return names[:min(len(names), MaxAccelerators)]
 }
 
 // leastOf returns the Machine whose node has least of a resource, and how much. Those of the namespace of first, and of its server, are

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +80,44 @@ func TestBelieve(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestUndeclared: accelerators that a type does not declare are believed if two tenants report them, because pods of all others are kept
+// off the type then.
+func TestUndeclared(t *testing.T) {
+	advertises := func(namespace, server string, names ...string) v1alpha1.Machine {
+		machine := reported(namespace, server)
+		machine.Spec.Node.Accelerators = names
+		return machine
+	}
+	gone := advertises("globex", "s2", "nvidia.com/gpu")
+	gone.Status.Conditions = nil
+	both := []v1alpha1.Machine{advertises("acme", "s1", "amd.com/gpu", "nvidia.com/gpu"),
+		advertises("globex", "s2", "nvidia.com/gpu", "amd.com/gpu")}
+	for name, tc := range map[string]struct {
+		reason   string
+		profile  v1alpha1.HardwareProfile
+		machines []v1alpha1.Machine
+		want     []string
+	}{
+		"Agreed": {reason: "two tenants have seen them", machines: both, want: []string{"amd.com/gpu", "nvidia.com/gpu"}},
+		"Alone": {reason: "it is one tenant's word, however often",
+			machines: []v1alpha1.Machine{advertises("acme", "s1", "nvidia.com/gpu"), advertises("acme", "s2", "nvidia.com/gpu")}},
+		"OneServer": {reason: "one server may have been given them",
+			machines: []v1alpha1.Machine{advertises("acme", "s1", "nvidia.com/gpu"), advertises("globex", "s1", "nvidia.com/gpu")}},
+		"Other": {reason: "they do not agree",
+			machines: []v1alpha1.Machine{advertises("acme", "s1", "nvidia.com/gpu"), advertises("globex", "s2", "amd.com/gpu")}},
+		"NotJoined": {reason: "it says nothing of a server", machines: []v1alpha1.Machine{advertises("acme", "s1", "nvidia.com/gpu"), gone}},
+		"Declared":  {reason: "what the author says counts", machines: both, profile: v1alpha1.HardwareProfile{Resources: list("cpu", "64")}},
+		"Devices": {reason: "what the author says counts", machines: both,
+			profile: v1alpha1.HardwareProfile{Devices: []v1alpha1.NodeTypeDevice{{Driver: "gpu.nvidia.com", Count: 8}}}},
+	} {
+		nodeType := &v1alpha1.NodeType{}
+		nodeType.Spec.HardwareProfile = tc.profile
+		if diff := cmp.Diff(tc.want, Believe(nodeType, tc.machines).Accelerators, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", name, tc.reason, diff)
+		}
 	}
 }
 

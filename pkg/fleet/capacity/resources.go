@@ -90,6 +90,15 @@ func ServerOf(nodeType *v1alpha1.NodeType) Server {
 	return server
 }
 
+// NamesNoAccelerators says for whom a type is whose profile names nothing. Found is what shows accelerators in its servers.
+func NamesNoAccelerators(found []string) string {
+	if len(found) == 0 {
+		return "names no accelerators: pods that ask for GPUs do not get it, and all others do; write nvidia.com/gpu if its servers have GPUs"
+	}
+	return "names no accelerators, although its servers show some (" + strings.Join(found, ", ") + "): only static pools and Machines that " +
+		"name the type get it; write nvidia.com/gpu for pods that ask for GPUs"
+}
+
 // AtMost returns resources of which there is no more than limits says, and whether that is less. What only one of the two has stays as
 // it is. The result is a copy if it is less, and resources itself otherwise.
 func AtMost(resources, limits corev1.ResourceList) (limited corev1.ResourceList, less bool) {

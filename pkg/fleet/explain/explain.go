@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -159,6 +160,8 @@ type Mismatch struct {
 	Reason matching.Reason
 	// Clause completes "NODETYPE: ".
 	Clause string
+	// Foreign types are those that the tenant may not have. Its events count them.
+	Foreign bool
 }
 
 // Explain returns why none of the NodeTypes can serve the pod now. It returns false if one of them can: the tenant may
@@ -195,7 +198,8 @@ func Mismatches(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nod
 			served = nodeTypes[i].Name
 			break
 		}
-		mismatches = append(mismatches, Mismatch{NodeType: nodeTypes[i].Name, Reason: reason, Clause: clause})
+		mismatches = append(mismatches, Mismatch{NodeType: nodeTypes[i].Name, Reason: reason, Clause: clause,
+			Foreign: allowed != nil && !allowed(nodeTypes[i].Name, nodeTypes[i].MadeBy())})
 	}
 	slices.SortFunc(mismatches, func(a, b Mismatch) int {
 		return cmp.Or(cmp.Compare(slices.Index(closeness, a.Reason), slices.Index(closeness, b.Reason)), cmp.Compare(a.NodeType, b.NodeType))
@@ -239,20 +243,28 @@ func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelet
 
 // message joins as many clauses as an event can hold.
 func message(prefix string, mismatches []Mismatch) string {
-	// The last clause may need this much: "; and 1000000 more types".
-	const reserve = 32
+	// The last clauses may need this much: "; and 1000000 more types; 1000000 NodeTypes are not for this tenant".
+	const reserve = 80
 	var text strings.Builder
 	text.WriteString(prefix)
-	for i, mismatch := range mismatches {
+	named := lo.Reject(mismatches, func(m Mismatch, _ int) bool { return m.Foreign })
+	foreign := len(mismatches) - len(named)
+	for i, mismatch := range named {
 		clause := mismatch.NodeType + ": " + mismatch.Clause
 		if i > 0 {
 			clause = "; " + clause
 		}
 		if text.Len()+len(clause) > conditions.MaxEventNote-reserve {
-			fmt.Fprintf(&text, "; and %d more types", len(mismatches)-i)
+			fmt.Fprintf(&text, "; and %d more types", len(named)-i)
 			break
 		}
 		text.WriteString(clause)
+	}
+	if foreign > 0 {
+		if len(named) > 0 {
+			text.WriteString("; ")
+		}
+		text.WriteString(matching.Foreign(foreign))
 	}
 	return text.String()
 }

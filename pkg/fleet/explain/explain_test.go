@@ -212,7 +212,7 @@ func TestExplain(t *testing.T) {
 			reason: "a free server of a type that the tenant may not have is not one for it",
 			pod:    pod(eight), types: []v1alpha1.NodeType{h100(2, 0, 2, 0)},
 			allowed: func(nodeType, provider string) bool { return nodeType != "h100-8x" || provider != "metal" },
-			want:    Explanation{ReasonNoNodeTypeFits, "no NodeType fits: h100-8x: not allowed for this tenant"},
+			want:    Explanation{ReasonNoNodeTypeFits, "no NodeType fits: 1 NodeType is not for this tenant"},
 		},
 		"NodeSelector": {
 			reason: "no server of the type is in that rack",

@@ -133,7 +133,8 @@ func TestCheck(t *testing.T) {
 	}
 	gpus := NewType("h100", "metal", capacity.Server{
 		Resources: list("cpu", "96", "nvidia.com/gpu", "8", "ephemeral-storage", "2Ti"), KubeReserved: list("cpu", "6"),
-	}, []string{"gpu.nvidia.com"})
+	}, []string{"gpu.nvidia.com"}, nil)
+	shown := NewType("a100", "metal", capacity.Server{Resources: list("cpu", "96")}, nil, []string{"gpu-model=a100"})
 	none := func(string, string) bool { return false }
 	for name, tc := range map[string]struct {
 		reason  string
@@ -141,6 +142,15 @@ func TestCheck(t *testing.T) {
 		want    Reason
 		words   string
 	}{
+		"Shown": {"the type names nothing, and its servers have GPUs", Request{Resources: list("cpu", "1")}, Accelerated,
+			"has accelerators (gpu-model=a100) and the pod requests none of them"},
+		"ShownAsked": {"how many there are nobody has said", Request{Resources: list("cpu", "1", "nvidia.com/gpu", "1")}, TooSmall,
+			"has no nvidia.com/gpu in its resources, although its servers show accelerators (gpu-model=a100)"},
+		"ShownSmall": {"more cpu is not what is missing there", Request{Resources: list("cpu", "97")}, TooSmall,
+			"too small: asks cpu 97, has 96"},
+		"ShownStatic": {"the claim of a static NodePool names types, and no resources", Request{}, Fits, ""},
+		"ShownDriver": {"core has found devices for it", Request{Resources: list("cpu", "1"), Drivers: []string{"gpu.nvidia.com"}}, Fits, ""},
+		"ShownNamed":  {"an explicitly named type wins", Request{NodeType: "a100", Resources: list("cpu", "1")}, Fits, ""},
 		"Fits": {"asks for what is there",
 			Request{Resources: list("cpu", "90", "nvidia.com/gpu", "1", "pods", "300", "ephemeral-storage", "1Ti")}, Fits, ""},
 		"Driver": {"asks for a device", Request{Resources: list("cpu", "1"), Drivers: []string{"gpu.nvidia.com"}}, Fits, ""},
@@ -160,6 +170,9 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := gpus.Check(&tc.request)
+			if strings.HasPrefix(name, "Shown") {
+				got = shown.Check(&tc.request)
+			}
 			if got.Reason != tc.want || got.Describe("pod") != tc.words {
 				t.Errorf("%s: got %s, %q; want %s, %q", tc.reason, got.Reason, got.Describe("pod"), tc.want, tc.words)
 			}

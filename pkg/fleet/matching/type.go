@@ -31,18 +31,21 @@ type Type struct {
 	Server capacity.Server
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
+	// Undeclared are what shows accelerators that the type does not declare, so that nothing can request them.
+	Undeclared []string
 	// allocatable is what a kubelet without arguments leaves of the server.
 	allocatable corev1.ResourceList
 }
 
 // NewType returns a type that is compared with many requests. Most of them have no arguments for the kubelet.
-func NewType(name, madeBy string, server capacity.Server, drivers []string) Type {
-	return Type{Name: name, MadeBy: madeBy, Server: server, Drivers: drivers, allocatable: capacity.Kubelet{}.Allocatable(server)}
+func NewType(name, madeBy string, server capacity.Server, drivers, undeclared []string) Type {
+	return Type{Name: name, MadeBy: madeBy, Server: server, Drivers: drivers, Undeclared: undeclared,
+		allocatable: capacity.Kubelet{}.Allocatable(server)}
 }
 
 // TypeOf describes a NodeType.
 func TypeOf(nodeType *v1alpha1.NodeType) Type {
-	return NewType(nodeType.Name, nodeType.MadeBy(), capacity.ServerOf(nodeType), nodeType.Spec.Drivers())
+	return NewType(nodeType.Name, nodeType.MadeBy(), capacity.ServerOf(nodeType), nodeType.Spec.Drivers(), nodeType.Undeclared())
 }
 
 // Request is what a node must have.
@@ -80,6 +83,8 @@ type Mismatch struct {
 	Short []Shortage
 	// Accelerators of the type: resources, then drivers. With Accelerated.
 	Accelerators []string
+	// Undeclared accelerators of the type. With TooSmall, if it is accelerators that are missing.
+	Undeclared []string
 }
 
 // Shortage is a resource of which a type has less for pods than a request asks for.
@@ -94,11 +99,19 @@ type Shortage struct {
 func (t *Type) Check(request *Request) Mismatch {
 	if request.NodeType == "" {
 		if short := t.short(request); len(short) > 0 {
-			return Mismatch{Reason: TooSmall, Short: short}
+			mismatch := Mismatch{Reason: TooSmall, Short: short}
+			if slices.ContainsFunc(short, func(s Shortage) bool { return s.Missing && v1alpha1.IsAccelerator(s.Name) }) {
+				mismatch.Undeclared = t.Undeclared
+			}
+			return mismatch
 		}
 		if !v1alpha1.AsksForAccelerator(request.Resources, t.Server.Resources) && !v1alpha1.AsksForDriver(request.Drivers, t.Drivers) {
 			if all := t.Accelerators(); len(all) > 0 {
 				return Mismatch{Reason: Accelerated, Accelerators: all}
+			}
+			// A claim that names only types, as those of static NodePools do, asks for nothing that could be wrong.
+			if len(t.Undeclared) > 0 && len(request.Resources) > 0 && len(request.Drivers) == 0 {
+				return Mismatch{Reason: Accelerated, Accelerators: t.Undeclared}
 			}
 		}
 	}
@@ -155,7 +168,11 @@ func (m Mismatch) Describe(asker string) string {
 		}
 		switch {
 		case len(missing) > 0:
-			return "has no " + strings.Join(missing, ", ")
+			clause := "has no " + strings.Join(missing, ", ")
+			if len(m.Undeclared) > 0 {
+				clause += fmt.Sprintf(" in its resources, although its servers show accelerators (%s)", strings.Join(m.Undeclared, ", "))
+			}
+			return clause
 		case unknown:
 			return "of unknown size: resources leaves out cpu or memory, and Metal3 has inspected none of its servers"
 		}
@@ -166,6 +183,14 @@ func (m Mismatch) Describe(asker string) string {
 		return "not allowed for this tenant"
 	}
 	return ""
+}
+
+// Foreign counts, in a clause, types that a tenant may not have: their names may be those of other customers.
+func Foreign(count int) string {
+	if count == 1 {
+		return "1 NodeType is not for this tenant"
+	}
+	return fmt.Sprintf("%d NodeTypes are not for this tenant", count)
 }
 
 // operators are those of label selectors, by those of node selectors.

@@ -201,13 +201,8 @@ func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, af
 		r.warn(RuleProperties, field.NewPath(err.Field), "%s", err.ErrorBody())
 	}
 	r.omittedWarnings += found.omittedErrors + found.omittedWarnings
-	for _, warning := range found.Warnings {
-		r.Warned = appendOnce(r.Warned, RuleReferences)
-		if r.warningsFull() {
-			r.omittedWarnings++
-			continue
-		}
-		r.Warnings = append(r.Warnings, warning)
+	for _, warning := range found.warnings {
+		r.addWarning(warning)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -98,7 +99,8 @@ func TestResources(t *testing.T) {
 		"None": {"inspection finds cpu and memory, and no accelerators", "resources: {}", []string{
 			"warning: " + typeAt + "resources: leaves out cpu and memory: the least that Metal3 finds in the servers counts, and servers that it " +
 				"has not inspected are not claimed",
-			"warning: " + typeAt + "resources: names no accelerators: pods that ask for GPUs do not get it; write nvidia.com/gpu"}},
+			"warning: " + typeAt + "resources: names no accelerators: pods that ask for GPUs do not get it, and all others do; " +
+				"write nvidia.com/gpu if its servers have GPUs"}},
 		"Accelerators": {"they are named", "resources: {nvidia.com/gpu: 8}",
 			[]string{"warning: " + typeAt + "resources: leaves out cpu and memory: the least"}},
 		"Devices": {"a DRA driver publishes them", "devices: [{driver: gpu.nvidia.com, count: 8}]",
@@ -226,8 +228,49 @@ func TestHugeProvider(t *testing.T) {
 	if len(result.Errors) != maxErrors+1 || !strings.Contains(result.Errors[maxErrors].Error(), "there are 50 more errors") {
 		t.Errorf("%d errors, the last is %v", len(result.Errors), result.Errors[len(result.Errors)-1])
 	}
-	if len(result.Warnings) != maxWarnings+1 || result.Warnings[maxWarnings] != "spec: there are 290 more warnings" {
-		t.Errorf("%d warnings, the last is %s", len(result.Warnings), result.Warnings[len(result.Warnings)-1])
+	if len(result.Warnings) < 3 || len(result.Warnings) > maxWarnings+1 || !strings.Contains(result.Warnings[0], " and 98 more: ") {
+		t.Errorf("the same is said of each of 100 types:\n%s", strings.Join(result.Warnings, "\n"))
+	}
+}
+
+// TestShownAccelerators: what the selector shows is told before there is a server.
+func TestShownAccelerators(t *testing.T) {
+	shown := NodeProvider(newCluster(t), nil, parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: "+
+		"{namespace: metal3-system}, nodeTypes: [{name: t, bareMetalHosts: {selector: {matchLabels: {gpu-model: h100}}}}]}}}"))
+	if text := strings.Join(shown.Warnings, "\n"); !strings.Contains(text, typeAt+"resources: names no accelerators, although its servers "+
+		"show some (gpu-model=h100): only static pools and Machines that name the type get it; write nvidia.com/gpu") {
+		t.Errorf("the warnings are\n%s", text)
+	}
+}
+
+// TestWarningsInOrder: of many warnings those are listed that change who gets a server, then names that do not exist yet, then fields that
+// do nothing. What is said of several fields is said once.
+func TestWarningsInOrder(t *testing.T) {
+	r := &Result{}
+	for n := range 12 {
+		path := field.NewPath("spec", "nodeTypes").Index(n)
+		r.noEffect(path.Child("owner"), "use RBAC")
+		r.warn(RuleReferences, path.Child("image"), "there is no OSImage")
+		r.warn(RuleResources, path.Child("resources"), "names no accelerators")
+		r.warn(RuleProperties, path.Child("properties"), "is wrong in its own way %d", n%8)
+	}
+	result := r.done()
+	if len(result.Warnings) != maxWarnings+1 || result.Warnings[maxWarnings] != "spec: there are 1 more warnings" {
+		t.Fatalf("the warnings are\n%s", strings.Join(result.Warnings, "\n"))
+	}
+	for i, want := range map[int]string{0: "spec.nodeTypes[0].resources, spec.nodeTypes[1].resources, ",
+		1: "spec.nodeTypes[0].properties, spec.nodeTypes[8].properties: is wrong in its own way 0", 9: "spec.nodeTypes[0].image, "} {
+		if !strings.HasPrefix(result.Warnings[i], want) {
+			t.Errorf("warning %d is %s, want %s", i, result.Warnings[i], want)
+		}
+	}
+	for _, warning := range result.Warnings {
+		if len(warning) > maxWarning {
+			t.Errorf("%d bytes: %s", len(warning), warning)
+		}
+	}
+	if !strings.HasSuffix(result.Warnings[0], " and 9 more: names no accelerators") {
+		t.Errorf("not all twelve types are counted: %s", result.Warnings[0])
 	}
 }
 

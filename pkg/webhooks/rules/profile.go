@@ -19,6 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
@@ -51,9 +52,16 @@ func (r *Result) leftOut(path *field.Path, profile *v1alpha1.HardwareProfile) {
 		r.warn(RuleResources, path, "leaves out %s: the least that Metal3 finds in the servers counts, and servers that it has not inspected "+
 			"are not claimed", strings.Join(lo.Map(names, func(name corev1.ResourceName, _ int) string { return string(name) }), " and "))
 	}
-	if len(profile.Resources) == 0 && !profile.Accelerated() {
-		r.warn(RuleResources, path, "names no accelerators: pods that ask for GPUs do not get it; write nvidia.com/gpu")
+	if !profile.NamesNothing() {
+		return
 	}
+	var found []string
+	if hosts := profile.BareMetalHosts; hosts != nil && hosts.Selector != nil {
+		if label := v1alpha1.AcceleratorLabel(hosts.Selector.MatchLabels); label != "" {
+			found = []string{label}
+		}
+	}
+	r.warn(RuleResources, path, "%s", capacity.NamesNoAccelerators(found))
 }
 
 // reserved validates what is set aside of a profile's resources.

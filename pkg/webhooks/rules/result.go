@@ -81,6 +81,10 @@ const (
 const (
 	maxErrors   = 50
 	maxWarnings = 10
+	// maxPaths is how many fields a warning names.
+	maxPaths = 3
+	// maxCollected is how many different warnings are looked at before those that matter most are listed.
+	maxCollected = 100
 	// maxWarning and maxReason are the lengths of one warning and of the detail of one error, in bytes.
 	maxWarning = 250
 	maxReason  = 1000
@@ -92,12 +96,49 @@ type Result struct {
 	Errors field.ErrorList
 	// Refusal is why the request is denied, if the reason is not a field of the object.
 	Refusal string
-	// Warnings are single lines for the author.
+	// Warnings are single lines for the author: first what changes who gets a server, then names that do not exist yet, and last fields that
+	// do nothing. One that is true of several fields is one line.
 	Warnings []string
 	// Denied and Warned are the rules that the errors and warnings come from, each once.
 	Denied, Warned []Rule
 	// omittedErrors and omittedWarnings are how many are not listed.
 	omittedErrors, omittedWarnings int
+	// warnings become Warnings when all are known.
+	warnings []warning
+}
+
+// warning is a text about the fields at some paths, and about so many more.
+type warning struct {
+	rule  Rule
+	paths []string
+	more  int
+	text  string
+}
+
+// rank is how late a warning is listed.
+func (w warning) rank() int {
+	switch w.rule {
+	case RuleReferences:
+		return 1
+	case RuleNoEffect, RuleSpelling:
+		return 2
+	}
+	return 0
+}
+
+// String is the warning in one line, with as many of the paths as it has room for: "spec.labels, spec.taints and 3 more: ...".
+func (w warning) String() string {
+	fields, listed := w.paths[0], 1
+	for _, path := range w.paths[1:] {
+		if len(fields)+len(path)+len(w.text)+len(", and 1000 more: ") > maxWarning {
+			break
+		}
+		fields, listed = fields+", "+path, listed+1
+	}
+	if more := w.more + len(w.paths) - listed; more > 0 {
+		fields += fmt.Sprintf(" and %d more", more)
+	}
+	return oneLine(fields+": "+w.text, maxWarning)
 }
 
 // Allowed returns whether the request is admitted.
@@ -138,17 +179,26 @@ func (r *Result) refuse(rule Rule, format string, arguments ...any) {
 
 // warn records what the author should know of a field.
 func (r *Result) warn(rule Rule, path *field.Path, format string, arguments ...any) {
-	r.Warned = appendOnce(r.Warned, rule)
-	if r.warningsFull() {
-		r.omittedWarnings++
-		return
-	}
-	text := path.String() + ": " + fmt.Sprintf(format, arguments...)
-	r.Warnings = append(r.Warnings, oneLine(text, maxWarning))
+	r.addWarning(warning{rule: rule, paths: []string{path.String()}, text: oneLine(fmt.Sprintf(format, arguments...), maxWarning)})
 }
 
-// warningsFull returns whether another warning would not be listed. Rules that only warn are then skipped.
-func (r *Result) warningsFull() bool { return len(r.Warnings) >= maxWarnings }
+func (r *Result) addWarning(added warning) {
+	r.Warned = appendOnce(r.Warned, added.rule)
+	same := slices.IndexFunc(r.warnings, func(w warning) bool { return w.rule == added.rule && w.text == added.text })
+	switch {
+	case same >= 0:
+		known := &r.warnings[same]
+		room := max(0, min(len(added.paths), maxPaths-len(known.paths)))
+		known.paths, known.more = append(known.paths, added.paths[:room]...), known.more+added.more+len(added.paths)-room
+	case r.warningsFull():
+		r.omittedWarnings++
+	default:
+		r.warnings = append(r.warnings, added)
+	}
+}
+
+// warningsFull returns whether there are so many warnings that further ones are not looked at. Rules that only warn are then skipped.
+func (r *Result) warningsFull() bool { return len(r.warnings) >= maxCollected }
 
 // errorCount is how many errors there are, listed or not.
 func (r *Result) errorCount() int { return len(r.Errors) + r.omittedErrors }
@@ -160,6 +210,12 @@ func (r Result) done() Result {
 			field.Forbidden(field.NewPath("spec"), fmt.Sprintf("there are %d more errors: correct these first", r.omittedErrors)))
 		r.omittedErrors = 0
 	}
+	slices.SortStableFunc(r.warnings, func(a, b warning) int { return cmp.Compare(a.rank(), b.rank()) })
+	for _, warning := range r.warnings[:min(len(r.warnings), maxWarnings)] {
+		r.Warnings = append(r.Warnings, warning.String())
+	}
+	r.omittedWarnings += max(0, len(r.warnings)-maxWarnings)
+	r.warnings = nil
 	if r.omittedWarnings > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("spec: there are %d more warnings", r.omittedWarnings))
 		r.omittedWarnings = 0

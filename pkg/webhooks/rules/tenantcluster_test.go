@@ -163,8 +163,8 @@ func TestPools(t *testing.T) {
 			"gone")
 	mentions(t, "it may come later",
 		TenantCluster(newCluster(t), open, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: missing, dynamic: [{name: d}]}]}")),
-		"warning: "+autoNodesAt+`.provider: there is no NodeProvider "missing" yet`, "warning: "+autoNodesAt+
-			".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of NodeProvider fleet")
+		"warning: "+autoNodesAt+".dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 is of NodeProvider fleet, cpu is of "+
+			"NodeProvider fleet", "warning: "+autoNodesAt+`.provider: there is no NodeProvider "missing" yet`)
 }
 
 func TestNodeTypeSelector(t *testing.T) {
@@ -256,9 +256,9 @@ func TestOtherKinds(t *testing.T) {
 		"NoChecksum": {"a Machine may have it", OSImage(newCluster(t), nil, image(url)),
 			[]string{"warning: " + prefix("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
 		"NoURL": {"a Machine may have it", OSImage(newCluster(t), nil, image("kubevirt.vcluster.com/disk: a")), []string{
-			"warning: " + `spec.properties["kubevirt.vcluster.com/disk"]: has no effect here`,
 			"warning: " + prefix("image-url") + "is not set, and nothing is installed with an image without one: " +
-				"set it to the URL of a disk image"}},
+				"set it to the URL of a disk image",
+			"warning: " + `spec.properties["kubevirt.vcluster.com/disk"]: has no effect here`}},
 		"Checksum": {"of no length", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: abc")),
 			[]string{prefix("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
 		"ChecksumType": {"of another length",

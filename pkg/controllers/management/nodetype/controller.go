@@ -73,7 +73,7 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(c.ofProvider), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(c.ofNamespace), builder.WithPredicates(kube.Only(kube.Creations|kube.Deletions))).
 		Watches(&v1alpha1.Machine{}, kube.Enqueue(ofMachine), builder.WithPredicates(predicate.Or(
-			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).NodeSize)))).
+			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).ReportedNode)))).
 		WatchesRawSource(source.Func(c.start)).
 		Complete(c)
 }
@@ -195,7 +195,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
 	}
 	belief := capacity.Believe(nodeType, machines.Items)
-	nodeType.Status.SmallestNode = belief.Smallest
+	nodeType.Status.SmallestNode, nodeType.Status.FoundAccelerators = belief.Smallest, nil
+	if nodeType.Spec.NamesNothing() {
+		nodeType.Status.FoundAccelerators = slices.Concat(summary.Accelerators, belief.Accelerators)
+	}
 	if differs(before.Status.Provisioning, belief.Provisioning) {
 		nodeType.Status.Provisioning = belief.Provisioning
 	}
@@ -395,10 +398,10 @@ func leavesOut(nodeType *v1alpha1.NodeType) string {
 
 // noAccelerators says, of a type that leaves everything out, what inspection does not find.
 func noAccelerators(nodeType *v1alpha1.NodeType) string {
-	if len(nodeType.Spec.Resources) > 0 || nodeType.Spec.Accelerated() {
+	if !nodeType.Spec.NamesNothing() {
 		return ""
 	}
-	return "; it names no accelerators: pods that ask for GPUs do not get it; write nvidia.com/gpu"
+	return "; it " + capacity.NamesNoAccelerators(nodeType.Status.FoundAccelerators)
 }
 
 // inspected says what inspection has found of what a type leaves out.

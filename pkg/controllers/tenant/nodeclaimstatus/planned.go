@@ -6,9 +6,11 @@ package nodeclaimstatus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,5 +86,27 @@ func (c *Controller) reportSize(ctx context.Context, machine *v1alpha1.Machine, 
 	size := kubelet.MaxCapacity(capacity.ServerOf(nodeType), node.Status.Allocatable)
 	return kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the size of its node into", func() {
 		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Resources = size })
+	})
+}
+
+// reportAccelerators writes on the Machine which accelerators its node advertises, if its NodeType names nothing. Those that a device
+// plugin no longer advertises stay: the server has not changed.
+func (c *Controller) reportAccelerators(ctx context.Context, machine *v1alpha1.Machine, node *corev1.Node) error {
+	if node == nil || machine.Status.NodeTypeRef == nil {
+		return nil
+	}
+	reported := machine.ReportedNode().Accelerators
+	advertised := lo.Map(v1alpha1.Accelerators(node.Status.Capacity), func(name corev1.ResourceName, _ int) string { return string(name) })
+	all := lo.Uniq(slices.Concat(reported, advertised))
+	if all = all[:min(len(all), capacity.MaxAccelerators)]; len(all) == len(reported) {
+		return nil
+	}
+	nodeType := &v1alpha1.NodeType{}
+	found, err := kube.Find(ctx, c.clusters.Management.Client, client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}, nodeType)
+	if err != nil || !found || !nodeType.Spec.NamesNothing() {
+		return err
+	}
+	return kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the accelerators of its node into", func() {
+		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Accelerators = all })
 	})
 }

@@ -4,6 +4,7 @@
 package nodeclaimstatus
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,9 @@ func TestNodeAsPlanned(t *testing.T) {
 		smallest corev1.ResourceList
 		says     string
 		reports  corev1.ResourceList
+		// silent is true for a NodeType that names nothing, of whose node these accelerators are reported.
+		silent       bool
+		accelerators []string
 	}{
 		"AsPlanned": {reason: "the type has 768Gi, a GiB reserved", planned: planned,
 			has:     list("cpu", "95", "memory", "752Gi", "ephemeral-storage", "100Gi", "pods", "110"),
@@ -54,7 +58,11 @@ func TestNodeAsPlanned(t *testing.T) {
 			has: list("cpu", "95", "memory", "788529700Ki"), reports: list("cpu", "96", "memory", "771172Mi")},
 		"NotMeasured": {reason: "the tenant would be planned with nothing", planned: list("cpu", "95"),
 			has: list("cpu", "95", "memory", "0"), reports: list("cpu", "96")},
-		"Early": {reason: "a kubelet that has just started does not know all of it", early: true, planned: planned, has: list("cpu", "95")},
+		"Undeclared": {reason: "GPUs appear some time after the node", early: true, silent: true, has: list("cpu", "95", "nvidia.com/gpu", "8"),
+			accelerators: []string{"nvidia.com/gpu"}},
+		"Declared": {reason: "the type says what there is", early: true, has: list("cpu", "95", "nvidia.com/gpu", "8")},
+		"Plain":    {reason: "there is nothing to report", early: true, silent: true, has: list("cpu", "95", "pods", "110")},
+		"Early":    {reason: "a kubelet that has just started does not know all of it", early: true, planned: planned, has: list("cpu", "95")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
@@ -62,6 +70,9 @@ func TestNodeAsPlanned(t *testing.T) {
 			}
 			nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "h100-8x"}}
 			nodeType.Spec.Resources = list("cpu", "96", "memory", "768Gi", "ephemeral-storage", "200Gi")
+			if tc.silent {
+				nodeType.Spec.Resources = nil
+			}
 			nodeType.Status.SmallestNode = tc.smallest
 			nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: list("cpu", "1", "memory", "1Gi")}
 			nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", UID: "claim"}}
@@ -76,7 +87,7 @@ func TestNodeAsPlanned(t *testing.T) {
 			machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType.Name}
 			machine.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Up"}}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1"}, Spec: corev1.NodeSpec{ProviderID: providerID}}
-			node.Status.Allocatable = tc.has
+			node.Status.Allocatable, node.Status.Capacity = tc.has, tc.has
 			api := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(nodeClaim, node, machine).
 				WithObjects(nodeType, nodeClaim, machine, node).Build()
 			recorder := &published{}
@@ -112,6 +123,9 @@ func TestNodeAsPlanned(t *testing.T) {
 			delete(reported, corev1.ResourceEphemeralStorage) // a share, to the byte
 			if diff := cmp.Diff(tc.reports, reported); diff != "" {
 				t.Errorf("%s: the manager is told (-want +got):\n%s", tc.reason, diff)
+			}
+			if got := machine.ReportedNode().Accelerators; !slices.Equal(got, tc.accelerators) {
+				t.Errorf("%s: the manager is told of %v, want %v", tc.reason, got, tc.accelerators)
 			}
 		})
 	}
