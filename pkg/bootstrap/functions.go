@@ -4,116 +4,311 @@
 package bootstrap
 
 import (
-	"crypto/sha256"
+	"encoding/base32"
 	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
+	"regexp/syntax"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template"
 
-	"github.com/samber/lo"
+	"github.com/Masterminds/sprig/v3"
 )
 
-// maxFormat bounds a format of printf, in bytes, and maxIndent the columns of indent. A short format with large widths
-// would otherwise make gigabytes before the result could be measured.
 const (
-	maxFormat = 1024
-	maxIndent = 100
+	// maxPattern bounds a format of printf, a regular expression and a version, in bytes, and maxIndent the columns of indent.
+	maxPattern = 1024
+	maxIndent  = 100
+	// maxNumber bounds the numbers of until, untilStep and seq, which make lists of them.
+	maxNumber = 1 << 20
+	// maxFloats bounds the arguments of mulf and divf: their exact result gets longer with each.
+	maxFloats = 1000
+	// maxWork bounds what one call compares: bytes with instructions of a regular expression, or items with items. It takes a second.
+	maxWork = 1 << 27
 )
 
-// largeVerb finds a width above 999, one among the values, and a value that is printed more than once.
-var largeVerb = regexp.MustCompile(`%[^%a-zA-Z]*(\d{4}|[\[*])`)
+var library = sprig.TxtFuncMap()
 
-// functions returns what templates can call. Each is a pure function of text, numbers and flat lists: documents must come
-// out the same when they are made again after a crash, and values that hold each other could grow without end.
-func (l *limits) functions() template.FuncMap {
-	functions := template.FuncMap{
-		"add": func(a, b int) int { return a + b }, "sub": func(a, b int) int { return a - b }, "mul": func(a, b int) int { return a * b },
-		"div": divide(func(a, b int) int { return a / b }), "mod": divide(func(a, b int) int { return a % b }),
-		"b64dec": decodeBase64, "b64enc": func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
-		"contains":  func(part, s string) bool { return strings.Contains(s, part) },
-		"default":   func(fallback, value any) any { return lo.Ternary(!isEmpty(value), value, fallback) },
-		"empty":     isEmpty,
-		"fail":      func(message string) (string, error) { return "", errors.New(message) },
-		"get":       get,
-		"hasKey":    func(m map[string]any, key string) bool { _, found := m[key]; return found },
-		"hasPrefix": func(prefix, s string) bool { return strings.HasPrefix(s, prefix) },
-		"hasSuffix": func(suffix, s string) bool { return strings.HasSuffix(s, suffix) },
-		"indent":    indent,
-		"index":     index,
-		"int":       func(value any) (int, error) { return strconv.Atoi(fmt.Sprint(value)) },
-		"join":      join,
-		"list":      list,
-		"lower":     strings.ToLower,
-		"nindent":   func(columns int, s string) (string, error) { s, err := indent(columns, s); return "\n" + s, err },
-		"print":     func(values ...any) (string, error) { return printed(fmt.Sprint, values) },
-		"printf":    printf,
-		"println":   func(values ...any) (string, error) { return printed(fmt.Sprintln, values) },
-		"quote":     func(value any) (string, error) { return printf("%q", fmt.Sprint(value)) },
-		"replace":   replace,
-		"sha256sum": func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
-		"splitList": func(separator, s string) []any { return lo.ToAnySlice(strings.Split(s, separator)) },
-		"squote":    func(value any) string { return "'" + fmt.Sprint(value) + "'" },
-		"ternary":   func(yes, no any, condition bool) any { return lo.Ternary(condition, yes, no) },
-		"toJson":    toJSON,
-		"trim":      strings.TrimSpace, "trimPrefix": func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
-		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
-		"trunc":      func(length int, s string) string { return s[:min(max(length, 0), len(s))] },
-		"upper":      strings.ToUpper,
-		"html":       template.HTMLEscapeString, "js": template.JSEscapeString,
-		"urlquery": func(s string) string { return template.URLQueryEscaper(s) },
-	}
-	limited := template.FuncMap{stepName: l.step, callName: l.call}
-	for name, function := range functions {
-		limited[name] = l.limited(reflect.ValueOf(function))
-	}
-	return limited
+// allowed are the functions of sprig that templates have. What they return depends on the arguments alone, so that a document has
+// the same bytes when it is made again.
+var allowed = strings.Fields(`
+	abbrev abbrevboth add add1 add1f addf adler32sum all any append atoi b32dec b32enc b64dec b64enc base biggest camelcase cat ceil
+	chunk clean coalesce compact concat contains decryptAES deepCopy deepEqual default dict dig dir div divf duration durationRound
+	empty ext fail first float64 floor fromJson get has hasKey hasPrefix hasSuffix hello indent initial initials int int64 isAbs join
+	kebabcase keys kindIs kindOf last list lower max maxf merge mergeOverwrite min minf mod mul mulf mustAppend mustChunk mustCompact
+	mustDeepCopy mustFirst mustFromJson mustHas mustInitial mustLast mustMerge mustMergeOverwrite mustPrepend mustPush mustRegexFind
+	mustRegexFindAll mustRegexMatch mustRegexReplaceAll mustRegexReplaceAllLiteral mustRegexSplit mustRest mustReverse mustSlice
+	mustToJson mustToPrettyJson mustToRawJson mustUniq mustWithout nindent nospace omit osBase osClean osDir osExt osIsAbs pick pluck
+	plural prepend push quote regexFind regexFindAll regexMatch regexQuoteMeta regexReplaceAll regexReplaceAllLiteral regexSplit repeat
+	replace rest reverse round semverCompare seq set sha1sum sha256sum sha512sum slice snakecase sortAlpha split splitList splitn squote
+	sub subf substr swapcase ternary title toDecimal toJson toPrettyJson toRawJson toString toStrings trim trimAll trimPrefix trimSuffix
+	trimall trunc tuple typeIs typeIsLike typeOf uniq unset until untilStep untitle upper urlJoin urlParse values without wrap wrapWith`)
+
+// refused are the others, by what is wrong with each.
+var refused = map[string][]string{
+	"differs at each call": strings.Fields(`bcrypt encryptAES htpasswd randAlpha randAlphaNum randAscii randBytes randInt randNumeric
+		shuffle uuidv4`),
+	"depends on the clock or the time zone of the manager": strings.Fields(`ago date dateInZone dateModify date_in_zone date_modify htmlDate
+		htmlDateInZone mustDateModify mustToDate must_date_modify now toDate unixEpoch`),
+	"reads the environment or the network of the manager": strings.Fields(`env expandenv getHostByName`),
+	"makes keys, passwords or certificates": strings.Fields(`buildCustomCert derivePassword genCA genCAWithKey genPrivateKey
+		genSelfSignedCert genSelfSignedCertWithKey genSignedCert genSignedCertWithKey`),
+	"returns an object with methods: use semverCompare": {"semver"},
 }
 
 // builtins are functions of text/template that are replaced, because they do not limit what they return.
-var builtins = []string{"html", "index", "js", "print", "printf", "println", "urlquery"}
-
-// functionNames is for the message about a function that does not exist.
-func functionNames() string {
-	functions := (&limits{}).functions()
-	for _, name := range append(builtins, stepName, callName) {
-		delete(functions, name)
-	}
-	return strings.Join(slices.Sorted(maps.Keys(functions)), ", ")
+var builtins = template.FuncMap{
+	"html": template.HTMLEscapeString, "index": index, "js": template.JSEscapeString, "print": fmt.Sprint, "printf": fmt.Sprintf,
+	"println": fmt.Sprintln, "urlquery": func(s string) string { return template.URLQueryEscaper(s) },
 }
 
-func divide(operation func(a, b int) int) func(a, b int) (int, error) {
-	return func(a, b int) (int, error) {
-		if b == 0 {
-			return 0, errors.New("division by zero")
+// replaced are functions of sprig that are replaced: errors are no text, keys have an order, and entries are maps.
+var replaced = template.FuncMap{
+	"b32dec": decoder(base32.StdEncoding.DecodeString), "b64dec": decoder(base64.StdEncoding.DecodeString),
+	"dig": dig, "keys": sortedKeys, "values": sortedValues, "mustSlice": slice,
+	"mustMerge": merger("mustMerge"), "mustMergeOverwrite": merger("mustMergeOverwrite"),
+}
+
+// selecting are functions that return one of their arguments, or a part of one, however large it is. They make and read nothing
+// else, so that they are not measured.
+var selecting = strings.Fields("coalesce default dig first get hasKey index last ternary")
+
+// functions returns what templates can call.
+func (l *limits) functions() template.FuncMap {
+	functions := maps.Clone(builtins)
+	for _, name := range allowed {
+		functions[name] = library[name]
+	}
+	maps.Copy(functions, replaced)
+	for _, name := range allowed {
+		if plain := plainName(name); plain != name { // an error where sprig returns nothing
+			functions[plain] = functions[name]
 		}
-		return operation(a, b), nil
+	}
+	bounds := l.bounds()
+	for name, function := range functions {
+		plain := plainName(name)
+		functions[name] = l.limited(function, bounds[plain], slices.Contains(selecting, plain))
+	}
+	functions[stepName], functions[callName], functions[printName] = l.step, l.call, l.printed
+	return functions
+}
+
+// plainName is first for mustFirst.
+func plainName(name string) string {
+	if plain, found := strings.CutPrefix(name, "must"); found {
+		return strings.ToLower(plain[:1]) + plain[1:]
+	}
+	return name
+}
+
+// bounds are checks before a call, with its arguments, of functions that can return far more than they are given, or take far
+// longer than it takes to read it.
+func (l *limits) bounds() template.FuncMap {
+	return template.FuncMap{
+		"divf": checkFloats, "mulf": checkFloats,
+		"indent": checkIndent, "nindent": checkIndent,
+		"join": func(separator string, list any) error {
+			if value := reflect.ValueOf(list); value.Kind() == reflect.Slice {
+				return times(value.Len(), len(separator))
+			}
+			return nil
+		},
+		"printf":          checkFormat,
+		"regexFind":       checkPattern,
+		"regexFindAll":    func(pattern, s string, _ int) error { return l.checkMatches(pattern, s, "") },
+		"regexMatch":      checkPattern,
+		"regexReplaceAll": l.checkMatches, "regexReplaceAllLiteral": l.checkMatches,
+		"regexSplit": func(pattern, s string, _ int) error { return l.checkMatches(pattern, s, "") },
+		"repeat":     func(count int, s string) error { return times(count, len(s)) },
+		"replace":    func(old, replacement, s string) error { return times(strings.Count(s, old), len(replacement)) },
+		"semverCompare": func(constraint, version string) error {
+			return atMost(maxPattern, "bytes", len(constraint)+len(version))
+		},
+		"seq": checkNumbers, "until": func(count int) error { return checkNumbers(count) },
+		"untilStep": func(start, stop, step int) error { return checkNumbers(start, stop, step) },
+		"uniq":      func(list any) error { return checkItems(list, reflect.ValueOf(list).Len()) },
+		"without":   func(list any, omit ...any) error { return checkItems(list, len(omit)) },
+		"wrapWith": func(columns int, separator, s string) error {
+			return times(strings.Count(s, " ")+len(s)/max(columns, 1)+1, len(separator))
+		},
 	}
 }
 
-func decodeBase64(s string) (string, error) {
-	decoded, err := base64.StdEncoding.DecodeString(s)
-	return string(decoded), err
-}
-
-func isEmpty(value any) bool {
-	truth, ok := template.IsTrue(value)
-	return !ok || !truth
-}
-
-// get returns the value of a key that may be missing.
-func get(m map[string]any, key string) any {
-	if value, found := m[key]; found {
-		return value
+// times checks how much so many of that many bytes are.
+func times(count, size int) error {
+	if count > 0 && size > maxValue/count {
+		return errValueTooLarge
 	}
-	return ""
+	return nil
+}
+
+func atMost(limit int, what string, count int) error {
+	if count > limit {
+		return fmt.Errorf("it takes at most %d %s, not %d", limit, what, count)
+	}
+	return nil
+}
+
+func checkFloats(_ any, values ...any) error { return atMost(maxFloats, "numbers", len(values)) }
+
+func checkNumbers(numbers ...int) error {
+	for _, n := range numbers {
+		if n < -maxNumber || n > maxNumber {
+			return fmt.Errorf("cannot count with %d: write -%d to %d", n, maxNumber, maxNumber)
+		}
+	}
+	return nil
+}
+
+func checkIndent(columns int, s string) error {
+	if columns < 0 || columns > maxIndent {
+		return fmt.Errorf("cannot indent by %d: write 0 to %d", columns, maxIndent)
+	}
+	return times(strings.Count(s, "\n")+1, columns)
+}
+
+// checkItems checks how long it takes to compare each item of a list with so many others.
+func checkItems(list any, others int) error {
+	size := 0
+	if err := measure(&size, reflect.ValueOf(list), 1); err != nil {
+		return err
+	}
+	if others > 0 && size/itemSize > maxWork/others {
+		return errors.New("the lists are too long to compare each item with each other")
+	}
+	return nil
+}
+
+// largeVerb finds a width above 999, one among the values, and a value that is printed more than once. A short format with large
+// widths would otherwise make gigabytes before the result could be measured.
+var largeVerb = regexp.MustCompile(`%[^%a-zA-Z]*(\d{4}|[\[*])`)
+
+// checkFormat refuses maps and lists, because a width is that of each item.
+func checkFormat(format string, values ...any) error {
+	if len(format) > maxPattern || largeVerb.MatchString(format) {
+		return fmt.Errorf("a format has at most %d bytes, no width above 999, and neither [ nor * in a verb: print other text beside it",
+			maxPattern)
+	}
+	for _, value := range values {
+		if kind := reflect.ValueOf(value).Kind(); kind == reflect.Map || kind == reflect.Slice {
+			return errors.New("printf takes text and numbers: use print or toJson for a list or a map")
+		}
+	}
+	return nil
+}
+
+// checkPattern bounds the time of a search: each byte is compared with each instruction that the expression is compiled to.
+func checkPattern(pattern, s string) error {
+	if err := atMost(maxPattern, "bytes of an expression", len(pattern)); err != nil {
+		return err
+	}
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return err
+	}
+	if len(s) > maxWork/len(program.Inst) {
+		return fmt.Errorf("the expression is too large for a text of %d bytes: repeat less in it", len(s))
+	}
+	return nil
+}
+
+// checkMatches bounds a search for all matches, which can read the rest of the text for each, and what they are replaced by.
+func (l *limits) checkMatches(pattern, s, replacement string) error {
+	if err := checkPattern(pattern, s); err != nil {
+		return err
+	}
+	size, groups := 0, strings.Count(replacement, "$")
+	regexp.MustCompile(pattern).ReplaceAllStringFunc(s, func(match string) string {
+		if _, err := l.step(); err != nil {
+			panic(err) // nothing else ends the search
+		}
+		size += len(replacement) + groups*len(match)
+		return ""
+	})
+	return times(1, size)
+}
+
+func decoder(decode func(string) ([]byte, error)) func(string) (string, error) {
+	return func(s string) (string, error) {
+		decoded, err := decode(s)
+		return string(decoded), err
+	}
+}
+
+// sortedKeys has the keys of each map in their order.
+func sortedKeys(all ...map[string]any) []string {
+	names := []string{}
+	for _, m := range all {
+		names = append(names, slices.Sorted(maps.Keys(m))...)
+	}
+	return names
+}
+
+// sortedValues has the values in the order of their keys.
+func sortedValues(m map[string]any) []any {
+	values := []any{}
+	for _, key := range sortedKeys(m) {
+		values = append(values, m[key])
+	}
+	return values
+}
+
+// merger merges copies: a map that is merged into a part of itself would have no end.
+func merger(name string) any {
+	merge := library[name].(func(map[string]any, ...map[string]any) (any, error))
+	deepCopy := library["mustDeepCopy"].(func(any) (any, error))
+	return func(destination map[string]any, sources ...map[string]any) (any, error) {
+		copies, err := deepCopy(sources)
+		if err != nil {
+			return nil, err
+		}
+		return merge(destination, copies.([]map[string]any)...)
+	}
+}
+
+// dig takes keys, a default and a map, and returns what is there in maps of maps.
+func dig(arguments ...any) (any, error) {
+	last := len(arguments) - 1
+	if last < 2 {
+		return nil, errors.New("dig takes keys, a default and a map")
+	}
+	item := arguments[last]
+	for _, key := range arguments[:last-1] {
+		value := reflect.ValueOf(item).MapIndex(reflect.ValueOf(key))
+		if !value.IsValid() {
+			return arguments[last-1], nil
+		}
+		item = value.Interface()
+	}
+	return item, nil
+}
+
+// slice returns a part of a list, as that of sprig, or of a text, as that of text/template.
+func slice(item any, indices ...any) (any, error) {
+	value, toInt := reflect.ValueOf(item), library["int"].(func(any) int)
+	start, end := 0, value.Len()
+	if len(indices) > 0 {
+		start = toInt(indices[0])
+	}
+	if len(indices) > 1 {
+		end = toInt(indices[1])
+	}
+	switch {
+	case value.Kind() == reflect.Slice && value.Len() == 0:
+		return item, nil
+	case start < 0 || start > end || end > value.Len():
+		return nil, fmt.Errorf("index out of range: %d to %d of %d", start, end, value.Len())
+	}
+	return value.Slice(start, end).Interface(), nil
 }
 
 // index is text/template's function of that name, except that a missing key is an error, as it is for a field, of all but entries.
@@ -123,23 +318,24 @@ func index(item any, keys ...any) (any, error) {
 		switch value.Kind() {
 		case reflect.Map:
 			name, ok := key.(string)
-			entry := reflect.Value{}
-			if ok {
-				entry = value.MapIndex(reflect.ValueOf(name))
+			if !ok {
+				return nil, fmt.Errorf("a key must be a text, not %T", key)
 			}
-			if _, optional := item.(entries); optional && ok && !entry.IsValid() {
+			entry := value.MapIndex(reflect.ValueOf(name))
+			if _, optional := item.(entries); optional && !entry.IsValid() {
 				item = ""
 				continue
 			}
 			if !entry.IsValid() {
-				return nil, fmt.Errorf("map has no entry for key %q: use hasKey or get for what may be missing", fmt.Sprint(key))
+				return nil, fmt.Errorf("map has no entry for key %q: use hasKey or get for what may be missing", name)
 			}
 			item = entry.Interface()
 		case reflect.Slice, reflect.String:
-			n, ok := key.(int)
-			if !ok {
+			number := reflect.ValueOf(key)
+			if !number.CanInt() {
 				return nil, fmt.Errorf("an index must be a number, not %T", key)
 			}
+			n := int(number.Int())
 			if n < 0 || n >= value.Len() {
 				return nil, fmt.Errorf("index out of range: %d of %d", n, value.Len())
 			}
@@ -149,75 +345,4 @@ func index(item any, keys ...any) (any, error) {
 		}
 	}
 	return item, nil
-}
-
-func indent(columns int, s string) (string, error) {
-	if columns < 0 || columns > maxIndent {
-		return "", fmt.Errorf("cannot indent by %d: write 0 to %d", columns, maxIndent)
-	}
-	if len(s)+columns*(strings.Count(s, "\n")+1) > MaxDocumentBytes {
-		return "", errValueTooLarge
-	}
-	pad := strings.Repeat(" ", columns)
-	return pad + strings.ReplaceAll(s, "\n", "\n"+pad), nil
-}
-
-func replace(old, replacement, s string) (string, error) {
-	if n := strings.Count(s, old); n > 0 && len(replacement) > (MaxDocumentBytes-len(s))/n {
-		return "", errValueTooLarge
-	}
-	return strings.ReplaceAll(s, old, replacement), nil
-}
-
-// list makes a flat list: lists of lists of lists would grow to any size in a loop.
-func list(values ...any) ([]any, error) {
-	for _, value := range values {
-		if kind := reflect.ValueOf(value).Kind(); kind == reflect.Map || kind == reflect.Slice {
-			return nil, errors.New("list takes text and numbers, no lists or maps")
-		}
-	}
-	return values, nil
-}
-
-func join(separator string, values []any) (string, error) {
-	parts, size := make([]string, len(values)), 0
-	for i, value := range values {
-		parts[i] = fmt.Sprint(value)
-		size += len(parts[i]) + len(separator)
-	}
-	if size > MaxDocumentBytes+len(separator) {
-		return "", errValueTooLarge
-	}
-	return strings.Join(parts, separator), nil
-}
-
-// printed prints text and numbers. Maps and lists, which are not measured before they are printed, go through toJson, which
-// takes one at a time.
-func printed(print func(...any) string, values []any) (string, error) {
-	size := 0
-	for _, value := range values {
-		switch reflect.ValueOf(value).Kind() {
-		case reflect.Map, reflect.Slice:
-			return "", errors.New("print and printf take text and numbers: use toJson for a list or a map")
-		case reflect.String:
-			size += len(value.(string))
-		}
-	}
-	if size > MaxDocumentBytes {
-		return "", errValueTooLarge
-	}
-	return print(values...), nil
-}
-
-func printf(format string, values ...any) (string, error) {
-	if len(format) > maxFormat || largeVerb.MatchString(format) {
-		return "", fmt.Errorf("a format has at most %d bytes, no width above 999, and neither [ nor * in a verb: print other text beside it",
-			maxFormat)
-	}
-	return printed(func(values ...any) string { return fmt.Sprintf(format, values...) }, values)
-}
-
-func toJSON(value any) (string, error) {
-	text, err := json.Marshal(value)
-	return string(text), err
 }

@@ -7,11 +7,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"text/template"
 	"text/template/parse"
 	"time"
+
+	"github.com/samber/lo"
 )
 
 const (
@@ -19,16 +23,22 @@ const (
 	renderTimeout = 5 * time.Second
 	// maxMade bounds what the functions return in one rendering, in bytes: variables keep their values until the end.
 	maxMade = 64 * MaxDocumentBytes
-	// maxCalls bounds the calls of templates, and maxNested the conditions and loops in each other. Both grow the stack, and
-	// Go ends the process, which no recover prevents, when it is full.
+	// maxValue bounds a value with all that it holds, and what a function is given, in bytes as measure counts them.
+	maxValue = 16 * MaxDocumentBytes
+	// maxCalls bounds the calls of templates, and maxNested the conditions and loops in each other, and lists and maps. All grow the
+	// stack, and Go ends the process, which no recover prevents, when it is full.
 	maxCalls  = 1000
 	maxNested = 100
-	// itemSize is what an item of a list takes beside its text.
-	itemSize = 16
+	// itemSize is what an item of a list takes beside its text, mapItemSize one of a map. Each counts as often as it is deep, because
+	// toPrettyJson indents it so far.
+	itemSize    = 16
+	mapItemSize = 3 * itemSize
 
-	// stepName is the function that is called at each turn of a loop, callName the one at the start of each template.
-	stepName = "countStep"
-	callName = "countCall"
+	// stepName is the function that is called at each turn of a loop, callName the one at the start of each template, and printName the
+	// one with what is printed.
+	stepName  = "countStep"
+	callName  = "countCall"
+	printName = "checkPrinted"
 )
 
 var (
@@ -36,13 +46,14 @@ var (
 		"it at boot", MaxDocumentBytes)
 	errTooLarge = errors.New("the document is too large")
 	errMade     = fmt.Errorf("the values of the template have more than %d bytes together: make fewer of them", maxMade)
+	errNested   = fmt.Errorf("lists and maps are more than %d deep in each other, or one holds itself", maxNested)
 	errCalls    = fmt.Errorf("templates are called more than %d times: use a loop, and end each recursion", maxCalls)
 	errTimeout  = fmt.Errorf("rendering takes longer than %s: loop over less, and nest fewer loops", renderTimeout)
 )
 
 // limits end a rendering that would take all the memory or time of the manager. text/template cannot be interrupted from
 // outside, so the limits are checked wherever it calls us: the size when it writes, the time when it calls a function, and at
-// each turn of a loop and each call of a template, where rewrite puts a call of a function.
+// each turn of a loop, each call of a template and each value to print, where rewrite puts a call of a function.
 type limits struct {
 	deadline    time.Time
 	calls, made int
@@ -72,52 +83,127 @@ func (l *limits) call() (string, error) {
 	return l.step()
 }
 
+// printed returns what is printed, if it is not too large and does not hold itself.
+func (l *limits) printed(value any) (any, error) {
+	size := 0
+	return value, measure(&size, reflect.ValueOf(value), 1)
+}
+
 // limited returns the function with the limits around it. It takes the same, so that text/template converts the arguments
-// as it would for the function itself.
-func (l *limits) limited(function reflect.Value) any {
-	plain := function.Type()
+// as it would for the function itself, except that it takes whole numbers of any type for int: sprig's arithmetic returns int64.
+// The bound is a function of the same arguments that returns an error, or nil.
+func (l *limits) limited(function, bound any, selecting bool) any {
+	call := reflect.ValueOf(function)
+	plain := call.Type()
 	in, out := make([]reflect.Type, plain.NumIn()), []reflect.Type{plain.Out(0), reflect.TypeFor[error]()}
 	for i := range in {
-		in[i] = plain.In(i)
+		if in[i] = plain.In(i); in[i].Kind() == reflect.Int {
+			in[i] = reflect.TypeFor[any]()
+		}
 	}
 	return reflect.MakeFunc(reflect.FuncOf(in, out, plain.IsVariadic()), func(arguments []reflect.Value) []reflect.Value {
-		if _, err := l.step(); err != nil {
-			return []reflect.Value{reflect.Zero(out[0]), reflect.ValueOf(&err).Elem()}
+		result, err := l.run(call, reflect.ValueOf(bound), arguments, selecting)
+		if err != nil {
+			result = reflect.Zero(out[0])
 		}
-		call := function.Call
-		if plain.IsVariadic() {
-			call = function.CallSlice
-		}
-		results := call(arguments)
-		if len(results) == 1 {
-			results = append(results, reflect.Zero(out[1]))
-		}
-		if err := l.add(results[0]); err != nil && results[1].IsNil() {
-			return []reflect.Value{reflect.Zero(out[0]), reflect.ValueOf(&err).Elem()}
-		}
-		return results
+		return []reflect.Value{result, reflect.ValueOf(&err).Elem()}
 	}).Interface()
 }
 
-// add counts what a function returns.
-func (l *limits) add(value reflect.Value) error {
-	size := 0
-	switch value.Kind() {
-	case reflect.String:
-		size = value.Len()
-	case reflect.Slice:
-		size = value.Len() * itemSize
+func (l *limits) run(function, bound reflect.Value, arguments []reflect.Value, selecting bool) (result reflect.Value, err error) {
+	defer func() {
+		switch problem := recover(); problem {
+		case nil:
+		case errTimeout:
+			err = errTimeout
+		default:
+			types := lo.Map(arguments, func(argument reflect.Value, _ int) string { return fmt.Sprintf("%T", argument.Interface()) })
+			err = fmt.Errorf("it does not take (%s): %v", strings.Join(types, ", "), problem)
+		}
+	}()
+	if _, err := l.step(); err != nil {
+		return result, err
 	}
-	if size > itemSize*MaxDocumentBytes || value.Kind() == reflect.String && size > MaxDocumentBytes {
-		return errValueTooLarge
+	size, call := 0, reflect.Value.Call
+	if function.Type().IsVariadic() {
+		call = reflect.Value.CallSlice
+	}
+	for i, argument := range arguments {
+		if function.Type().In(i).Kind() == reflect.Int {
+			number := argument.Elem()
+			if !number.CanInt() && (!number.CanFloat() || number.Float() != math.Trunc(number.Float())) {
+				return result, fmt.Errorf("wrong type for value; expected int; got %T", argument.Interface())
+			}
+			arguments[i] = number.Convert(reflect.TypeFor[int]())
+		}
+		if selecting {
+			continue
+		}
+		if err := measure(&size, argument, 1); err != nil {
+			return result, err
+		}
+	}
+	if bound.IsValid() {
+		if err, _ := call(bound, arguments)[0].Interface().(error); err != nil {
+			return result, err
+		}
+	}
+	results := call(function, arguments)
+	if len(results) > 1 && !results[1].IsNil() {
+		return result, results[1].Interface().(error)
+	}
+	if selecting {
+		return results[0], nil
+	}
+	size = 0
+	if err := measure(&size, results[0], 1); err != nil {
+		return result, err
 	}
 	if l.made += size; l.made > maxMade {
-		return errMade
+		return result, errMade
+	}
+	return results[0], nil
+}
+
+// measure adds what a value takes, with all that it holds, to size, and ends early at maxValue. Values can hold a value many
+// times, which grows with set, or themselves: what is printed, copied or compared is measured each time.
+func measure(size *int, value reflect.Value, depth int) error {
+	for value.Kind() == reflect.Interface {
+		value = value.Elem()
+	}
+	switch value.Kind() {
+	case reflect.String:
+		if *size += value.Len(); value.Len() > MaxDocumentBytes {
+			return errValueTooLarge
+		}
+	case reflect.Slice:
+		*size += value.Len() * depth * itemSize
+	case reflect.Map:
+		*size += value.Len() * depth * mapItemSize
+	}
+	switch {
+	case *size > maxValue:
+		return errValueTooLarge
+	case depth > maxNested:
+		return errNested
+	case value.Kind() == reflect.Slice:
+		for i := range value.Len() {
+			if err := measure(size, value.Index(i), depth+1); err != nil {
+				return err
+			}
+		}
+	case value.Kind() == reflect.Map:
+		for entry := value.MapRange(); entry.Next(); {
+			*size += len(entry.Key().String())
+			if err := measure(size, entry.Value(), depth+1); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// rewrite puts the calls of step and call into a template, and makes its entries optional. The error has the form of those
+// rewrite puts the calls of step, call and printed into a template, and makes its entries optional. The error has the form of those
 // of text/template.
 func rewrite(all *template.Template) error {
 	for _, t := range all.Templates() {
@@ -145,6 +231,9 @@ func rewriteList(tree *parse.Tree, list *parse.ListNode, depth int) error {
 		switch node := node.(type) {
 		case *parse.ActionNode:
 			optionalPipe(tree, node.Pipe)
+			if len(node.Pipe.Decl) == 0 {
+				node.Pipe.Cmds = append(node.Pipe.Cmds, commandOf(tree, node.Pos, printName))
+			}
 		case *parse.TemplateNode:
 			optionalPipe(tree, node.Pipe)
 		case *parse.IfNode:
@@ -153,7 +242,6 @@ func rewriteList(tree *parse.Tree, list *parse.ListNode, depth int) error {
 			branch = &node.BranchNode
 		case *parse.RangeNode:
 			branch = &node.BranchNode
-			branch.List.Nodes = slices.Insert(branch.List.Nodes, 0, callOf(tree, node.Pos, stepName))
 		}
 		if branch == nil {
 			continue
@@ -162,16 +250,22 @@ func rewriteList(tree *parse.Tree, list *parse.ListNode, depth int) error {
 		if err := errors.Join(rewriteList(tree, branch.List, depth+1), rewriteList(tree, branch.ElseList, depth+1)); err != nil {
 			return err
 		}
+		if node.Type() == parse.NodeRange {
+			branch.List.Nodes = slices.Insert(branch.List.Nodes, 0, callOf(tree, node.Position(), stepName))
+		}
 	}
 	return nil
 }
 
 // callOf is the call of a function without arguments.
 func callOf(tree *parse.Tree, pos parse.Pos, function string) parse.Node {
-	command := &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos,
-		Args: []parse.Node{parse.NewIdentifier(function).SetPos(pos).SetTree(tree)}}
-	pipe := &parse.PipeNode{NodeType: parse.NodePipe, Pos: pos, Cmds: []*parse.CommandNode{command}}
+	pipe := &parse.PipeNode{NodeType: parse.NodePipe, Pos: pos, Cmds: []*parse.CommandNode{commandOf(tree, pos, function)}}
 	return &parse.ActionNode{NodeType: parse.NodeAction, Pos: pos, Pipe: pipe}
+}
+
+func commandOf(tree *parse.Tree, pos parse.Pos, function string) *parse.CommandNode {
+	return &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos,
+		Args: []parse.Node{parse.NewIdentifier(function).SetPos(pos).SetTree(tree)}}
 }
 
 // entries are properties, labels or annotations: a key that is not there has an empty value, as in sprig. Of everything else, a key

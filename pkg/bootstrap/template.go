@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -107,7 +108,7 @@ func parseTemplate(t Template, limits *limits) (*template.Template, error) {
 var (
 	templatePosition  = regexp.MustCompile("^template: (?:" + parsedName + "|[^:]*):(\\d+)(?::\\d+)?: (?:executing \"[^\"]*\" at )?")
 	undefinedFunction = regexp.MustCompile(`function "(\w+)" not defined`)
-	ownFunction       = regexp.MustCompile(`^<[^>]*>: error calling (?:` + stepName + "|" + callName + `): `)
+	ownFunction       = regexp.MustCompile(`^<[^>]*>: error calling (?:` + stepName + "|" + callName + "|" + printName + `): `)
 	missingValue      = regexp.MustCompile(`<\.Values\.(\w+)[^>]*>: map has no entry for key "(\w+)"`)
 )
 
@@ -121,7 +122,12 @@ func templateError(t Template, err error) *TemplateError {
 	found.Problem = ownFunction.ReplaceAllString(found.Problem, "")
 	found.Problem = strings.TrimSuffix(strings.TrimPrefix(found.Problem, "template: "), " in type interface {}")
 	if match := undefinedFunction.FindStringSubmatch(found.Problem); match != nil {
-		found.Problem += ": the functions are those of text/template, and " + functionNames()
+		found.Problem += ": the functions are those of text/template and sprig"
+		for reason, names := range refused {
+			if slices.Contains(names, match[1]) {
+				found.Problem = fmt.Sprintf("function %q of sprig is not available, because it %s", match[1], reason)
+			}
+		}
 	}
 	if match := missingValue.FindStringSubmatch(found.Problem); match != nil && match[1] == match[2] {
 		found.Problem += ": .Values has NodeClaim, Project, Properties, SSHKeys, BareMetalHost, AllocatedIP, PrefixLength and Gateway"

@@ -115,6 +115,16 @@ func TestRender(t *testing.T) {
 		"Reference": {"names of the reference's NodeClaim", `{{ .Values.NodeClaim.Spec.TypeRef }} {{ .Values.NodeClaim.Spec.ProviderRef }} ` +
 			`{{ .Values.NodeClaim.Spec.VClusterRef }} {{ index .Values.NodeClaim.Spec.DesiredCapacity "nvidia.com/gpu" }}`,
 			"gpu-node metal3 team-a 8"},
+		"Sprig": {"as templates of Helm use it", `{{ $d := dict "a" (list 1 2) }}{{ $_ := set $d "b" "x" }}{{ range $k := keys $d }}{{ $k }}` +
+			`{{ end }} {{ toJson (merge (dict "c" true) $d) }} {{ .Values.Properties.mtu | coalesce .Values.Properties.rack }} {{ "${1}" | ` +
+			`regexReplaceAll "a-([0-9])" "n-a-1" }}`, `ab {"a":[1,2],"b":"x","c":true} r1 n-1`},
+		"Dig": {"what may be missing in maps of maps, of which some are ours", `{{ dig "Spec" "Resources" "nvidia.com/gpu" "0" ` +
+			`.Values.NodeClaim }} {{ dig "Labels" "x" "none" .Values.NodeClaim }} {{ hasKey .Values.Properties "rack" }} {{ ` +
+			`keys .Values.NodeClaim.Labels }} {{ pick .Values.Properties "rack" }} {{ values .Values.Properties }}`,
+			"8 none true [a] map[rack:r1] [r1]"},
+		"Integers": {"arithmetic gives int64, and others take int", `{{ trunc (add 1 1) "abc" }} {{ index (list 1 2) (sub 2 1) }} {{ ` +
+			`duration (mul 9 10) }} {{ slice "abc" (add 0 1) 2 }} {{ slice .Values.SSHKeys 1 | len }} {{ trunc -2 "abc" }} {{ trunc 2.0 "abc" ` +
+			`}}`, "ab 2 1m30s b 1 bc ab"},
 		"Get": {"what may be missing can be asked for", `{{ get .Values.Properties "x" | default "none" }}`, "none"},
 	}
 	for name, tc := range cases {
@@ -146,20 +156,27 @@ func TestRenderRefuses(t *testing.T) {
 		"MissingIndex": {"a field by its name", "\n{{ index .Values \"Propertys\" \"a/b\" }}", 2, `map has no entry for key "Propertys"`},
 		"MissingOf":    {"a typing error before the key", "{{ .Values.NodeClaim.Spce.Properties.rack }}", 1, `map has no entry for key "Spce"`},
 		"NotEntries":   {"of a text", "{{ .Values.Properties.rack.row }}", 1, "can't evaluate field row"},
-		"NumberOf":     {"properties have names", "{{ index .Values.Properties 1 }}", 1, `map has no entry for key "1"`},
+		"NumberOf":     {"properties have names", "{{ index .Values.Properties 1 }}", 1, "a key must be a text, not int"},
 		"MissingRoot":  {"forgotten .Values", "{{ .NodeClaim.Name }}", 1, `map has no entry for key "NodeClaim"`},
 		"Syntax":       {"not a template", "a\n{{ if }}", 2, "missing value for if"},
 		"Unclosed":     {"not a template", "a\n{{ if true }}\n", 3, "unexpected EOF"},
 		"NoFunction": {"no such function", "{{ readFile \"/etc/passwd\" }}", 1,
-			`function "readFile" not defined: the functions are those of text/template, and add, b64dec`},
-		"Env":       {"the manager's environment holds secrets", "\n{{ env \"HOME\" }}", 2, `function "env" not defined: the functions are`},
-		"Expandenv": {"likewise", "{{ expandenv \"$HOME\" }}", 1, `"expandenv" not defined`},
-		"Lookup":    {"the manager's network is not the server's", "{{ getHostByName \"a\" }}", 1, `"getHostByName" not defined`},
-		"Now":       {"a document must not change", "{{ now }}", 1, `"now" not defined`},
-		"Random":    {"a document must not change", "{{ uuidv4 }}", 1, `"uuidv4" not defined`},
+			`function "readFile" not defined: the functions are those of text/template and sprig`},
+		"Env": {"the manager's environment holds secrets", "\n{{ env \"HOME\" }}", 2,
+			`function "env" of sprig is not available, because it reads the environment`},
+		"Expandenv": {"likewise", "{{ expandenv \"$HOME\" }}", 1, "it reads the environment or the network of the manager"},
+		"Lookup":    {"the manager's network is not the server's", "{{ getHostByName \"a\" }}", 1, "it reads the environment or the network"},
+		"Now":       {"a document must not change", "{{ now }}", 1, "it depends on the clock or the time zone"},
+		"Random":    {"a document must not change", "{{ uuidv4 }}", 1, "it differs at each call"},
 		"Fail":      {"templates can refuse", "\n{{ fail \"no rack\" }}", 2, "no rack"},
 		"Index":     {"out of range", "{{ index .Values.SSHKeys 7 }}", 1, "index out of range"},
-		"Division":  {"a panic of Go", "{{ div 1 0 }}", 1, "division by zero"},
+		"Division":  {"a panic of Go", "{{ div 1 0 }}", 1, "it does not take (int, int): runtime error: integer divide by zero"},
+		"Nil":       {"likewise", "{{ first .Values.NodeClaim.Spec.TenantClusterRef }}", 1, "it does not take (<nil>)"},
+		"Number":    {"text for a number", `{{ trunc "x" "abc" }}`, 1, "expected int; got string"},
+		"Base64":    {"half a document is worse than none", `{{ b64dec "YQ=" }}`, 1, "illegal base64 data at input byte 3"},
+		"Json":      {"likewise", `{{ fromJson "[1" }}`, 1, "unexpected end of JSON input"},
+		"Regex":     {"likewise", `{{ regexReplaceAll "(" "a" "b" }}`, 1, "missing closing )"},
+		"Slice":     {"out of range", `{{ slice "abc" 1 4 }}`, 1, "index out of range: 1 to 4 of 3"},
 		"Endless":   {"output without end", "{{ range 1000000000 }}0123456789{{ end }}", 0, "more than 1048576 bytes"},
 		"Recursion": {"a template in itself", "{{ define \"a\" }}{{ template \"a\" }}{{ end }}{{ template \"a\" }}", 1,
 			"templates are called more than 1000 times"},
@@ -184,7 +201,8 @@ func TestRenderRefuses(t *testing.T) {
 // FuzzRender looks for templates that end the manager.
 func FuzzRender(f *testing.F) {
 	for _, text := range []string{cloudInitTemplate, networkDataTemplate, "{{ range 9 }}{{ . | quote | b64enc }}{{ end }}",
-		"{{ define \"a\" }}{{ . }}{{ end }}{{ template \"a\" .Values }}"} {
+		"{{ define \"a\" }}{{ . }}{{ end }}{{ template \"a\" .Values }}", `{{ $d := dict "a" (list 1) }}{{ $_ := set $d "b" $d }}{{ merge $d }}`,
+		`{{ regexReplaceAll "a*|b" "aab" "$0" | splitList "" | uniq | join "," | wrapWith 3 "-" }}`} {
 		f.Add(text)
 	}
 	values := exampleValues()

@@ -288,8 +288,8 @@ func TestOtherKinds(t *testing.T) {
 			MachineConfigTemplate(nil, nil, parse[v1alpha1.MachineConfigTemplate](t,
 				"{spec: {cloudInitTemplate: \"a\\n{{ if }}\", networkDataTemplate: '{{ env \"HOME\" }}'}}")),
 			[]string{`spec.cloudInitTemplate: Invalid value: "(10 bytes)": is not a template, line 2: missing value for if`,
-				`spec.networkDataTemplate: Invalid value: "(16 bytes)": is not a template, line 1: function "env" not defined: the functions are ` +
-					`those of text/template`}},
+				`spec.networkDataTemplate: Invalid value: "(16 bytes)": is not a template, line 1: function "env" of sprig is not ` +
+					`available, because it reads the environment`}},
 		"Unused":         {"it is not used", Deleted(newCluster(t), KindOSImage, "ubuntu"), nil},
 		"UnclusterInUse": {"it is not used", ProviderDeleted(newCluster(t), parse[v1alpha1.NodeProvider](t, "{metadata: {name: fleet}}")), nil},
 		"Used": {"it is used", Deleted(clusterInUse(t), KindOSImage, "ubuntu"),
