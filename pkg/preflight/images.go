@@ -4,6 +4,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType
 			results = append(results, Result{Check: owner, Level: Fail, Message: err.Error()})
 			return
 		}
-		locations[image.URL] = "image of " + owner
+		locations[cmp.Or(properties.Manifest(image.URL), image.URL)] = "image of " + owner
 		if strings.HasPrefix(image.Checksum, "http") { // it is hexadecimal digits, or a URL
 			locations[image.Checksum] = "checksum of " + owner
 		}
@@ -121,6 +122,10 @@ func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType
 	return locations, results
 }
 
+// accepted is any file, and the manifests of OCI images: some registries answer that there is none if they are not named.
+const accepted = "*/*, application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, " +
+	"application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json"
+
 // askImage asks for the head of a file, and for its first byte where the server does not answer that, as with signed URLs.
 func askImage(ctx context.Context, client *http.Client, location, what string) Result {
 	result := Result{Check: what, Level: Fail, Message: properties.PublicURL(location)}
@@ -128,6 +133,9 @@ func askImage(ctx context.Context, client *http.Client, location, what string) R
 	var status int
 	for _, method := range []string{http.MethodHead, http.MethodGet} {
 		request, err := http.NewRequestWithContext(ctx, method, location, nil)
+		if err == nil {
+			request.Header.Set("Accept", accepted)
+		}
 		if err == nil && method == http.MethodGet {
 			request.Header.Set("Range", "bytes=0-0")
 		}
@@ -144,6 +152,11 @@ func askImage(ctx context.Context, client *http.Client, location, what string) R
 		if status == http.StatusOK || status == http.StatusPartialContent {
 			result.Level, result.Remedy = OK, ""
 			result.Message += " can be read from here"
+			return result
+		}
+		if status == http.StatusUnauthorized && strings.HasPrefix(response.Header.Get("WWW-Authenticate"), "Bearer ") {
+			result.Level, result.Remedy = Skip, ""
+			result.Message += ": the registry wants a token, and is not asked further"
 			return result
 		}
 		if status != http.StatusForbidden && status != http.StatusMethodNotAllowed && status != http.StatusNotImplemented {

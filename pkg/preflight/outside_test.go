@@ -159,7 +159,16 @@ func TestAskImage(t *testing.T) {
 			w.WriteHeader(http.StatusPartialContent)
 		},
 		"/denied": says(403, ""),
-		"/moved":  http.RedirectHandler("/target", http.StatusFound).ServeHTTP,
+		"/v2/os/manifests/sha256:ab": func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.Header.Get("Accept"), "application/vnd.oci.image.manifest.v1+json") {
+				w.WriteHeader(http.StatusNotFound)
+			}
+		},
+		"/v2/private/manifests/sha256:ab": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="https://registry.example.com/token"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"/moved": http.RedirectHandler("/target", http.StatusFound).ServeHTTP,
 		"/target": func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Referer") != "" {
 				t.Errorf("the target of a redirect gets the URL before: %s", r.Header.Get("Referer"))
@@ -173,12 +182,14 @@ func TestAskImage(t *testing.T) {
 		want         Level
 		says         string
 	}{
-		"There":  {"it can be read", "/there", OK, "/there"},
-		"Signed": {"its first byte can be read", "/signed?sig=secret", OK, "/signed"},
-		"Denied": {"it cannot be read", "/denied", Fail, "status 403"},
-		"Gone":   {"it does not exist", "/gone?sig=secret", Fail, "status 404"},
-		"Moved":  {"redirects are followed", "/moved?sig=secret", OK, "/moved"},
-		"Loop":   {"not for ever", "/loop", Fail, "too many redirects"},
+		"There":    {"it can be read", "/there", OK, "/there"},
+		"Signed":   {"its first byte can be read", "/signed?sig=secret", OK, "/signed"},
+		"Manifest": {"a registry is told what it may answer", "/v2/os/manifests/sha256:ab", OK, "/v2/os"},
+		"Token":    {"some registries give a token to anyone", "/v2/private/manifests/sha256:ab", Skip, "the registry wants a token"},
+		"Denied":   {"it cannot be read", "/denied", Fail, "status 403"},
+		"Gone":     {"it does not exist", "/gone?sig=secret", Fail, "status 404"},
+		"Moved":    {"redirects are followed", "/moved?sig=secret", OK, "/moved"},
+		"Loop":     {"not for ever", "/loop", Fail, "too many redirects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := askImage(t.Context(), NewImageClient(time.Minute), server.URL+tc.path, "image of x")
@@ -230,6 +241,10 @@ func TestImageLocations(t *testing.T) {
 		"Unknown": {reason: "a typo", provider: provider(""),
 			types: []v1alpha1.NodeType{nodeType(map[string]string{v1alpha1.PropertyOSImage: "x"})},
 			want:  map[string]string{}, problem: "its OSImage x does not exist"},
+		"OCI": {reason: "the registry is asked for the manifest", provider: provider(""),
+			types: []v1alpha1.NodeType{nodeType(properties("oci://r.example.com:5000/images/os:24.04@sha256:"+strings.Repeat("ab", 32), ""))},
+			want: map[string]string{"https://r.example.com:5000/v2/images/os/manifests/sha256:" + strings.Repeat("ab", 32): "image of NodeType " +
+				"gpu"}},
 		"NoChecksum": {reason: "Metal3 installs none", provider: provider(""),
 			types: []v1alpha1.NodeType{nodeType(properties("http://a/i.qcow2", ""))},
 			want:  map[string]string{}, problem: "installs no disk image without one"},

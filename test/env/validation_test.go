@@ -133,7 +133,7 @@ func TestOtherKindsValidation(t *testing.T) {
 		"OSImageNoURL":   {"a Machine may have it, or says that it is missing", "OSImage", "{properties: {}}", ""},
 		"OSImageNothing": {"properties are optional in the reference", "OSImage", "{description: later}", ""},
 		"OSImageFTP": {"Ironic fetches by http", "OSImage", "{properties: {metal3.vcluster.com/image-url: 'ftp://x'}}",
-			"metal3.vcluster.com/image-url must be an http or https URL"},
+			"metal3.vcluster.com/image-url must be an http, https or oci URL"},
 		"OSImagePinned": {"an image is for many servers", "OSImage",
 			"{properties: {metal3.vcluster.com/image-url: 'http://x', metal3.vcluster.com/server-name: s1}}", wantsNoPin},
 		"MetalNodeClass": {"everything has a default", "MetalNodeClass", "{}", ""},

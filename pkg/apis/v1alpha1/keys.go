@@ -60,7 +60,7 @@ const (
 	PropertyOSImage = "vcluster.com/os-image"
 	// PropertyServerName pins a Machine to the BareMetalHost of that name.
 	PropertyServerName = "metal3.vcluster.com/server-name"
-	// PropertyImageURL is the http or https URL of the disk image.
+	// PropertyImageURL is the URL of the disk image, by http, https, or oci with a digest: oci://registry.example.com/images/ubuntu@sha256:...
 	PropertyImageURL = "metal3.vcluster.com/image-url"
 	// PropertyImageChecksum is the checksum of the disk image, or the URL of a file that holds it.
 	PropertyImageChecksum = "metal3.vcluster.com/image-checksum"

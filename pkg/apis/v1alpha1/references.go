@@ -117,11 +117,11 @@ type OSImageSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// Properties of the image: metal3.vcluster.com/image-url (http or https), metal3.vcluster.com/image-checksum and
+	// Properties of the image: metal3.vcluster.com/image-url (http, https, or oci with a digest), metal3.vcluster.com/image-checksum and
 	// metal3.vcluster.com/image-checksum-type. Nothing can be installed with an image that has no URL.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/image-url' in self) || self['metal3.vcluster.com/image-url'].matches('^https?://.+')",message="metal3.vcluster.com/image-url must be an http or https URL"
+	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/image-url' in self) || self['metal3.vcluster.com/image-url'].matches('^(https?|oci)://.+')",message="metal3.vcluster.com/image-url must be an http, https or oci URL"
 	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
 	Properties        map[string]string `json:"properties,omitempty"`
 	NoEffectOwnership `json:",inline"`

@@ -134,7 +134,7 @@ func TestResolveInvalid(t *testing.T) {
 		}, nil, `property metal3.vcluster.com/image-url of OSImage ubuntu ("http://images/u.qcow2") is on host images, which is not among ` +
 			`spec.imageHosts of NodeProvider metal: choose from mirror, or have the host added there`},
 		"Value": {"it is the Machine's", func(*cluster) {}, map[string]string{v1alpha1.PropertyImageURL: "ftp://x/y"},
-			`property metal3.vcluster.com/image-url of Machine acme/m ("ftp://x/y") is not an http or https URL: set it to one, for example ` +
+			`property metal3.vcluster.com/image-url of Machine acme/m ("ftp://x/y") is not an http, https or oci URL: set it to one, for example ` +
 				`https://images.example.com/ubuntu.qcow2`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,9 +24,10 @@ const LiveISO = "live-iso"
 
 // Image is a disk image to install.
 type Image struct {
-	// URL with the scheme http or https.
+	// URL with the scheme http or https, or oci with a digest (oci://registry.example.com/images/ubuntu@sha256:...).
 	URL string
-	// Checksum in hexadecimal, or the http or https URL of a file that holds it. Empty only for a live ISO.
+	// Checksum in hexadecimal, or the http or https URL of a file that holds it. Empty only for a live ISO, and for an OCI image, whose
+	// digest is in its URL.
 	Checksum string
 	// ChecksumType is md5, sha256 or sha512; empty if the checksum is a URL and no type is given.
 	ChecksumType string
@@ -54,6 +56,12 @@ func (s Set) Image() (Image, error) {
 	if image.Checksum, image.ChecksumType, err = s.checksum(); err != nil {
 		return Image{}, err
 	}
+	if parsed.Scheme == schemeOCI {
+		if image.Checksum != "" {
+			return Image{}, s.wrong(v1alpha1.PropertyImageChecksum, "goes with no OCI image: the digest is in its URL", "leave it out")
+		}
+		return image, nil
+	}
 	if image.Checksum == "" && image.Format != LiveISO {
 		return Image{}, s.wrong(v1alpha1.PropertyImageChecksum, "is not set, and Metal3 installs no disk image without one",
 			"set it to the checksum of "+PublicURL(location)+" or to the URL of a file that holds it")
@@ -62,12 +70,37 @@ func (s Set) Image() (Image, error) {
 }
 
 func (s Set) parsedImageURL() (*url.URL, error) {
-	parsed, ok := parseURL(s.Get(v1alpha1.PropertyImageURL))
+	location := s.Get(v1alpha1.PropertyImageURL)
+	parsed, ok := parseURL(location, "http", "https", schemeOCI)
 	if !ok {
-		return nil, s.wrong(v1alpha1.PropertyImageURL, "is not an http or https URL",
+		return nil, s.wrong(v1alpha1.PropertyImageURL, "is not an http, https or oci URL",
 			"set it to one, for example https://images.example.com/ubuntu.qcow2")
 	}
+	if parsed.Scheme == schemeOCI && Manifest(location) == "" {
+		return nil, s.wrong(v1alpha1.PropertyImageURL, "names no digest, and what a tag stands for changes",
+			"write the digest of the manifest behind the name: oci://registry.example.com/images/ubuntu@sha256: and 64 hexadecimal digits")
+	}
 	return parsed, nil
+}
+
+// schemeOCI is that of images in a registry, as Metal3 writes it.
+const schemeOCI = "oci"
+
+// repository matches the path of an OCI image: the name, a tag that the digest makes superfluous, and the digest.
+var repository = regexp.MustCompile(`^/([a-z0-9][a-z0-9._/-]*)(?::[\w.-]+)?@(sha256:[0-9a-f]{64})$`)
+
+// Manifest returns the URL by which a registry serves the manifest of an OCI image, as the OCI distribution specification says. It is
+// empty for other images, and for one without a digest.
+func Manifest(location string) string {
+	parsed, ok := parseURL(location, schemeOCI)
+	if !ok {
+		return ""
+	}
+	parts := repository.FindStringSubmatch(parsed.Path)
+	if parts == nil {
+		return ""
+	}
+	return "https://" + parsed.Host + "/v2/" + parts[1] + "/manifests/" + parts[2]
 }
 
 func (s Set) checksum() (checksum, kind string, err error) {
@@ -81,7 +114,7 @@ func (s Set) checksum() (checksum, kind string, err error) {
 	if checksum == "" {
 		return "", "", nil
 	}
-	if _, ok := parseURL(checksum); ok {
+	if _, ok := parseURL(checksum, "http", "https"); ok {
 		return checksum, kind, nil
 	}
 	found, known := checksumTypes[len(checksum)]
@@ -97,9 +130,9 @@ func (s Set) checksum() (checksum, kind string, err error) {
 	return checksum, found, nil
 }
 
-func parseURL(text string) (*url.URL, bool) {
+func parseURL(text string, schemes ...string) (*url.URL, bool) {
 	parsed, err := url.Parse(text)
-	return parsed, err == nil && parsed.Host != "" && (parsed.Scheme == "http" || parsed.Scheme == "https")
+	return parsed, err == nil && parsed.Host != "" && slices.Contains(schemes, parsed.Scheme)
 }
 
 // OSImage returns the name of the OSImage to install, empty if none is named. The error is an *Error.

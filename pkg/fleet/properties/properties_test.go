@@ -15,11 +15,13 @@ import (
 
 const (
 	location = "https://images.example.com/ubuntu.qcow2"
+	oci      = "oci://registry.example.com/images/ubuntu"
 	md5      = "d41d8cd98f00b204e9800998ecf8427e"
 )
 
 var (
 	sha256 = strings.Repeat("ab", 32)
+	digest = "@sha256:" + sha256
 	sha512 = strings.Repeat("cd", 64)
 )
 
@@ -145,14 +147,24 @@ func TestImage(t *testing.T) {
 			want: Image{"http://x/live.ISO", "", "", "live-iso"}},
 		"UnknownFormat": {reason: "Metal3 finds the format out by itself", url: "http://x/image", checksum: md5,
 			want: Image{"http://x/image", md5, "md5", ""}},
+		"OCI": {reason: "the digest is the checksum", url: oci + digest, want: Image{URL: oci + digest}},
+		"OCITag": {reason: "a tag beside the digest says nothing", url: "oci://r:5000/os:24.04" + digest,
+			want: Image{URL: "oci://r:5000/os:24.04" + digest}},
+		"OCIWithoutDigest": {reason: "another server would get another image", url: oci + ":24.04",
+			problem: `property metal3.vcluster.com/image-url of Machine m ("oci://registry.example.com/images/ubuntu:24.04") names no digest, and ` +
+				`what a tag stands for changes: write the digest of the manifest behind the name: oci://registry.example.com/images/ubuntu@sha256: ` +
+				`and 64 hexadecimal digits`},
+		"OCIChecksum": {reason: "one of the two is meant for another image", url: oci + digest, checksum: md5,
+			problem: `property metal3.vcluster.com/image-checksum of Machine m ("` + md5 + `") goes with no OCI image: the digest is in its URL: ` +
+				`leave it out`},
 		"NoURL": {reason: "names the way to an image", problem: `property metal3.vcluster.com/image-url is not set: name an OSImage ` +
 			`with vcluster.com/os-image, or set it to the URL of a disk image`},
 		"FTP": {reason: "names property, object, value and remedy", url: "ftp://x/y",
-			problem: `property metal3.vcluster.com/image-url of Machine m ("ftp://x/y") is not an http or https URL: set it to one, for example ` +
-				`https://images.example.com/ubuntu.qcow2`},
+			problem: `property metal3.vcluster.com/image-url of Machine m ("ftp://x/y") is not an http, https or oci URL: set it to one, for ` +
+				`example https://images.example.com/ubuntu.qcow2`},
 		"NoHost": {reason: "a scheme alone is no URL", url: "https://",
-			problem: `property metal3.vcluster.com/image-url of Machine m ("https://") is not an http or https URL: set it to one, for example ` +
-				`https://images.example.com/ubuntu.qcow2`},
+			problem: `property metal3.vcluster.com/image-url of Machine m ("https://") is not an http, https or oci URL: set it to one, for ` +
+				`example https://images.example.com/ubuntu.qcow2`},
 		"NoChecksum": {reason: "Metal3 would refuse it later", url: location,
 			problem: `property metal3.vcluster.com/image-checksum is not set, and Metal3 installs no disk image without one: set it to the ` +
 				`checksum of https://images.example.com/ubuntu.qcow2 or to the URL of a file that holds it`},

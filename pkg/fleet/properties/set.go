@@ -142,7 +142,7 @@ type Error struct {
 	Value string
 	// Source is the object that the value is written in, empty if unknown or if the property is missing.
 	Source string
-	// Problem completes "property KEY of SOURCE": "is not an http or https URL".
+	// Problem completes "property KEY of SOURCE": "is not an http, https or oci URL".
 	Problem string
 	// Remedy is what to do, as an imperative without a full stop.
 	Remedy string

@@ -153,7 +153,7 @@ func (s Set) CheckImageHosts(provider *v1alpha1.NodeProvider) error {
 		return nil
 	}
 	for _, key := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {
-		location, isURL := parseURL(s.Get(key))
+		location, isURL := parseURL(s.Get(key), "http", "https", schemeOCI)
 		if isURL && !slices.ContainsFunc(provider.Spec.ImageHosts, func(allowed string) bool { return isHost(location, allowed) }) {
 			problem := fmt.Sprintf("is on host %s, which is not among spec.imageHosts of %s %s", location.Host, kindProvider, provider.Name)
 			return s.wrong(key, problem, "choose from "+conditions.List(provider.Spec.ImageHosts, maxNamed)+", or have the host added there")

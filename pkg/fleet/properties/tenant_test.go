@@ -144,6 +144,8 @@ func TestCheckImageHosts(t *testing.T) {
 		"SamePort": {"the same port", []string{"example.com:8443"}, map[string]string{url: "https://example.com:8443/x"}, ""},
 		"Checksum": {"the conductor fetches it, too", []string{"example.com"},
 			map[string]string{url: "http://example.com/x", checksum: "http://169.254.169.254/latest"}, checksum},
+		"OCI": {"a registry is a host", []string{"registry.example.com"},
+			map[string]string{url: "oci://192.0.2.1/os@sha256:" + strings.Repeat("0", 64)}, url},
 		"IPv6":     {"an address, as in a list", []string{"2001:db8::1"}, map[string]string{url: "http://[2001:db8::1]:8080/x"}, ""},
 		"Brackets": {"an address, as in a URL", []string{"[2001:db8::1]"}, map[string]string{url: "http://[2001:db8::1]:8080/x"}, ""},
 		"IPv6Port": {"for one port", []string{"[2001:db8::1]:8443"}, map[string]string{url: "http://[2001:db8::1]:8080/x"}, url},

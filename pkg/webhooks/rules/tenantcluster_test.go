@@ -265,7 +265,7 @@ func TestOtherKinds(t *testing.T) {
 			OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum-type: md5, metal3.vcluster.com/image-checksum: "+sum)),
 			[]string{prefix("image-checksum-type") + `Invalid value: "md5": does not go with`}},
 		"URL": {"Ironic fetches by http", OSImage(newCluster(t), nil, image("metal3.vcluster.com/image-url: 'ftp://x'")),
-			[]string{prefix("image-url") + `Invalid value: "ftp://x": is not an http or https URL`}},
+			[]string{prefix("image-url") + `Invalid value: "ftp://x": is not an http, https or oci URL`}},
 		"Pinned": {"an image is for many", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/server-name: h1")),
 			[]string{prefix("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
 		"Edited": {"it rolls nothing",

@@ -35,9 +35,10 @@ func TestBadInput(t *testing.T) {
 		"ChecksumLength": {reason: "a digit is missing", key: v1alpha1.PropertyImageChecksum, value: checksum[1:],
 			more: map[string]string{v1alpha1.PropertyImageURL: "http://x/y.qcow2"}, says: []string{"neither a checksum nor"}},
 		"ChecksumType": {reason: "no such type", key: v1alpha1.PropertyImageChecksumType, value: "crc32", says: []string{"crc32"}},
-		"ImageURL":     {reason: "another scheme", key: v1alpha1.PropertyImageURL, value: "ftp://x/y.qcow2", says: []string{"http or https"}},
-		"OSImage":      {reason: "does not exist", key: v1alpha1.PropertyOSImage, value: "nowhere", says: []string{"nowhere", "no OSImage"}},
-		"SSHKey":       {reason: "does not exist", key: v1alpha1.PropertySSHKeys, value: "missing", says: []string{"missing", "no SSHKey"}},
+		"ImageURL": {reason: "another scheme", key: v1alpha1.PropertyImageURL, value: "ftp://x/y.qcow2",
+			says: []string{"is not an http, https or oci URL"}},
+		"OSImage": {reason: "does not exist", key: v1alpha1.PropertyOSImage, value: "nowhere", says: []string{"nowhere", "no OSImage"}},
+		"SSHKey":  {reason: "does not exist", key: v1alpha1.PropertySSHKeys, value: "missing", says: []string{"missing", "no SSHKey"}},
 		"SSHKeyUnparsed": {reason: "is no key", key: v1alpha1.PropertySSHKeys, value: "bad-*",
 			says: []string{"spec.publicKey of SSHKey", "is not a public key"}, objects: func(suffix string) []client.Object {
 				return []client.Object{&v1alpha1.SSHKey{ObjectMeta: metaName("bad-" + suffix), Spec: v1alpha1.SSHKeySpec{PublicKey: "ssh-rsa garbage"}}}
