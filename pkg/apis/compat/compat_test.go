@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -159,7 +160,7 @@ func TestTooLong(t *testing.T) {
 	for length, want := range map[int]bool{maxOpaque: false, maxOpaque + 1: true} {
 		raw := []byte(`"` + strings.Repeat("x", length-2) + `"`)
 		set := WithoutEffect(&v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{PrivateNodes: &v1alpha1.PrivateNodes{
-			NoEffectPrivateNodes: v1alpha1.NoEffectPrivateNodes{VPN: &v1alpha1.Opaque{Raw: raw}}}}})
+			NoEffectPrivateNodes: v1alpha1.NoEffectPrivateNodes{VPN: &v1alpha1.Opaque{JSON: apiextensionsv1.JSON{Raw: raw}}}}}})
 		if len(set) != 1 || set[0].TooLong != want {
 			t.Errorf("%d bytes: %d fields, too long is not %t", length, len(set), want)
 		}

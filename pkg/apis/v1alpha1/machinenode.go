@@ -91,6 +91,15 @@ func (m *Machine) NodeSize() corev1.ResourceList {
 	return m.ReportedNode().Resources
 }
 
+// NodeAccelerators are the names of the accelerators that the node of the Machine has advertised, as its provider has reported them. It is
+// nil unless the Machine has joined, as NodeSize is.
+func (m *Machine) NodeAccelerators() []string {
+	if !m.HasJoined() {
+		return nil
+	}
+	return m.ReportedNode().Accelerators
+}
+
 // ReportNode changes what the provider reports about the node of the Machine.
 func (m *Machine) ReportNode(change func(*MachineNode)) {
 	if m.Spec.Node == nil {

@@ -7,18 +7,12 @@ package v1alpha1
 type NoEffectMetal3Fleet struct {
 	// No effect: metal3, dhcp and multus, which the reference deploys. docs/metal3.md says how to install Metal3.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Deploy *Opaque `json:"deploy,omitempty"`
 	// No effect: OpenStack's network service in the reference. docs/network.md says how servers are moved into a network.
 	// +optional
 	NeutronEnabled bool `json:"neutronEnabled,omitempty"`
 	// No effect: the network controller of that name in the reference. docs/network.md says how servers are moved into a network.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Netris *Opaque `json:"netris,omitempty"`
 }
 
@@ -42,26 +36,14 @@ type NoEffectNodeTypeTemplate struct {
 type NoEffectNodeProvider struct {
 	// No effect: servers that Terraform makes, in the reference.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Terraform *Opaque `json:"terraform,omitempty"`
 	// No effect: servers of NVIDIA Base Command Manager, in the reference.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	BCM *Opaque `json:"bcm,omitempty"`
 	// No effect: virtual machines of KubeVirt, in the reference.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	KubeVirt *Opaque `json:"kubeVirt,omitempty"`
 	// No effect: machines of Cluster API, in the reference.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	ClusterAPI *Opaque `json:"clusterAPI,omitempty"`
 }

@@ -64,6 +64,11 @@ type NoEffectStatus struct {
 // NoStatus is the status of a kind that has none.
 type NoStatus struct{}
 
-// Opaque is an object of the reference that has no meaning here. It is kept as it was written. Each field of this type has to have
-// type object in the schema, so that nothing else is stored.
-type Opaque = apiextensionsv1.JSON
+// Opaque is an object of the reference that has no meaning here. It is kept as it was written, and nothing but an object is stored.
+//
+// +kubebuilder:validation:Type=object
+// +kubebuilder:validation:MaxProperties=64
+// +kubebuilder:pruning:PreserveUnknownFields
+type Opaque struct {
+	apiextensionsv1.JSON `json:",inline"`
+}

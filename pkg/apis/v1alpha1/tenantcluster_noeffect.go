@@ -9,21 +9,12 @@ import corev1 "k8s.io/api/core/v1"
 type NoEffectPrivateNodes struct {
 	// No effect: what vCluster runs and installs when a node joins. Use the property vcluster.com/user-data and the image.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	JoinNode *Opaque `json:"joinNode,omitempty"`
 	// No effect: vCluster's configuration of kubelets. Use kubeletArgs of a MetalNodeClass, or the image.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Kubelet *Opaque `json:"kubelet,omitempty"`
 	// No effect: vCluster's VPN between nodes and control plane. Servers reach spec.apiServerEndpoint through their own network.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	VPN *Opaque `json:"vpn,omitempty"`
 }
 
@@ -73,111 +64,57 @@ type SyncPatch struct {
 type NoEffectSyncToHost struct {
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Pods *Opaque `json:"pods,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Secrets *Opaque `json:"secrets,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	ConfigMaps *Opaque `json:"configMaps,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Services *Opaque `json:"services,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Endpoints *Opaque `json:"endpoints,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	EndpointSlices *Opaque `json:"endpointSlices,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Ingresses *Opaque `json:"ingresses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	ServiceAccounts *Opaque `json:"serviceAccounts,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	PersistentVolumeClaims *Opaque `json:"persistentVolumeClaims,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	PersistentVolumes *Opaque `json:"persistentVolumes,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	VolumeSnapshots *Opaque `json:"volumeSnapshots,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	VolumeSnapshotContents *Opaque `json:"volumeSnapshotContents,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	StorageClasses *Opaque `json:"storageClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	PodDisruptionBudgets *Opaque `json:"podDisruptionBudgets,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	PriorityClasses *Opaque `json:"priorityClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	NetworkPolicies *Opaque `json:"networkPolicies,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Namespaces *Opaque `json:"namespaces,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	CustomResources *Opaque `json:"customResources,omitempty"`
 }
 
@@ -185,75 +122,39 @@ type NoEffectSyncToHost struct {
 type NoEffectSyncFromHost struct {
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Events *Opaque `json:"events,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	IngressClasses *Opaque `json:"ingressClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	RuntimeClasses *Opaque `json:"runtimeClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	PriorityClasses *Opaque `json:"priorityClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	StorageClasses *Opaque `json:"storageClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	VolumeSnapshotClasses *Opaque `json:"volumeSnapshotClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	CSINodes *Opaque `json:"csiNodes,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	CSIDrivers *Opaque `json:"csiDrivers,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	CSIStorageCapacities *Opaque `json:"csiStorageCapacities,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	ConfigMaps *Opaque `json:"configMaps,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	Secrets *Opaque `json:"secrets,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
-	// +kubebuilder:validation:Type=object
-	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:pruning:PreserveUnknownFields
 	CustomResources *Opaque `json:"customResources,omitempty"`
 }
 

@@ -75,10 +75,7 @@ func undeclared(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) []stri
 	first, agreed := map[string]*v1alpha1.Machine{}, map[string]bool{}
 	for i := range machines {
 		machine := &machines[i]
-		if !machine.HasJoined() {
-			continue
-		}
-		for _, name := range machine.ReportedNode().Accelerators {
+		for _, name := range machine.NodeAccelerators() {
 			if earlier := first[name]; earlier == nil {
 				first[name] = machine
 			} else if earlier.Namespace != machine.Namespace && !sameServer(earlier, machine) {

@@ -73,7 +73,8 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(c.ofProvider), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(c.ofNamespace), builder.WithPredicates(kube.Only(kube.Creations|kube.Deletions))).
 		Watches(&v1alpha1.Machine{}, kube.Enqueue(ofMachine), builder.WithPredicates(predicate.Or(
-			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).ReportedNode)))).
+			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).NodeSize),
+			kube.Changed((*v1alpha1.Machine).NodeAccelerators)))).
 		WatchesRawSource(source.Func(c.start)).
 		Complete(c)
 }
