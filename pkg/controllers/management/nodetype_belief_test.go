@@ -6,6 +6,7 @@ package management_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,24 +29,67 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
+// joined creates a Machine whose server has become a node of that size.
+func (f *fleet) joined(namespace, name string, size corev1.ResourceList) *v1alpha1.Machine {
+	f.Helper()
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType.Name}
+	machine.Spec.Node = &v1alpha1.MachineNode{Resources: size}
+	f.create(machine)
+	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType.Name}
+	machine.Status.HostRef = &v1alpha1.HostReference{Namespace: f.namespace, Name: name, UID: "1"}
+	meta.SetStatusCondition(&machine.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionJoined, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonJoined})
+	if err := environment.Client.Status().Update(f.Context(), machine); err != nil {
+		f.Fatal(err)
+	}
+	return machine
+}
+
+// TestNodesShowAccelerators: what nodes advertise after they have joined counts once a second namespace reports it, and no longer than the
+// type names nothing.
+func TestNodesShowAccelerators(t *testing.T) {
+	f := newFleet(t, func(nodeType *v1alpha1.NodeType) { nodeType.Spec.Resources = nil })
+	f.inspect(f.host("server-01"), 96, 768)
+	first, second := f.joined(f.namespace, "first", nil), f.joined(environment.Namespace(t), "second", nil)
+	f.start()
+	report := func(machine *v1alpha1.Machine) {
+		t.Helper()
+		machine.Spec.Node.Accelerators = []string{"nvidia.com/gpu"}
+		if err := environment.Client.Update(t.Context(), machine); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually := func(why string, want ...string) {
+		t.Helper()
+		poll.Eventually(f, why, func(ctx context.Context) error {
+			got := &v1alpha1.NodeType{}
+			if err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.nodeType), got); err != nil {
+				return err
+			}
+			if got.Status.ObservedGeneration != got.Generation || !slices.Equal(got.Status.FoundAccelerators, want) {
+				return fmt.Errorf("status.foundAccelerators is %v, want %v", got.Status.FoundAccelerators, want)
+			}
+			return nil
+		})
+	}
+	report(first)
+	f.fitsWith("one namespace has said so", true, "cpu", "1")
+	report(second)
+	eventually("a second namespace reports it", "nvidia.com/gpu")
+	f.fitsWith("pods without GPUs are kept off", false, "cpu", "1")
+	f.edit(func(nodeType *v1alpha1.NodeType) { nodeType.Spec.Resources = env.Resources("nvidia.com/gpu", "8") })
+	eventually("the type says it itself")
+	f.fitsWith("they can be asked for", true, "nvidia.com/gpu", "8")
+}
+
 // TestSmallestNode: the manager learns from Machines how big nodes of a type really are, and forgets it with them.
 func TestSmallestNode(t *testing.T) {
 	f := newFleet(t, nil)
 	other := environment.Namespace(t)
 	joined := func(namespace, name string, resources ...string) *v1alpha1.Machine {
 		t.Helper()
-		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType.Name}
-		machine.Spec.Node = &v1alpha1.MachineNode{Resources: env.Resources(resources...)}
-		f.create(machine)
-		machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType.Name}
-		machine.Status.HostRef = &v1alpha1.HostReference{Namespace: f.namespace, Name: name, UID: "1"}
-		meta.SetStatusCondition(&machine.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionJoined, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonJoined})
-		if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
-			t.Fatal(err)
-		}
-		return machine
+		return f.joined(namespace, name, env.Resources(resources...))
 	}
 	eventually := func(why string, pairs ...string) {
 		t.Helper()
