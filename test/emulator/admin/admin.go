@@ -2,23 +2,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admin is the HTTP API of an emulated rack. It shows what each server is doing, and sets and clears its
-// faults. Real racks have no such API.
+// faults; the simulators of BMCs with IPMI control its chassis by it. Real racks have no such API.
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/baremetal"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/disk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/ipmi"
 )
 
-// Server is a server of the rack, with the URL of its ComputerSystem.
+// Server is a server of the rack, with the URL of its BMC.
 type Server struct {
 	*baremetal.Server
 	URL string
@@ -29,7 +33,8 @@ type View struct {
 	Name string   `json:"name"`
 	UUID string   `json:"uuid"`
 	MACs []string `json:"macs"`
-	// URL of the ComputerSystem. With redfish+ or redfish-virtualmedia+ before it, it is the address of a BareMetalHost.
+	// URL of the ComputerSystem, or ipmi://HOST:PORT. With redfish+ or redfish-virtualmedia+ before that of a ComputerSystem, it is the
+	// address of a BareMetalHost.
 	URL string `json:"url"`
 	// Username of the BMC's account.
 	Username string `json:"username"`
@@ -52,6 +57,7 @@ type View struct {
 //	PUT    /v1/servers/{name}/faults/{kind}   the parameters of the fault, if it has any, as JSON
 //	DELETE /v1/servers/{name}/faults/{kind}
 //	DELETE /v1/servers/{name}/faults          all of them
+//	POST   /v1/servers/{name}/chassis         the arguments of ipmi.Chassis, as text
 func New(servers ...Server) http.Handler {
 	a := &api{servers: servers}
 	mux := http.NewServeMux()
@@ -61,6 +67,7 @@ func New(servers ...Server) http.Handler {
 	mux.HandleFunc("PUT /v1/servers/{name}/faults/{kind}", a.handlerFor(a.put))
 	mux.HandleFunc("DELETE /v1/servers/{name}/faults/{kind}", a.handlerFor(a.clear))
 	mux.HandleFunc("DELETE /v1/servers/{name}/faults", a.handlerFor(a.clearAll))
+	mux.HandleFunc("POST /v1/servers/{name}/chassis", a.handlerFor(a.chassis))
 	return mux
 }
 
@@ -138,6 +145,46 @@ func (a *api) clearAll(w http.ResponseWriter, r *http.Request, server Server) {
 		server.Faults().Clear(kind)
 	}
 	a.show(w, r, server)
+}
+
+func (a *api) chassis(w http.ResponseWriter, r *http.Request, server Server) {
+	arguments, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<16))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	// The simulator waits for the answer before it answers anyone.
+	if slow, is := server.Server.Faults().Get(faults.Slow); is {
+		select {
+		case <-time.After(slow.Delay()):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	answer, err := ipmi.Chassis(server.Server, strings.Fields(string(arguments))...)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("the chassis of server %s: %w", server.Identity().Name, err))
+		return
+	}
+	_, _ = io.WriteString(w, answer) // this fails only if the client has closed the connection
+}
+
+// AskChassis gives the arguments to the chassis of a server, at its URL, and returns the answer.
+func AskChassis(ctx context.Context, url string, arguments ...string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(strings.Join(arguments, " ")))
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }() // the body was read completely
+	answer, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, answer)
+	}
+	return string(answer), err
 }
 
 func viewOf(server Server) (View, error) {

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/stmcginnis/gofish/schemas"
@@ -33,7 +34,7 @@ func (s *Server) boot(ctx context.Context) error {
 	case err != nil:
 		s.stay(ctx, "no bootable device: %v", err)
 	case boot.Target == schemas.PxeBootSource:
-		s.runAgent(ctx, deployagent.Parameters{IronicURL: s.options.IronicURL}, "by network")
+		s.bootNetwork(ctx)
 	case boot.Target == schemas.CdBootSource && boot.Media[bmc.CdSlot] == "":
 		s.stay(ctx, "no bootable device: the boot target is the virtual CD, which is empty")
 	case boot.Target == schemas.CdBootSource, installed == nil && boot.Media[bmc.CdSlot] != "":
@@ -69,6 +70,25 @@ func (s *Server) bootMedium(ctx context.Context, media map[string]string) {
 		}
 	}
 	s.runAgent(ctx, parameters, "from "+media[bmc.CdSlot])
+}
+
+// bootNetwork boots the deploy ramdisk by network, with the parameters in the configuration that Ironic has written for one of the MAC
+// addresses. There is no DHCP and no TFTP: the firmware has iPXE, and knows where the configurations are.
+func (s *Server) bootNetwork(ctx context.Context) {
+	parameters := deployagent.Parameters{IronicURL: s.options.IronicURL}
+	if s.options.NetworkBoot == "" {
+		s.runAgent(ctx, parameters, "by network")
+		return
+	}
+	var err error
+	for _, mac := range s.hardware.MACs() {
+		from := s.options.NetworkBoot + "/pxelinux.cfg/" + strings.ReplaceAll(mac, ":", "-")
+		if err = readParameters(ctx, from, &parameters); err == nil {
+			s.runAgent(ctx, parameters, "from "+from)
+			return
+		}
+	}
+	s.stay(ctx, "no bootable device: no configuration of the network boot: %v", err)
 }
 
 func (s *Server) runAgent(ctx context.Context, parameters deployagent.Parameters, from string) {

@@ -186,7 +186,9 @@ func newIronic(t *testing.T, medium func(url string) []byte) *ironic {
 		}
 		i.beats <- [2]string{beat["agent_token"], beat["callback_url"]}
 	})
-	mux.HandleFunc("GET /medium", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(medium(i.URL)) })
+	for _, path := range []string{"/medium", "/network/pxelinux.cfg/52-54-00-00-00-01"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(medium(i.URL)) })
+	}
 	i.Server = httptest.NewServer(mux)
 	t.Cleanup(i.Close)
 	return i

@@ -33,6 +33,9 @@ type Options struct {
 	AgentHost string
 	// Heartbeat and Retry are the deploy agents' intervals.
 	Heartbeat, Retry time.Duration
+	// NetworkBoot is the URL of the directory from which servers boot by network, the one that has Ironic's boot.ipxe. Empty means that
+	// such a server runs the deploy agent without parameters.
+	NetworkBoot string
 	// BootCommand is the program that boots an installed image; empty means that such a server is on and runs nothing.
 	BootCommand string
 	// Grace is the time that a boot command has between SIGTERM and SIGKILL.

@@ -29,6 +29,7 @@ func TestFirmwareBootOrder(t *testing.T) {
 		installed bool
 		medium    func(string) []byte
 		cd, usb   string // "medium", or another URL
+		network   string // path of the directory for boots by network
 		boot      schemas.BootSource
 		want      string // activity
 		token     string // of the agent, if one is expected to call
@@ -47,6 +48,10 @@ func TestFirmwareBootOrder(t *testing.T) {
 		"CdGone":     {reason: "a medium that cannot be read", cd: "/gone", boot: schemas.CdBootSource, want: "404 Not Found"},
 		"Pxe": {reason: "by network there are no parameters", installed: true, boot: schemas.PxeBootSource,
 			want: "deploy agent by network", token: "looked-up"},
+		"PxeParameters": {reason: "or those that Ironic has written for its MAC address", medium: withParameters, network: "/network",
+			boot: schemas.PxeBootSource, want: "deploy agent from ", token: "on-the-medium"},
+		"PxeUnknown": {reason: "Ironic has not prepared the server", installed: true, network: "/gone", boot: schemas.PxeBootSource,
+			want: "no configuration of the network boot"},
 		"CdParameters": {reason: "the token on the medium is the agent's", medium: withParameters, cd: "medium", boot: schemas.CdBootSource,
 			want: "deploy agent", token: "on-the-medium"},
 		"UsbParameters": {reason: "Ironic can put them on a second medium", medium: withParameters, cd: "plain", usb: "medium",
@@ -64,6 +69,9 @@ func TestFirmwareBootOrder(t *testing.T) {
 				url = "http://127.0.0.1:1" // the medium says where Ironic is
 			}
 			m := start(t, clock.RealClock{}, url, "")
+			if tc.network != "" {
+				m.options.NetworkBoot = called.URL + tc.network
+			}
 			if tc.installed {
 				m.install("")
 			}

@@ -104,6 +104,13 @@ func (s *System) TakeBoot() Boot {
 	return boot
 }
 
+// BootOnce sets what the server boots from at its next boot; None leaves it to the order of the firmware.
+func (s *System) BootOnce(target schemas.BootSource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boot.target, s.boot.enabled = target, schemas.OnceBootSourceOverrideEnabled
+}
+
 // Status is the health of the BMC itself.
 type Status struct {
 	PowerState   schemas.PowerState                `json:"powerState"`

@@ -18,7 +18,7 @@ type Kind string
 
 // The faults that a server can have.
 const (
-	// BMCUnreachable closes every connection to the BMC without an answer.
+	// BMCUnreachable closes every connection to the BMC without an answer. A BMC with IPMI is silent.
 	BMCUnreachable Kind = "bmc-unreachable"
 	// WrongPassword has the BMC refuse every user name and password, and every session.
 	WrongPassword Kind = "wrong-password"

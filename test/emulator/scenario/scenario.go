@@ -22,6 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/ipmi"
 )
 
 // Scenario is the file.
@@ -54,8 +55,47 @@ type BMC struct {
 	// Username and Password of the only account.
 	Username string `json:"username"`
 	Password string `json:"password"`
-	// BindAddress is host:port of a service for this server alone; empty means that of the rack.
+	// Protocol that the BMC speaks; empty means Redfish.
+	Protocol Protocol `json:"protocol,omitempty"`
+	// BindAddress is host:port of a service for this server alone. Empty means that of the rack, or, for IPMI, a free port of loopback.
 	BindAddress string `json:"bindAddress,omitempty"`
+}
+
+// Protocol is what a BMC speaks.
+type Protocol string
+
+// The protocols of BMCs.
+const (
+	Redfish Protocol = "redfish"
+	IPMI    Protocol = "ipmi"
+)
+
+// validate returns what is not valid.
+func (b BMC) validate() error {
+	var problems []error
+	refuse := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if b.Username == "" || b.Password == "" {
+		refuse("bmc needs a username and a password")
+	}
+	if b.BindAddress != "" {
+		if _, _, err := net.SplitHostPort(b.BindAddress); err != nil {
+			refuse("bmc.bindAddress %q must be host:port: %w", b.BindAddress, err)
+		}
+	}
+	switch b.Protocol {
+	case "", Redfish:
+	case IPMI:
+		if len(b.Username) > ipmi.MaxUsername || len(b.Password) > ipmi.MaxPassword {
+			refuse("bmc.username and bmc.password must not be longer than %d and %d bytes, because bmc.protocol is ipmi",
+				ipmi.MaxUsername, ipmi.MaxPassword)
+		}
+		if strings.ContainsAny(b.Username+b.Password, "\"\\ \t\n") {
+			refuse("bmc.username and bmc.password must not have quotes, backslashes or spaces, because bmc.protocol is ipmi")
+		}
+	default:
+		refuse("bmc.protocol %q is not known: it must be %s or %s", b.Protocol, Redfish, IPMI)
+	}
+	return errors.Join(problems...)
 }
 
 // Load reads a scenario. Its servers come back complete: with all of their hardware, and a UUID.
@@ -110,13 +150,8 @@ func (s *Scenario) complete(server *Server) error {
 	if _, err := uuid.Parse(server.UUID); err != nil {
 		refuse("uuid %q: %w", server.UUID, err)
 	}
-	if server.BMC.Username == "" || server.BMC.Password == "" {
-		refuse("bmc needs a username and a password")
-	}
-	if address := server.BMC.BindAddress; address != "" {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			refuse("bmc.bindAddress %q must be host:port: %w", address, err)
-		}
+	if err := server.BMC.validate(); err != nil {
+		problems = append(problems, err)
 	}
 	for i, fault := range server.Faults {
 		if err := fault.Validate(); err != nil {
@@ -182,7 +217,7 @@ func (s *Scenario) conflicts() []error {
 				unique(server, "mac", mac)
 			}
 		}
-		if server.BMC.BindAddress != "" {
+		if server.BMC.BindAddress != "" || server.BMC.Protocol == IPMI {
 			continue
 		}
 		// Ironic keeps one session for each address and user name.

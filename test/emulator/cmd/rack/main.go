@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rack is a rack of emulated bare-metal servers: BMCs with Redfish, the deploy agent for Ironic, and servers
+// Command rack is a rack of emulated bare-metal servers: BMCs with Redfish or IPMI, the deploy agent for Ironic, and servers
 // that boot the installed image.
 package main
 
@@ -9,23 +9,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
 )
 
 func main() {
 	o := newOptions()
-	os.Exit(operator.Run(operator.NewCommand(operator.Command{
+	command := operator.NewCommand(operator.Command{
 		Name:  "rack",
 		Short: "A rack of emulated bare-metal servers",
-		Long: `rack emulates the metal, and nothing above it: servers with BMCs that speak Redfish, for Ironic and Metal3 to manage.
+		Long: `rack emulates the metal, and nothing above it: servers with BMCs that speak Redfish or IPMI, for Ironic and Metal3 to manage.
 
 A scenario file says which servers there are, and with which hardware. A server that is switched on boots from its virtual
 CD or the network if its BMC was told so, and then runs the deploy agent: it looks itself up at Ironic, and cleans its disk
@@ -43,7 +46,29 @@ agent-silent, image-write-fails, dies-after.
   curl -X DELETE http://127.0.0.1:8090/v1/servers/server-1/faults/slow`,
 		Flags: o.addFlags,
 		Run:   func(ctx context.Context) error { return run(ctx, o) },
-	})))
+	})
+	command.CompletionOptions.DisableDefaultCmd = true
+	command.AddCommand(newChassisCommand())
+	os.Exit(operator.Run(command))
+}
+
+// chassisCommand is the name of the command that a simulator executes.
+const chassisCommand = "chassis"
+
+// newChassisCommand returns the command that the simulator of a BMC with IPMI executes, and which asks the rack.
+func newChassisCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   chassisCommand + " URL ARGUMENT...",
+		Short: "Controls the chassis of a server, for ipmi_sim",
+		Args:  cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := admin.AskChassis(cmd.Context(), args[0], args[1:]...)
+			if err == nil {
+				_, err = io.WriteString(cmd.OutOrStdout(), answer)
+			}
+			return err
+		},
+	}
 }
 
 type options struct {
@@ -55,6 +80,8 @@ type options struct {
 	agentHost      string
 	heartbeat      time.Duration
 	retry          time.Duration
+	networkBoot    string
+	ipmiSim        string
 	bootCommand    string
 	grace          time.Duration
 }
@@ -62,7 +89,7 @@ type options struct {
 func newOptions() *options {
 	return &options{
 		dataDir: "rack-data", redfishAddress: "127.0.0.1:8000", adminAddress: "127.0.0.1:8090", ironicURL: "http://127.0.0.1:6385",
-		heartbeat: 5 * time.Second, retry: 2 * time.Second, grace: 10 * time.Second,
+		ipmiSim: "ipmi_sim", heartbeat: 5 * time.Second, retry: 2 * time.Second, grace: 10 * time.Second,
 	}
 }
 
@@ -76,6 +103,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		"Address of the BMCs' Redfish service, for all servers without one of their own in the scenario. Port 0 takes a free one.")
 	rack.StringVar(&o.adminAddress, "admin-bind-address", o.adminAddress,
 		"Address of the admin API. It has no authentication: keep it on loopback. Port 0 takes a free one.")
+	rack.StringVar(&o.ipmiSim, "ipmi-sim", o.ipmiSim,
+		"OpenIPMI's simulator, which runs the BMCs of servers whose protocol is ipmi in the scenario. Debian has it in the package openipmi.")
 
 	agent := sections.FlagSet("deploy agent")
 	agent.StringVar(&o.ironicURL, "ironic-url", o.ironicURL,
@@ -88,6 +117,9 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	agent.DurationVar(&o.retry, "retry-interval", o.retry, "Time between two attempts of a deploy agent to reach Ironic.")
 
 	boot := sections.FlagSet("boot")
+	boot.StringVar(&o.networkBoot, "network-boot-url", o.networkBoot,
+		"URL of the directory from which servers boot by network: the one that has Ironic's boot.ipxe. Without it, a server that does so "+
+			"runs the deploy agent without parameters.")
 	boot.StringVar(&o.bootCommand, "boot-command", o.bootCommand,
 		"Program that boots a server's image: it runs for as long as the server does. Without it, such a server runs nothing.")
 	boot.DurationVar(&o.grace, "power-off-grace", o.grace, "Time that the boot command has between SIGTERM and SIGKILL when a server is "+
@@ -104,8 +136,11 @@ func (o *options) complete() error {
 			return err
 		}
 	}
-	if parsed, err := url.Parse(o.ironicURL); err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
+	if !isURL(o.ironicURL) {
 		return fmt.Errorf("--ironic-url is %q: it must be like http://127.0.0.1:6385", o.ironicURL)
+	}
+	if o.networkBoot != "" && !isURL(o.networkBoot) {
+		return fmt.Errorf("--network-boot-url is %q: it must be like http://127.0.0.1:8080, or empty", o.networkBoot)
 	}
 	if o.agentHost != "" && net.ParseIP(o.agentHost) == nil {
 		return fmt.Errorf("--agent-host is %q: it must be an IP address of this machine, or empty", o.agentHost)
@@ -135,4 +170,9 @@ func (o *options) complete() error {
 	}
 	o.dataDir = dir
 	return nil
+}
+
+func isURL(text string) bool {
+	parsed, err := url.Parse(text)
+	return err == nil && parsed.Host != "" && (parsed.Scheme == "http" || parsed.Scheme == "https")
 }

@@ -198,6 +198,11 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("after all were cleared: %v", view.Faults)
 	}
 
+	url := "http://" + p.options.adminAddress + "/v1/servers/s1/chassis"
+	if answer, err := admin.AskChassis(t.Context(), url, "get", "power"); err != nil || answer != "power:0\n" {
+		t.Errorf("a simulator that asks for the power is answered %q, %v", answer, err)
+	}
+
 	for name, tc := range map[string]struct {
 		method, path, body string
 		status             int
@@ -208,6 +213,7 @@ func TestAdmin(t *testing.T) {
 		"ClearUnknown":  {http.MethodDelete, "/v1/servers/s1/faults/fire", "", 400, `"fire" is not known`},
 		"Parameters":    {http.MethodPut, "/v1/servers/s1/faults/slow", "", 400, "seconds 0"},
 		"Field":         {http.MethodPut, "/v1/servers/s1/faults/slow", `{"minute": 1}`, 400, `unknown field`},
+		"Chassis":       {http.MethodPost, "/v1/servers/s1/chassis", "get fan", 400, `the chassis of server s1: "fan" cannot be got`},
 		"TwoKinds": {http.MethodPut, "/v1/servers/s1/faults/slow", `{"kind": "power-stuck"}`, 400,
 			"the path says slow and the body power-stuck"},
 	} {
@@ -234,6 +240,7 @@ func TestInvalidOptions(t *testing.T) {
 		"GoneScenario": {func(o *options) { o.scenario = filepath.Join(dir, "gone") }, "gone"},
 		"Address":      {func(o *options) { o.redfishAddress = "here" }, "redfish-bind-address"},
 		"Ironic":       {func(o *options) { o.ironicURL = "127.0.0.1:6385" }, "--ironic-url"},
+		"NetworkBoot":  {func(o *options) { o.networkBoot = "127.0.0.1:8080" }, "--network-boot-url"},
 		"AgentHost":    {func(o *options) { o.agentHost = "localhost" }, "--agent-host"},
 		"Heartbeat":    {func(o *options) { o.heartbeat = 0 }, "--heartbeat-interval is 0s"},
 		"BootGone":     {func(o *options) { o.bootCommand = filepath.Join(dir, "gone") }, "--boot-command"},

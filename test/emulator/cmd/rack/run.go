@@ -21,9 +21,11 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/baremetal"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/ipmi"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 )
 
@@ -48,6 +50,13 @@ func run(ctx context.Context, o *options) error {
 	for _, server := range r.servers {
 		running.Go(func() { server.Run(ctx) })
 	}
+	for _, simulator := range r.simulators {
+		running.Go(func() {
+			if err := simulator.Run(ctx); err != nil {
+				r.fail(err)
+			}
+		})
+	}
 	// The servers are stopped first, while their BMCs still answer. All their processes have ended when this returns.
 	defer running.Wait()
 	defer cancel()
@@ -65,16 +74,21 @@ type rack struct {
 	options *options
 	logger  logr.Logger
 	servers []admin.Server
+	// simulators are the BMCs of servers behind IPMI.
+	simulators []ipmi.Simulator
 	// admin is the address of the admin API.
 	admin  string
 	serves []*http.Server
-	failed chan error
+	// processes are those of the simulators; nil if there are none.
+	processes *process.Supervisor
+	failed    chan error
 }
 
 func (r *rack) build(described *scenario.Scenario) error {
 	options := baremetal.Options{
 		IronicURL: r.options.ironicURL, AgentHost: r.options.agentHost, Heartbeat: r.options.heartbeat, Retry: r.options.retry,
-		BootCommand: r.options.bootCommand, Grace: r.options.grace, Clock: clock.RealClock{}, Logger: r.logger,
+		NetworkBoot: r.options.networkBoot, BootCommand: r.options.bootCommand, Grace: r.options.grace, Clock: clock.RealClock{},
+		Logger: r.logger,
 	}
 	// Servers by the address of their BMC; those without one of their own share that of the rack.
 	byAddress := map[string][]*baremetal.Server{}
@@ -90,9 +104,20 @@ func (r *rack) build(described *scenario.Scenario) error {
 				return fmt.Errorf("server %s, %w", d.Name, err)
 			}
 		}
-		address := cmp.Or(d.BMC.BindAddress, r.options.redfishAddress)
-		byAddress[address] = append(byAddress[address], server)
-		r.servers = append(r.servers, admin.Server{Server: server})
+		url := ""
+		if d.BMC.Protocol == scenario.IPMI {
+			address, err := udpAddress(d.BMC.BindAddress)
+			if err != nil {
+				return fmt.Errorf("server %s, %w", d.Name, err)
+			}
+			url = "ipmi://" + reachable(address)
+			r.simulators = append(r.simulators, ipmi.Simulator{Program: r.options.ipmiSim, Identity: identity, Address: address,
+				Dir: filepath.Join(r.options.dataDir, ipmiDir, d.Name), Faults: server.Faults()})
+		} else {
+			address := cmp.Or(d.BMC.BindAddress, r.options.redfishAddress)
+			byAddress[address] = append(byAddress[address], server)
+		}
+		r.servers = append(r.servers, admin.Server{Server: server, URL: url})
 	}
 	for address, servers := range byAddress {
 		systems := make([]*bmc.System, 0, len(servers))
@@ -110,8 +135,57 @@ func (r *rack) build(described *scenario.Scenario) error {
 		}
 	}
 	bound, err := r.serve("the admin API", r.options.adminAddress, admin.New(r.servers...))
+	if err != nil {
+		return err
+	}
 	r.admin = reachable(bound)
-	return err
+	return r.completeSimulators()
+}
+
+// ipmiDir is the directory of the simulators among those of the servers. It cannot be the name of a server.
+const ipmiDir = ".ipmi"
+
+// udpAddress returns the address, or a free one of loopback if it is empty.
+func udpAddress(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return socket.LocalAddr().String(), socket.Close()
+}
+
+// completeSimulators gives the simulators what they share: the program that controls a chassis is this one.
+func (r *rack) completeSimulators() error {
+	if len(r.simulators) == 0 {
+		return nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program, %w", err)
+	}
+	r.processes, err = process.NewSupervisor(process.Options{
+		Dir: filepath.Join(r.options.dataDir, ipmiDir), OnExit: func(exit process.Exit) { r.fail(exit) },
+	})
+	if err != nil {
+		return err
+	}
+	for i := range r.simulators {
+		r.simulators[i].Supervisor = r.processes
+		r.simulators[i].ChassisControl = fmt.Sprintf("'%s' %s http://%s/v1/servers/%s/chassis", program, chassisCommand, r.admin,
+			r.simulators[i].Identity.Name)
+	}
+	return nil
+}
+
+// fail ends the rack with an error, the first one.
+func (r *rack) fail(err error) {
+	select {
+	case r.failed <- err:
+	default: // the rack ends already
+	}
 }
 
 // reachable returns an address that others can use: of a port of all addresses, the one at the name of this machine.
@@ -137,10 +211,7 @@ func (r *rack) serve(what, address string, handler http.Handler) (string, error)
 	r.serves = append(r.serves, server)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			select {
-			case r.failed <- fmt.Errorf("serving %s, %w", what, err):
-			default: // the first failure ends the rack
-			}
+			r.fail(fmt.Errorf("serving %s, %w", what, err))
 		}
 	}()
 	r.logger.Info("Serving "+what, "address", listener.Addr().String())
@@ -148,6 +219,9 @@ func (r *rack) serve(what, address string, handler http.Handler) (string, error)
 }
 
 func (r *rack) close() {
+	if r.processes != nil {
+		r.processes.Close()
+	}
 	for _, server := range r.serves {
 		// Pending calls are cut off.
 		_ = server.Close()
