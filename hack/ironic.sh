@@ -4,7 +4,8 @@
 #
 # Unpacks Debian's Ironic, with the Python packages that it needs and the programs that it calls, into bin/ironic, for
 # test/metal to run it. Nothing is installed, and nothing is changed outside of bin/. Then bin/ironic/ironic runs API and
-# conductor as one process, with the system's Python, and bin/ironic/schema.sqlite is an empty database to begin with.
+# conductor as one process, with the system's Python, and bin/ironic/ironic-inspector the inspector; schema.sqlite and
+# inspector.sqlite are empty databases to begin with. bin/ironic/ipmi_sim is OpenIPMI's simulator of a BMC.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,8 +34,11 @@ packages=(pycadf-common python3-alembic python3-amqp python3-anyjson python3-app
   python3-yappi python3-zeroconf python3-zipp
   # Parts of Python that a small Debian does not have.
   python3-distutils python3-lib2to3)
-# Ironic makes config drives with it.
-programs=(genisoimage libmagic1)
+# Debian's Ironic 21.4 inspects a server behind IPMI by this one.
+packages+=(python3-click python3-construct python3-flask python3-ironic-inspector python3-itsdangerous python3-jsonpath-rw
+  python3-oslo.rootwrap python3-oslo.upgradecheck python3-ply python3-retrying python3-werkzeug)
+# Ironic makes config drives with the first, and talks to BMCs with ipmitool. The simulator of such a BMC is in openipmi.
+programs=(genisoimage libmagic1 ipmitool libfreeipmi17 libreadline8 openipmi libopenipmi0 libpopt0)
 
 wanted="${packages[*]} ${programs[*]} $(sha256sum "$0" | cut -d' ' -f1)"
 if [[ "$(cat "${stamp}" 2>/dev/null)" == "${wanted}" ]]; then
@@ -73,7 +77,9 @@ cat >"${dir}/python" <<'SCRIPT'
 # usage: python MODULE ARGUMENT...    calls main() of the module, in the tree of unpacked packages
 root=$(dirname "$(readlink -f "$0")")/root
 export PYTHONPATH="$root/usr/lib/python3/dist-packages:$(echo "$root"/usr/lib/python3.*)" PATH="$root/usr/bin:$PATH"
-export LD_LIBRARY_PATH="$(echo "$root"/usr/lib/*-linux-gnu)" PYTHONDONTWRITEBYTECODE=1
+export LD_LIBRARY_PATH="$(echo "$root"/usr/lib/*-linux-gnu):$(echo "$root"/lib/*-linux-gnu)" PYTHONDONTWRITEBYTECODE=1
+# The resolver of the system, as Ironic sets it for itself: the other one needs another package.
+export EVENTLET_NO_GREENDNS=yes
 module=$1
 shift
 exec /usr/bin/python3 -W ignore -c 'import importlib, sys
@@ -85,17 +91,32 @@ cat >"${dir}/ironic" <<'SCRIPT'
 #!/bin/sh
 exec "$(dirname "$(readlink -f "$0")")/python" ironic.cmd.singleprocess "$@"
 SCRIPT
-chmod +x "${dir}/python" "${dir}/ironic"
+cat >"${dir}/ironic-inspector" <<'SCRIPT'
+#!/bin/sh
+exec "$(dirname "$(readlink -f "$0")")/python" ironic_inspector.cmd.all "$@"
+SCRIPT
+cat >"${dir}/ipmi_sim" <<'SCRIPT'
+#!/bin/sh
+root=$(dirname "$(readlink -f "$0")")/root
+export LD_LIBRARY_PATH="$(echo "$root"/usr/lib/*-linux-gnu)"
+exec "$root/usr/bin/ipmi_sim" "$@"
+SCRIPT
+chmod +x "${dir}"/{python,ironic,ironic-inspector,ipmi_sim}
 
 # Compiled once, not at every start. Some packages have files for other versions of Python, which do not compile.
 /usr/bin/python3 -m compileall -q -j 0 "${dir}/root/usr/lib/python3/dist-packages" >/dev/null 2>&1 || true
-printf '[database]\nconnection = sqlite:///%s/schema.sqlite\n' "${dir}" >"${dir}/schema.conf"
-if ! "${dir}/python" ironic.cmd.dbsync --config-file "${dir}/schema.conf" create_schema >"${dir}/log" 2>&1; then
-  echo failed
-  cat "${dir}/log" >&2
-  echo "error: Ironic cannot make its database; it was unpacked for $(/usr/bin/python3 --version)" >&2
-  exit 1
-fi
+# make_database FILE MODULE COMMAND
+make_database() {
+  printf '[database]\nconnection = sqlite:///%s/%s\n' "${dir}" "$1" >"${dir}/schema.conf"
+  if ! "${dir}/python" "$2" --config-file "${dir}/schema.conf" "$3" >"${dir}/log" 2>&1; then
+    echo failed
+    cat "${dir}/log" >&2
+    echo "error: $2 cannot make its database; it was unpacked for $(/usr/bin/python3 --version)" >&2
+    exit 1
+  fi
+}
+make_database schema.sqlite ironic.cmd.dbsync create_schema
+make_database inspector.sqlite ironic_inspector.cmd.dbsync upgrade
 rm -f "${dir}/log" "${dir}/schema.conf"
 printf '%s' "${wanted}" >"${stamp}"
 echo "done in $((SECONDS - start))s"

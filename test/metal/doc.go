@@ -5,7 +5,7 @@
 // e2e-metal`, which gets Ironic and the disk of a server from Debian; without it they are skipped, and say so.
 //
 //   - TestServers: our manager, baremetal-operator and Ironic register, inspect, install, clean and release servers, of
-//     which some have faults.
+//     which some have faults. Some are behind IPMI: Ironic's ipmitool speaks to OpenIPMI's simulator.
 //   - TestChain: a tenant's pod requests a GPU; a server is claimed, installed, boots, joins the tenant's cluster by
 //     cloud-init and kubeadm, and runs the pod; the server is released when the pod is deleted. Our programs run as
 //     processes; test/kind has them as pods.

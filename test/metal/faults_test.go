@@ -47,9 +47,9 @@ type faultCase struct {
 // String describes the fault.
 func (tc faultCase) String() string {
 	if tc.wrongChecksum {
-		return "wrong checksum of the image"
+		return tc.server + ": wrong checksum of the image"
 	}
-	return fmt.Sprintf("%s, %s", tc.fault.Kind, tc.when)
+	return fmt.Sprintf("%s: %s, %s", tc.server, tc.fault.Kind, tc.when)
 }
 
 // moment is when a server gets its fault.
@@ -118,6 +118,31 @@ var allFaults = []faultCase{
 	{
 		server: "dirty", fault: faults.Fault{Kind: faults.AgentSilent}, when: onRelease,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Cleaning failed: ", // and sometimes no reason: Ironic writes that later
+		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
+		afterwards: (*stackFixture).finishDeletion,
+	},
+	{
+		server: "stays-on", fault: faults.Fault{Kind: faults.PowerStuck}, when: onRelease,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power off",
+		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
+		afterwards: (*stackFixture).finishDeletion,
+	},
+	// Behind IPMI a user sees errors of the same types.
+	{
+		server: "ipmi-hangs", fault: faults.Fault{Kind: faults.BMCUnreachable}, when: fromTheStart,
+		hostError: bmov1alpha1.RegistrationError, hostSays: "IPMI call failed: power status",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/ipmi-hangs is in error (registration error)",
+		afterwards: (*stackFixture).retryNow,
+	},
+	{
+		server: "ipmi-no-entry", fault: faults.Fault{Kind: faults.WrongPassword}, when: fromTheStart,
+		hostError: bmov1alpha1.RegistrationError, hostSays: "IPMI call failed: power status",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/ipmi-no-entry is in error (registration error)",
+		afterwards: (*stackFixture).correctPassword,
+	},
+	{
+		server: "ipmi-stays-on", fault: faults.Fault{Kind: faults.PowerStuck}, when: onRelease,
+		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power off",
 		phase: v1alpha1.MachineReleasing, machineSays: "The server stays claimed until Metal3 has cleaned it",
 		afterwards: (*stackFixture).finishDeletion,
 	},

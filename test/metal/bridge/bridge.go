@@ -73,7 +73,9 @@ func olderNode(r *http.Request) error {
 	for _, field := range unknown {
 		delete(node, field)
 	}
-	node["inspect_interface"] = "redfish"
+	if node["inspect_interface"] = "redfish"; node["driver"] == "ipmi" {
+		node["inspect_interface"] = "inspector"
+	}
 	content, err := json.Marshal(node)
 	if err != nil {
 		return err

@@ -93,6 +93,10 @@ func TestNewNodesAreOlder(t *testing.T) {
 	if diff := cmp.Diff(want, last.body); diff != "" {
 		t.Errorf("Ironic refuses fields that it does not know, and has no inspection by the agent (-want +got)\n%s", diff)
 	}
+	ask(t, ironic, http.MethodPost, "/v1/nodes", `{"driver": "ipmi", "inspect_interface": "agent"}`)
+	if diff := cmp.Diff(map[string]any{"driver": "ipmi", "inspect_interface": "inspector"}, last.body); diff != "" {
+		t.Errorf("a BMC with IPMI does not know the hardware, so the agent sends it to the inspector (-want +got)\n%s", diff)
+	}
 	if response, _ := ask(t, ironic, http.MethodPost, "/v1/nodes", `{`); response.StatusCode != http.StatusBadRequest {
 		t.Errorf("half a node is answered with %s, want Bad Request", response.Status)
 	}

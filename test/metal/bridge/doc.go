@@ -8,7 +8,8 @@
 //     says that the API ends at 1.89, and asks Ironic for 1.82. What came with the versions in between, attaching of
 //     virtual media above all, is not there.
 //   - New nodes lose two fields that Ironic 21.4 does not know, firmware_interface and disable_power_off, and are inspected
-//     by Redfish, out of band. The operator asks for inspection by the agent, which came with Ironic 24.
+//     by Redfish, out of band, or by the inspector, if they are behind IPMI. The operator asks for inspection by the agent, which came
+//     with Ironic 24.
 //   - Ironic 21.4 keeps what it found by Redfish as properties and ports of the node. Later versions make an inventory of
 //     it, which is what the operator reads. The bridge makes that inventory, of the same properties and ports: processors,
 //     memory, the size of the smallest disk, MAC addresses. What Ironic 21.4 does not ask a BMC for is not in it.

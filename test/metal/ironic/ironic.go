@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ironic runs a real Ironic: API and conductor in one process, as hack/ironic.sh unpacked it,
-// without authentication, its database a file. This process also runs what it needs: a web server for its boot media,
-// and the bridge between it and baremetal-operator.
+// without authentication, its database a file, and the inspector as another one, if servers are behind IPMI. This process also runs what
+// it needs: a web server for its boot media, and the bridge between it and baremetal-operator.
 package ironic
 
 import (
 	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"text/template"
 	"time"
@@ -28,14 +29,17 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
 )
 
-// Name is the name of Ironic's process.
-const Name = "ironic"
+// Names of the processes, and of their programs.
+const (
+	Name      = "ironic"
+	inspector = "ironic-inspector"
+)
 
 // usualPort is where others expect Ironic.
 const usualPort = 6385
 
-// driver is the hardware type that Ironic needs to register a server.
-const driver = "redfish"
+// drivers are the hardware types that Ironic needs to register servers.
+var drivers = []string{"ipmi", "redfish"}
 
 // Config says how to run Ironic.
 type Config struct {
@@ -47,6 +51,8 @@ type Config struct {
 	// Dir is where database, settings and published boot media go. It is made.
 	Dir        string
 	Supervisor *process.Supervisor
+	// Inspector says that the inspector runs, too. Servers behind IPMI need it: others are inspected by their BMCs.
+	Inspector bool
 	// AgentTimeout is how long Ironic waits for the agent of a server that it has switched on, in whole seconds; zero
 	// means a minute.
 	AgentTimeout time.Duration
@@ -62,13 +68,15 @@ type Ironic struct {
 	URL string
 	// Endpoint is the URL, version included, of the bridge to it, for baremetal-operator.
 	Endpoint string
+	// FilesURL is where servers find what they boot from by network.
+	FilesURL string
 
 	files, bridge *web.Server
 }
 
 // Check returns an error with what is missing to run Ironic, and how to get it.
 func Check(tree string) error {
-	for _, file := range []string{"ironic", "schema.sqlite"} {
+	for _, file := range []string{Name, inspector, "ipmi_sim", "schema.sqlite", "inspector.sqlite"} {
 		if _, err := os.Stat(filepath.Join(tree, file)); err != nil {
 			return fmt.Errorf("there is no Ironic in %s: run `make ironic`, which unpacks Debian's (%w)", tree, err)
 		}
@@ -81,22 +89,22 @@ func Start(ctx context.Context, config Config) (*Ironic, error) {
 	if err := Check(config.Tree); err != nil {
 		return nil, err
 	}
-	port := usualPort
-	if config.Host == web.Loopback {
-		ports, err := cluster.FreePorts(1)
-		if err != nil {
-			return nil, err
-		}
-		port = ports[0]
+	ports, err := cluster.FreePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	port, inspectorPort := ports[0], ports[1]
+	if config.Host != web.Loopback {
+		port = usualPort
 	}
 	i := &Ironic{URL: "http://" + net.JoinHostPort(config.Host, strconv.Itoa(port))}
-	if err := i.start(ctx, config, port); err != nil {
+	if err := i.start(ctx, config, port, inspectorPort); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
 }
 
-func (i *Ironic) start(ctx context.Context, config Config, port int) error {
+func (i *Ironic) start(ctx context.Context, config Config, port, inspectorPort int) error {
 	var err error
 	if i.files, err = web.Start(config.Host, http.FileServer(http.Dir(filepath.Join(config.Dir, "http")))); err != nil {
 		return err
@@ -112,23 +120,32 @@ func (i *Ironic) start(ctx context.Context, config Config, port int) error {
 	if i.bridge, err = web.Start(web.Loopback, bridge.New(upstream)); err != nil {
 		return err
 	}
-	i.Endpoint = i.bridge.URL + "/v1/"
-	written, err := settings{
-		Dir: config.Dir, Listen: listen, Port: port, URL: i.URL, FilesURL: i.files.URL,
+	i.Endpoint, i.FilesURL = i.bridge.URL+"/v1/", i.files.URL
+	s := settings{
+		Dir: config.Dir, Listen: listen, Port: port, InspectorPort: inspectorPort, URL: i.URL, FilesURL: i.files.URL,
 		AgentTimeout: seconds(config.AgentTimeout, time.Minute), PowerTimeout: seconds(config.PowerTimeout, 20*time.Second),
-	}.write(config.Tree)
-	if err != nil {
+	}
+	if err := s.write(config.Tree); err != nil {
 		return err
 	}
-	err = config.Supervisor.Start(process.Spec{
-		Name: Name, Path: filepath.Join(config.Tree, "ironic"), Args: []string{"--config-file", written}, Env: config.Environment,
-		// It serves the operator, so it ends after the operator.
-		Rank: cluster.RankControllers,
-	})
-	if err != nil {
+	programs := []string{Name}
+	if config.Inspector {
+		programs = append(programs, inspector)
+	}
+	for _, program := range programs {
+		err := config.Supervisor.Start(process.Spec{
+			Name: program, Path: filepath.Join(config.Tree, program), Args: []string{"--config-file", s.path(program)}, Env: config.Environment,
+			// It serves the operator, so it ends after the operator.
+			Rank: cluster.RankControllers,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := cluster.Await(ctx, fmt.Sprintf("Ironic's conductor to have the drivers %v", drivers), i.ready); err != nil || !config.Inspector {
 		return err
 	}
-	return cluster.Await(ctx, "Ironic's conductor to have the driver "+driver, i.ready)
+	return cluster.AwaitURL(ctx, inspector, http.DefaultClient, fmt.Sprintf("http://%s:%d/v1", web.Loopback, inspectorPort))
 }
 
 func seconds(given, otherwise time.Duration) int {
@@ -161,12 +178,14 @@ func (i *Ironic) ready(ctx context.Context) error {
 	if err := json.NewDecoder(response.Body).Decode(&found); err != nil {
 		return fmt.Errorf("reading its drivers, %w", err)
 	}
+	var names []string
 	for _, known := range found.Drivers {
-		if known.Name == driver {
-			return nil
-		}
+		names = append(names, known.Name)
 	}
-	return errors.New("it has none yet")
+	if slices.Sort(names); !slices.Equal(names, drivers) {
+		return fmt.Errorf("it has %v", names)
+	}
+	return nil
 }
 
 // Close stops the servers in this process. The supervisor must stop Ironic first.
@@ -174,49 +193,57 @@ func (i *Ironic) Close() error {
 	return errors.Join(i.bridge.Close(), i.files.Close())
 }
 
-//go:embed ironic.conf.tmpl
-var settingsTemplate string
+//go:embed *.conf.tmpl
+var templates embed.FS
+
+// databases are the empty ones in Ironic's tree, by program.
+var databases = map[string]string{Name: "schema.sqlite", inspector: "inspector.sqlite"}
 
 // settings are what differs from one Ironic to the next. Timeouts are in seconds.
 type settings struct {
 	Dir string
-	// Listen is the address that the API is served on, and URL where agents find it.
-	Listen       string
-	Port         int
-	URL          string
-	FilesURL     string
-	AgentTimeout int
-	PowerTimeout int
+	// Listen is the address that the API is served on, and URL where agents find it. The inspector is on loopback.
+	Listen        string
+	Port          int
+	InspectorPort int
+	URL           string
+	FilesURL      string
+	AgentTimeout  int
+	PowerTimeout  int
 }
 
 // folders are what Ironic expects to exist.
 var folders = []string{"state", "tmp", "http", "tftp", "images", "locks", "masters/iso", "masters/tftp", "masters/instance"}
 
-// write writes the settings, an empty database and empty folders. It returns the path of the settings.
-func (s settings) write(tree string) (string, error) {
+// path is that of the settings of a program.
+func (s settings) path(program string) string { return filepath.Join(s.Dir, program+".conf") }
+
+// write writes the settings and empty databases of both programs, and empty folders.
+func (s settings) write(tree string) error {
 	for _, folder := range folders {
 		if err := os.MkdirAll(filepath.Join(s.Dir, folder), 0o700); err != nil {
-			return "", fmt.Errorf("making a directory for Ironic, %w", err)
+			return fmt.Errorf("making a directory for Ironic, %w", err)
 		}
 	}
-	schema, err := os.ReadFile(filepath.Join(tree, "schema.sqlite"))
+	parsed, err := template.ParseFS(templates, "*.conf.tmpl")
 	if err != nil {
-		return "", fmt.Errorf("reading Ironic's empty database, %w", err)
+		return fmt.Errorf("parsing the templates of Ironic's settings, %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(s.Dir, "ironic.sqlite"), schema, 0o600); err != nil {
-		return "", fmt.Errorf("writing Ironic's database, %w", err)
+	for program, schema := range databases {
+		empty, err := os.ReadFile(filepath.Join(tree, schema))
+		if err != nil {
+			return fmt.Errorf("reading the empty database of %s, %w", program, err)
+		}
+		if err := os.WriteFile(filepath.Join(s.Dir, program+".sqlite"), empty, 0o600); err != nil {
+			return fmt.Errorf("writing the database of %s, %w", program, err)
+		}
+		var filled bytes.Buffer
+		if err := parsed.ExecuteTemplate(&filled, program+".conf.tmpl", s); err != nil {
+			return fmt.Errorf("filling in the settings of %s, %w", program, err)
+		}
+		if err := os.WriteFile(s.path(program), filled.Bytes(), 0o600); err != nil {
+			return fmt.Errorf("writing the settings of %s, %w", program, err)
+		}
 	}
-	parsed, err := template.New("ironic.conf").Parse(settingsTemplate)
-	if err != nil {
-		return "", fmt.Errorf("parsing the template of Ironic's settings, %w", err)
-	}
-	var filled bytes.Buffer
-	if err := parsed.Execute(&filled, s); err != nil {
-		return "", fmt.Errorf("filling in Ironic's settings, %w", err)
-	}
-	path := filepath.Join(s.Dir, "ironic.conf")
-	if err := os.WriteFile(path, filled.Bytes(), 0o600); err != nil {
-		return "", fmt.Errorf("writing Ironic's settings, %w", err)
-	}
-	return path, nil
+	return nil
 }

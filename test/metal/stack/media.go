@@ -17,13 +17,18 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
 )
 
-// deployISO is the path of the ISO that servers boot for inspection and installation.
-const deployISO = "/deploy.iso"
+// Paths of what servers boot for inspection and installation.
+const (
+	deployISO     = "/deploy.iso"
+	deployKernel  = "/deploy.kernel"
+	deployRamdisk = "/deploy.initramfs"
+)
 
-// Media serves disk images, and the deploy ISO.
+// Media serves disk images, and what servers boot before they have one.
 type Media struct {
-	// DeployISO is the URL of the ISO with the deploy agent. It is empty: the rack emulates the agent.
-	DeployISO string
+	// DeployISO is the URL of the ISO with the deploy agent, DeployKernel and DeployRamdisk are those of its parts for a boot by network.
+	// They are empty: the rack emulates the agent.
+	DeployISO, DeployKernel, DeployRamdisk string
 
 	server *web.Server
 	mu     sync.Mutex
@@ -45,11 +50,12 @@ func startMedia(host string) (*Media, error) {
 	m := &Media{files: map[string]content{}, reads: map[string]int{}}
 	// The size of the smallest ISO 9660 file system.
 	m.files[deployISO] = inMemory(make([]byte, 64<<10))
+	m.files[deployKernel], m.files[deployRamdisk] = inMemory([]byte("kernel")), inMemory([]byte("ramdisk"))
 	var err error
 	if m.server, err = web.Start(host, m); err != nil {
 		return nil, err
 	}
-	m.DeployISO = m.server.URL + deployISO
+	m.DeployISO, m.DeployKernel, m.DeployRamdisk = m.server.URL+deployISO, m.server.URL+deployKernel, m.server.URL+deployRamdisk
 	return m, nil
 }
 

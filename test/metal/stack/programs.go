@@ -35,7 +35,7 @@ func (s *Stack) startIronic(ctx context.Context) error {
 	}
 	s.Ironic, err = ironic.Start(ctx, ironic.Config{
 		Tree: filepath.Join(s.config.Bin, "ironic"), Dir: filepath.Join(s.config.Dir, "ironic"), Host: s.config.Host, Supervisor: s.Processes,
-		AgentTimeout: s.config.AgentTimeout, PowerTimeout: s.config.PowerTimeout, Environment: s.environment(),
+		Inspector: s.Rack.hasIPMI(), AgentTimeout: s.config.AgentTimeout, PowerTimeout: s.config.PowerTimeout, Environment: s.environment(),
 	})
 	if err == nil {
 		s.config.Progress("Ironic takes work at %s", s.Ironic.URL)
@@ -59,7 +59,9 @@ func (s *Stack) startOperator(ctx context.Context) error {
 		},
 		Env: []string{
 			"KUBECONFIG=" + s.Kubeconfig, "IRONIC_ENDPOINT=" + s.Ironic.Endpoint, "DEPLOY_ISO_URL=" + s.Media.DeployISO,
-			"PROVISIONING_NETWORK_DISABLED=true", "METAL3_AUTH_ROOT_DIR=" + filepath.Join(s.config.Dir, "no-auth"),
+			// For servers without virtual media.
+			"DEPLOY_KERNEL_URL=" + s.Media.DeployKernel, "DEPLOY_RAMDISK_URL=" + s.Media.DeployRamdisk,
+			"METAL3_AUTH_ROOT_DIR=" + filepath.Join(s.config.Dir, "no-auth"),
 		},
 	})
 	if err != nil {

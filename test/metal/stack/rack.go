@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -36,23 +37,35 @@ type Rack struct {
 	Admin string
 }
 
-// startRack starts the rack, and returns when its BMCs answer.
-func (s *Stack) startRack(ctx context.Context) error {
+// readScenario reads which servers there are.
+func (s *Stack) readScenario(context.Context) error {
 	described, err := scenario.Load(s.config.Scenario)
 	if err != nil {
 		return err
 	}
+	s.Rack = &Rack{Servers: described.Servers}
+	return nil
+}
+
+// hasIPMI returns whether the rack has servers behind IPMI. A rack elsewhere, which is nil, has none.
+func (r *Rack) hasIPMI() bool {
+	return r != nil && slices.ContainsFunc(r.Servers, func(s scenario.Server) bool { return s.BMC.Protocol == scenario.IPMI })
+}
+
+// startRack starts the rack, and returns when its Redfish BMCs answer.
+func (s *Stack) startRack(ctx context.Context) error {
 	ports, err := cluster.FreePorts(2)
 	if err != nil {
 		return err
 	}
 	redfish, administration := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
-	s.Rack = &Rack{Servers: described.Servers, Admin: "http://" + administration}
+	s.Rack.Admin = "http://" + administration
 	err = s.run(rackName, process.Spec{
 		Rank: cluster.RankControllers,
 		Args: []string{
 			"--scenario=" + s.config.Scenario, "--data-dir=" + filepath.Join(s.config.Dir, "servers"), "--ironic-url=" + s.Ironic.URL,
 			"--redfish-bind-address=" + redfish, "--admin-bind-address=" + administration, "--boot-command=" + s.config.BootCommand,
+			"--ipmi-sim=" + filepath.Join(s.config.Bin, "ironic", "ipmi_sim"), "--network-boot-url=" + s.Ironic.FilesURL,
 			"--heartbeat-interval=" + heartbeat.String(), "--retry-interval=" + heartbeat.String(),
 		},
 	})
@@ -62,7 +75,7 @@ func (s *Stack) startRack(ctx context.Context) error {
 	if err := cluster.AwaitURL(ctx, "the rack", http.DefaultClient, s.Rack.Admin+"/healthz"); err != nil {
 		return err
 	}
-	s.config.Progress("the rack runs: %d servers, BMCs at %s", len(described.Servers), redfish)
+	s.config.Progress("the rack runs: %d servers, BMCs at %s", len(s.Rack.Servers), redfish)
 	return nil
 }
 
@@ -131,6 +144,9 @@ func (r *Rack) Register(ctx context.Context, c client.Client, server scenario.Se
 	}
 	host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: HostsNamespace, Name: server.Name, Labels: labels}}
 	host.Spec.BMC = bmov1alpha1.BMCDetails{Address: "redfish-virtualmedia+" + view.URL, CredentialsName: secret.Name}
+	if server.BMC.Protocol == scenario.IPMI {
+		host.Spec.BMC.Address = view.URL
+	}
 	host.Spec.BootMACAddress = view.MACs[0]
 	for _, object := range []client.Object{secret, host} {
 		if err := c.Create(ctx, object); err != nil {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stack runs a management cluster of real parts: etcd and kube-apiserver, baremetal-operator, Ironic, and our
-// manager with its rights of config/rbac. Only the metal is emulated, by a rack of servers that speak Redfish
+// manager with its rights of config/rbac. Only the metal is emulated, by a rack of servers that speak Redfish or IPMI
 // (test/emulator/cmd/rack). Everything runs on loopback and in one directory, and ends with the stack. For a management
 // cluster that exists, such as one of kind, only Ironic and the operator run, for a rack elsewhere.
 package stack
@@ -70,7 +70,7 @@ type Stack struct {
 	Kubeconfig string
 	// Ironic is where agents and baremetal-operator find Ironic.
 	Ironic *ironic.Ironic
-	// Media serves disk images and the deploy ISO.
+	// Media serves disk images, and what servers boot before they have one.
 	Media *Media
 	// Rack is the administrator's access to the emulated servers; nil if they are elsewhere.
 	Rack *Rack
@@ -129,7 +129,7 @@ func (s *Stack) up(caller context.Context) error {
 	defer done()
 	stop := context.AfterFunc(caller, func() { s.cancel(context.Cause(caller)) })
 	defer stop()
-	parts := []func(context.Context) error{s.startCluster, s.startIronic, s.startRack, s.startOperator, s.startManager}
+	parts := []func(context.Context) error{s.startCluster, s.readScenario, s.startIronic, s.startRack, s.startOperator, s.startManager}
 	if s.config.Management != "" {
 		parts = []func(context.Context) error{s.useCluster, s.startIronic, s.startOperator}
 	}
