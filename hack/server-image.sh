@@ -22,7 +22,9 @@ tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage l
   qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios grub-pc-bin grub-common libaio1 libbpf1 libcapstone4 libdaxctl1
   libdevmapper1.02.1 libelf1 libfdt1 libffi8 libfuse3-3 libglib2.0-0 libgmp10 libgnutls30 libhogweed6 libibverbs1 libidn2-0
   libjpeg62-turbo libkmod2 libndctl6 libnettle8 libnl-3-200 libnl-route-3-200 libnuma1 libp11-kit0 libpixman-1-0 libpmem1 libpng16-16
-  librdmacm1 libsasl2-2 libslirp0 libtasn1-6 libunistring2 liburing2 libvdeplug2)
+  librdmacm1 libsasl2-2 libslirp0 libtasn1-6 libunistring2 liburing2 libvdeplug2
+  # For the switch of servers, which is a virtual machine, too.
+  openvswitch-switch openvswitch-common libcap-ng0 libevent-2.1-7 libssl3 libunbound8 libxdp1 zlib1g)
 # cloud-init's ifupdown configuration needs net-tools for routes; debootstrap misses the dependency on
 # python3-cffi-backend. curl fetches the join script of a vCluster.
 packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates curl openssh-server
@@ -46,7 +48,7 @@ check() {
 unpack_tools() {
   local stamp="${tool_packages[*]}"
   if made tools "${stamp}"; then return; fi
-  echo "unpacking debootstrap, runc, genisoimage, qemu and grub into bin/server-image/tools"
+  echo "unpacking debootstrap, runc, genisoimage, qemu, grub and Open vSwitch into bin/server-image/tools"
   rm -rf "${tools}" "${dir}/download"
   mkdir -p "${tools}" "${dir}/download"
   download() { (cd "${dir}/download" && apt-get -qq -o APT::Sandbox::User=root download "${tool_packages[@]}" 2>"${dir}/log"); }

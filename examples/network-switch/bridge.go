@@ -51,8 +51,7 @@ func (b *bridge) open() (*netlink.Bridge, error) {
 	return found, nil
 }
 
-// move has ports in a VLAN, untagged, and in no other, and returns whether it had to change anything. The ports leave their VLANs
-// before one of them enters the new one: at no time is a server in two networks, also after a crash.
+// move is that of fabric. The ports leave their VLANs before one of them enters the new one.
 func (b *bridge) move(names []string, vlan uint16) (changed bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

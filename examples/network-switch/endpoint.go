@@ -26,9 +26,16 @@ const (
 	maxBody = 64 << 10
 )
 
+// A fabric has the ports of servers.
+type fabric interface {
+	// move has ports in a VLAN, untagged, and in no other, and returns whether it had to change anything. At no time is a server in two
+	// networks, also after a crash.
+	move(names []string, vlan uint16) (changed bool, err error)
+}
+
 // endpoint answers the requests of docs/network-endpoint.openapi.yaml.
 type endpoint struct {
-	bridge  *bridge
+	fabric  fabric
 	parking uint16
 	// ports and token are the paths of files.
 	ports, token string
@@ -96,7 +103,7 @@ func (e *endpoint) move(server string, r *http.Request) (string, error) {
 	if len(ports) == 0 {
 		return "", refuse(http.StatusNotFound, "the switch does not know which port server %s is at", server)
 	}
-	changed, err := e.bridge.move(ports, vlan)
+	changed, err := e.fabric.move(ports, vlan)
 	if err != nil {
 		return "", err
 	}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command network-switch is a small implementation of the network endpoint of docs/network.md, to read, to try and to start from. Its
-// switch is a Linux bridge with VLAN filtering, of which each server has one or more ports.
+// switch is a bridge of Linux with VLAN filtering, or of Open vSwitch. Each server has one or more ports of it.
 package main
 
 import (
@@ -21,14 +21,15 @@ import (
 )
 
 type options struct {
-	address, bridge, ports, token, certificate, key string
-	parking                                         uint
+	address, bridge, kind, ports, token, certificate, key string
+	parking                                               uint
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.address, "bind-address", ":8443", "Address and port to listen on.")
 	flag.StringVar(&o.bridge, "bridge", "br0", "Name of the bridge.")
+	flag.StringVar(&o.kind, "bridge-type", "linux", "What the bridge is of: linux or openvswitch.")
 	flag.UintVar(&o.parking, "parking-vlan", 0, "VLAN of unclaimed servers, which Ironic is in. No tenant gets it.")
 	flag.StringVar(&o.ports, "ports", "", "YAML file: for each server, as namespace/name of its BareMetalHost, the list of its ports. "+
 		"It is read again for each request.")
@@ -54,11 +55,11 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("reading --tls-cert-file and --tls-private-key-file, %w", err)
 	}
-	bridge, err := openBridge(o.bridge)
+	fabric, err := openFabric(o.kind, o.bridge)
 	if err != nil {
 		return err
 	}
-	e := &endpoint{bridge: bridge, parking: uint16(o.parking), ports: o.ports, token: o.token}
+	e := &endpoint{fabric: fabric, parking: uint16(o.parking), ports: o.ports, token: o.token}
 	// What is wrong with the files is said now, and not at the first claim.
 	if _, err := e.readToken(); err != nil {
 		return err
@@ -82,4 +83,15 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("serving, %w", err)
 	}
 	return nil
+}
+
+// openFabric opens a bridge, which must be there.
+func openFabric(kind, name string) (fabric, error) {
+	switch kind {
+	case "linux":
+		return openBridge(name)
+	case "openvswitch":
+		return openOpenVSwitch(name)
+	}
+	return nil, fmt.Errorf("--bridge-type is %q: it must be linux or openvswitch", kind)
 }

@@ -198,12 +198,17 @@ func (w *stackFixture) checkSwitchTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{
-		"PASS: TestManagerMovesServer", "PASS: TestMoveFromAnywhere", "PASS: TestTaggedFrames", "PASS: TestNotMoved", "ended with: <nil>",
-	} {
+	wanted := []string{"ended with: <nil>", "PASS: TestWrongBridge", "PASS: TestSwitchIsDown"}
+	for _, kind := range []string{"linux", "openvswitch"} {
+		for _, check := range []string{"ManagerMovesServer", "MoveFromAnywhere", "TaggedFrames", "NotMoved"} {
+			wanted = append(wanted, "PASS: TestBridges/"+kind+"/"+check)
+		}
+	}
+	for _, want := range wanted {
 		if !strings.Contains(output, want) {
 			t.Errorf("the tests of the switch did not print %q:\n%s", want, output)
 		}
 	}
-	w.logf("  the switch's own tests pass, also with a server that sends frames with the tag of the provisioning network")
+	w.logf("  the switch's own tests pass, on a bridge of Linux and on one of Open vSwitch, " +
+		"also with a server that sends frames with the tag of the provisioning network")
 }

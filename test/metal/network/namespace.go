@@ -92,14 +92,17 @@ func onThread(call func() error) error {
 }
 
 // plugIn plugs the namespace into a bridge, by a port of that name. It runs on a thread in the namespace of the bridge.
-// mac may be empty.
-func (n *Namespace) plugIn(bridge, port, mac string) error {
-	link, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return err
-	}
+// bridge and mac may be empty.
+func (n *Namespace) plugIn(bridge, port, mac string) (err error) {
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MasterIndex = port, link.Attrs().Index
+	attributes.Name = port
+	if bridge != "" {
+		link, err := netlink.LinkByName(bridge)
+		if err != nil {
+			return err
+		}
+		attributes.MasterIndex = link.Attrs().Index
+	}
 	cable := &netlink.Veth{LinkAttrs: attributes, PeerName: namespaceInterface, PeerNamespace: netlink.NsFd(n.file.Fd())}
 	if mac != "" {
 		if cable.PeerHardwareAddr, err = net.ParseMAC(mac); err != nil {

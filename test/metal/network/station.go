@@ -51,7 +51,8 @@ type Station struct {
 	answering []io.Closer
 }
 
-// NewStation plugs a station into a bridge of a namespace, by a port of that name. mac may be empty.
+// NewStation plugs a station into a bridge of a namespace, by a port of that name. bridge may be empty, for one that is no bridge of the
+// kernel: the port is then plugged into it by the caller. mac may be empty, too.
 func NewStation(namespace *Namespace, bridge, port, name string, address netip.Prefix, mac string) (*Station, error) {
 	n, err := Isolated()
 	if err != nil {

@@ -5,6 +5,8 @@ package vlan
 
 import (
 	"bytes"
+	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -53,6 +55,49 @@ func (a *archive) pad() { a.content.Write(make([]byte, -a.content.Len()&3)) }
 func (a *archive) end() []byte {
 	a.entry("TRAILER!!!", 0, nil)
 	return a.content.Bytes()
+}
+
+// addLibraries adds the libraries that programs need, with those that these need, and the loader. They are in one of the root file systems,
+// in the folders where Debian has them. Files that are no programs need none.
+func (a *archive) addLibraries(files []string, roots ...string) error {
+	const folder = "lib/x86_64-linux-gnu"
+	for len(files) > 0 {
+		program, err := elf.Open(files[0])
+		files = files[1:]
+		if _, other := errors.AsType[*elf.FormatError](err); other {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		names, err := program.ImportedLibraries()
+		if err := errors.Join(err, program.Close()); err != nil {
+			return err
+		}
+		for _, name := range append(names, "ld-linux-x86-64.so.2") {
+			if a.known[name] {
+				continue
+			}
+			a.known[name] = true
+			var content []byte
+			for _, root := range roots {
+				for _, in := range []string{folder, "usr/" + folder} {
+					source := filepath.Join(root, in, name)
+					if found, err := os.ReadFile(source); err == nil && content == nil {
+						content, files = found, append(files, source)
+					}
+				}
+			}
+			if content == nil {
+				return fmt.Errorf("library %s is not in %v", name, roots)
+			}
+			a.add("/"+folder+"/"+name, content)
+			if strings.HasPrefix(name, "ld-") {
+				a.add("/lib64/"+name, content)
+			}
+		}
+	}
+	return nil
 }
 
 // modulesOf returns the paths of kernel modules in a root file system, each after those that it needs.

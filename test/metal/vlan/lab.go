@@ -3,7 +3,8 @@
 
 // Package vlan runs examples/network-switch with the servers that it moves. The switch is a virtual machine with the kernel of `make
 // server-image`: bridges of the machine's own kernel may have no VLANs. In it, a bridge is the switch, and network namespaces at the
-// bridge's ports are the network interfaces of servers, of Ironic, and of other machines of tenants.
+// bridge's ports are the network interfaces of servers, of Ironic, and of other machines of tenants. The switch's own tests run there too,
+// also on Open vSwitch.
 package vlan
 
 import (
@@ -63,6 +64,14 @@ type Lab struct {
 
 // programs are those in bin, and where they are in the virtual machine.
 var programs = map[string]string{"switch-lab": "/init", "network-switch": guest.Switch, "network-switch.test": guest.Tests}
+
+// openVSwitch are the programs of Open vSwitch and what they read, in the output of make server-image, by where they are in the virtual
+// machine.
+var openVSwitch = map[string]string{
+	"/usr/bin/ovs-vsctl": "usr/bin/ovs-vsctl", "/usr/bin/ovsdb-tool": "usr/bin/ovsdb-tool", "/usr/bin/ovsdb-server": "usr/sbin/ovsdb-server",
+	"/usr/bin/ovs-vswitchd":                    "usr/lib/openvswitch-switch/ovs-vswitchd",
+	"/usr/share/openvswitch/vswitch.ovsschema": "usr/share/openvswitch/vswitch.ovsschema",
+}
 
 func image(bin string) boot.Server { return boot.Server{Image: filepath.Join(bin, "server-image")} }
 
@@ -175,7 +184,21 @@ func (config Config) prepare(path, credentials string) error {
 		}
 		archive.add(name, content)
 	}
-	modules, err := modulesOf(filepath.Join(config.Bin, "server-image", "rootfs"), "virtio_pci", "virtio_net", "bridge", "veth", "8021q")
+	root, tools := filepath.Join(config.Bin, "server-image", "rootfs"), filepath.Join(config.Bin, "server-image", "tools")
+	var sources []string
+	for name, source := range openVSwitch {
+		source = filepath.Join(tools, source)
+		content, err := os.ReadFile(source)
+		if err != nil {
+			return err
+		}
+		archive.add(name, content)
+		sources = append(sources, source)
+	}
+	if err := archive.addLibraries(sources, tools, root); err != nil {
+		return err
+	}
+	modules, err := modulesOf(root, "virtio_pci", "virtio_net", "bridge", "veth", "8021q", "openvswitch")
 	if err != nil {
 		return err
 	}

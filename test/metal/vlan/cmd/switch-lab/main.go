@@ -158,7 +158,7 @@ func serve(stations []*network.Station) error {
 	})
 	mux.HandleFunc("GET /tests", func(w http.ResponseWriter, r *http.Request) {
 		command := exec.CommandContext(r.Context(), guest.Tests, "-test.v")
-		command.Dir = filepath.Dir(guest.Tests)
+		command.Dir, command.Env = filepath.Dir(guest.Tests), []string{"PATH=/usr/bin"}
 		output, err := command.CombinedOutput()
 		fmt.Fprintf(w, "%s\nended with: %v\n", output, err)
 	})
