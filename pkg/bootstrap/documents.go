@@ -47,7 +47,11 @@ func RenderPlan(
 	if err != nil {
 		return Documents{}, err
 	}
-	if rendered.UserData, err = UserData(user, p.SSHKeys, p.NTP, join); err != nil {
+	mirrors, err := mirrorsScriptOf(p.Mirrors)
+	if err != nil {
+		return Documents{}, plan.Invalidf("NodeProvider %s: %s", p.Provider, err)
+	}
+	if rendered.UserData, err = UserData(user, p.SSHKeys, p.NTP, mirrors, join); err != nil {
 		return Documents{}, plan.Invalidf("%s %s", subject, err)
 	}
 	rendered.NetworkData, err = networkDataOf(p, values, address)

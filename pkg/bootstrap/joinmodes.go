@@ -78,28 +78,28 @@ const (
 // vclusterScriptOf returns the script with which a server joins a vCluster: the vCluster's own script, fetched from the
 // tenant's endpoint, installs and joins. The arguments for this Machine's kubelet go to where the kubelet's service looks for
 // more of them.
-func vclusterScriptOf(j Join) (joinScript, error) {
+func vclusterScriptOf(j Join) (bootScript, error) {
 	address := url.URL{Scheme: "https", Host: j.APIServerEndpoint, Path: vclusterJoinPath,
 		RawQuery: url.Values{"token": {j.Token.Reveal()}}.Encode()}
 	certificates, err := certutil.ParseCertsPEM(j.CACertificates)
 	if err != nil {
-		return joinScript{}, fmt.Errorf("reading the cluster's CA certificates, %w", err)
+		return bootScript{}, fmt.Errorf("reading the cluster's CA certificates, %w", err)
 	}
 	// A bundle can have any text between its certificates. Only they become part of the script.
 	ca, err := certutil.EncodeCertificates(certificates...)
 	if err != nil {
-		return joinScript{}, fmt.Errorf("encoding the cluster's CA certificates, %w", err)
+		return bootScript{}, fmt.Errorf("encoding the cluster's CA certificates, %w", err)
 	}
-	files := []joinFile{
+	files := []bootFile{
 		{vclusterRequestPath, "0600", fmt.Sprintf("url = %q\n", address.String())},
 		{vclusterCAPath, "0644", string(ca)},
 		{vclusterScriptPath, "0755", vclusterScript},
 		{kubeletDropInPath, "0644", kubeletDropIn},
 	}
 	for _, path := range kubeletEnvironmentPaths {
-		files = append(files, joinFile{path, "0644", kubeletArgsVariable + "'" + strings.Join(kubeletWords(j), " ") + "'\n"})
+		files = append(files, bootFile{path, "0644", kubeletArgsVariable + "'" + strings.Join(kubeletWords(j), " ") + "'\n"})
 	}
-	return joinScript{files: files, commands: []string{
+	return bootScript{files: files, commands: []string{
 		strings.Join([]string{"sh", inRoot(vclusterScriptPath), inRoot(vclusterRequestPath), inRoot(vclusterCAPath)}, " "),
 	}}, nil
 }
@@ -126,13 +126,13 @@ const (
 	joinConfigurationPath = "/etc/kubernetes/kubeadm-join.yaml"
 )
 
-// joinScript is what a server does to join: it writes files and then runs commands.
-type joinScript struct {
-	files    []joinFile
+// bootScript is what a server does at its first boot: it writes files and then runs commands.
+type bootScript struct {
+	files    []bootFile
 	commands []string
 }
 
-type joinFile struct{ path, permissions, content string }
+type bootFile struct{ path, permissions, content string }
 
 // JoinUserData returns the user data with which a server joins, to be given as it is or to UserData. It has the token
 // in plain text, so it must be stored only in a Secret. Equal values give equal bytes. The error names every value that
@@ -159,23 +159,23 @@ func JoinUserData(j Join) ([]byte, error) {
 	}
 	return messageOf([]part{
 		{content: append([]byte(cloudConfigHeader+"\n"), host...), mergeType: mergeAdd},
-		{content: []byte(script.text()), filename: JoinScriptName},
+		{content: []byte(script.text("Joins this server to its cluster.")), filename: JoinScriptName},
 	})
 }
 
 // kubeadmScript returns the script with which a server joins by kubeadm: it prepares the server where the image has not,
 // and then it joins.
-func kubeadmScript(j Join) (joinScript, error) {
+func kubeadmScript(j Join) (bootScript, error) {
 	configuration, err := yaml.Marshal(joinConfigurationFor(j))
 	if err != nil {
-		return joinScript{}, fmt.Errorf("encoding the kubeadm configuration, %w", err)
+		return bootScript{}, fmt.Errorf("encoding the kubeadm configuration, %w", err)
 	}
 	prepare := "sh " + inRoot(prepareScriptPath)
 	if strings.HasPrefix(j.APIServerEndpoint, "[") {
 		prepare += " --ipv6"
 	}
-	return joinScript{
-		files: []joinFile{
+	return bootScript{
+		files: []bootFile{
 			{prepareScriptPath, "0755", prepareScript},
 			{joinConfigurationPath, "0600", string(configuration)},
 		},
@@ -189,11 +189,11 @@ func kubeadmScript(j Join) (joinScript, error) {
 // inRoot is the path of a file in the script. NODE_ROOT is empty on a server; tests set it.
 func inRoot(file string) string { return `"$NODE_ROOT"` + file }
 
-// text returns the script for the shell. Each file is written again, so that one of the user's of that name, its links and its
-// permissions change nothing.
-func (s joinScript) text() string {
+// text returns the script for the shell, with a sentence about what it is for. Each file is written again, so that one of the user's of
+// that name, its links and its permissions change nothing.
+func (s bootScript) text(purpose string) string {
 	var text strings.Builder
-	text.WriteString("#!/bin/sh\n# Joins this server to its cluster. Written by karpenter-provider-metal3.\n: \"${NODE_ROOT:=}\"\n")
+	text.WriteString("#!/bin/sh\n# " + purpose + " Written by karpenter-provider-metal3.\n: \"${NODE_ROOT:=}\"\n")
 	for _, file := range s.files {
 		name := inRoot(file.path)
 		fmt.Fprintf(&text, "mkdir -p %s\nrm -f %s\n", inRoot(path.Dir(file.path)), name)

@@ -16,6 +16,9 @@ minor=${1:-}
 # NODE_ROOT is empty on a server; tests set it.
 root=${NODE_ROOT:-}
 packages=https://pkgs.k8s.io/core:/stable:
+# Where there are mirrors, use-mirrors.sh has come before.
+mirrors=$root/var/lib/karpenter-metal3/mirrors.sed
+if [ -f "$mirrors" ]; then packages=$(echo "$packages" | sed -E -f "$mirrors"); fi
 
 say() { echo "prepare-node: $*" >&2; }
 fail() { say "error: $*"; exit 1; }
@@ -37,7 +40,7 @@ install_packages() {
     apt-get) DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "$@" ;;
     dnf) dnf install -y "$@" ;;
     yum) yum install -y "$@" ;;
-  esac
+  esac || fail "$with cannot install $*: its repositories lack it or do not answer; have one that does in the image, or a mirror of it"
 }
 
 refresh() {
@@ -99,13 +102,13 @@ runtime() {
     refresh containerd
     install_packages containerd
   fi
-  configuration=/etc/containerd/config.toml
+  configuration=/etc/containerd/config.toml registries=/etc/containerd/certs.d
   # A package's file has kubelet's cgroup driver unset, and that of Docker's turns off the interface that kubelet uses.
   if [ ! -s "$root$configuration" ] || packaged "$configuration" || grep -q '^ *disabled_plugins *=.*"cri"' "$root$configuration"; then
     say "configuring containerd"
     mkdir -p "$root/etc/containerd"
     containerd config default | sed -e 's/SystemdCgroup = false/SystemdCgroup = true/' -e 's/enable_cdi = false/enable_cdi = true/' \
-      >"$root$configuration"
+      -e "s,^\( *config_path = \)[\"']\{2\}\$,\1\"$registries\"," >"$root$configuration"
     unit restart containerd
   fi
   unit enable --now containerd
@@ -113,6 +116,9 @@ runtime() {
   if ! containerd config dump | grep -q 'enable_cdi = true'; then
     say "warning: CDI is off: containerd is older than 1.7, which has none, or $configuration does not turn it on;" \
       "containers get no devices from DRA drivers"
+  fi
+  if [ -d "$root$registries" ] && ! containerd config dump | grep -q "^ *config_path = .*$registries"; then
+    say "warning: mirrors of registries are not used: set config_path = \"$registries\" in $configuration"
   fi
 }
 

@@ -95,7 +95,7 @@ func (i *image) prepared() {
 // TestScriptsParse asks the shells that servers have. "sh" is one or the other, and what only one of them reads, such as
 // an array, would be found out at the first boot of a server.
 func TestScriptsParse(t *testing.T) {
-	scripts := map[string]string{"prepare-node.sh": prepareScript, "vcluster-join.sh": vclusterScript}
+	scripts := map[string]string{"prepare-node.sh": prepareScript, "vcluster-join.sh": vclusterScript, "use-mirrors.sh": useMirrorsScript}
 	shells := map[string][]string{"bash": {"--posix", "-n"}, "dash": {"-n"}}
 	for shell, options := range shells {
 		t.Run(shell, func(t *testing.T) {
@@ -175,6 +175,32 @@ func TestPrepareNode(t *testing.T) {
 			}
 		}
 	})
+	t.Run("Mirrored", func(t *testing.T) {
+		const mirror = "https://mirror.example.com/kubernetes/core:/stable:/v1.35/"
+		for manager, file := range map[string]string{
+			"apt-get": "/etc/apt/sources.list.d/kubernetes.list", "dnf": "/etc/yum.repos.d/kubernetes.repo",
+		} {
+			image := newImage(t, "systemctl", "containerd", "curl", manager)
+			image.prepared()
+			image.write(mirrorsSedPath, packagesSed(mirrorOf("pkgs.k8s.io", "https://mirror.example.com/kubernetes")))
+			got, out, err := image.run(prepareScript, "v1.35")
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", manager, err, out)
+			}
+			if fetched := strings.Join(got, "\n") + image.read(file); !strings.Contains(fetched, mirror) || strings.Contains(fetched, "//pkgs.") {
+				t.Errorf("%s: not all of Kubernetes comes from the mirror:\n%s", manager, fetched)
+			}
+		}
+	})
+	t.Run("NoPackage", func(t *testing.T) {
+		image := newImage(t, "systemctl")
+		image.prepared()
+		image.program("dnf", "exit 1") // as where no repository has containerd
+		if _, out, err := image.run(prepareScript, "v1.35"); err == nil ||
+			!strings.Contains(out, "error: dnf cannot install containerd: its repositories lack it") {
+			t.Errorf("it says what is missing: %v\n%s", err, out)
+		}
+	})
 	t.Run("IPv6", func(t *testing.T) {
 		image := newImage(t, all...)
 		image.prepared()
@@ -235,6 +261,8 @@ const (
     systemd_cgroup = false
     [plugins."io.containerd.grpc.v1.cri".cni]
       bin_dir = "/opt/cni/bin"
+    [plugins."io.containerd.grpc.v1.cri".registry]
+      config_path = ""
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       ShimCgroup = ""
       SystemdCgroup = false
@@ -247,6 +275,8 @@ const (
     enable_cdi = false
     [plugins."io.containerd.grpc.v1.cri".cni]
       bin_dir = "/opt/cni/bin"
+    [plugins."io.containerd.grpc.v1.cri".registry]
+      config_path = ""
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       ShimCgroup = ""
       SystemdCgroup = false
@@ -254,6 +284,8 @@ const (
 	default2 = `version = 4
 
 [plugins]
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = ''
   [plugins.'io.containerd.cri.v1.runtime']
     restrict_oom_score_adj = false
     enable_cdi = true
@@ -264,6 +296,8 @@ const (
     [plugins.'io.containerd.cri.v1.runtime'.cni]
       bin_dir = ''
       bin_dirs = ['/opt/cni/bin']
+  [plugins.'io.containerd.nri.v1.nri']
+    plugin_config_path = '/etc/nri/conf.d'
 `
 	debians = `version = 2
 
@@ -280,11 +314,9 @@ const (
 
 // A kubelet of kubeadm's uses systemd's control groups, and gives the devices of DRA drivers to containerd as names of CDI.
 func TestPrepareNodeConfiguresContainerd(t *testing.T) {
-	const noCDI = "warning: CDI is off"
-	configured := func(text string) string {
-		text = strings.ReplaceAll(text, "SystemdCgroup = false", "SystemdCgroup = true")
-		return strings.ReplaceAll(text, "enable_cdi = false", "enable_cdi = true")
-	}
+	const noCDI, noMirrors = "warning: CDI is off", "warning: mirrors of registries are not used"
+	configured := strings.NewReplacer("SystemdCgroup = false", "SystemdCgroup = true", "enable_cdi = false", "enable_cdi = true",
+		" config_path = ''", ` config_path = "/etc/containerd/certs.d"`, ` config_path = ""`, ` config_path = "/etc/containerd/certs.d"`).Replace
 	// What dpkg says of the package's configuration: the path, and the MD5 of what the package brought.
 	conffiles := func(text string) string {
 		return fmt.Sprintf("\n /etc/default/other 0123456789abcdef0123456789abcdef\n /etc/containerd/config.toml %x\n", md5.Sum([]byte(text)))
@@ -296,6 +328,8 @@ func TestPrepareNodeConfiguresContainerd(t *testing.T) {
 		effective string
 		want      string
 		wantCDI   bool
+		// mirrored is whether there are mirrors of registries.
+		mirrored, unused bool
 	}{
 		"Missing17": {reason: "1.7 has CDI, and does not turn it on", defaults: default17, want: configured(default17), wantCDI: true},
 		"Missing2":  {reason: "2.x turns it on", defaults: default2, want: configured(default2), wantCDI: true},
@@ -310,6 +344,10 @@ func TestPrepareNodeConfiguresContainerd(t *testing.T) {
 			defaults: default17, file: operators, packages: conffiles(debians), effective: default17, want: operators},
 		"Operators2": {reason: "an operator's file stays, and 2.x has CDI on without a line for it",
 			defaults: default2, file: operators, packages: conffiles(debians), effective: default2, want: operators, wantCDI: true},
+		"Mirrors": {reason: "our file has containerd look for them",
+			defaults: default2, want: configured(default2), wantCDI: true, mirrored: true},
+		"OperatorsMirrors": {reason: "an operator's file stays, and the warning says what it lacks",
+			defaults: default2, file: operators, effective: default2, want: operators, wantCDI: true, mirrored: true, unused: true},
 		"OperatorsCDI": {reason: "an operator's file that turns it on",
 			defaults: default17, file: configured(default17) + "# ours\n", want: configured(default17) + "# ours\n", wantCDI: true},
 	}
@@ -321,6 +359,9 @@ func TestPrepareNodeConfiguresContainerd(t *testing.T) {
 			effective := filepath.Join(image.root, "/etc/containerd/config.toml")
 			if tc.effective != "" {
 				effective = file(t, "effective.toml", []byte(tc.effective))
+			}
+			if tc.mirrored {
+				image.write("/etc/containerd/certs.d/registry.k8s.io/hosts.toml", "")
 			}
 			image.program("containerd", fmt.Sprintf("case \"$2\" in default) cat %s ;; dump) cat %s ;; esac",
 				file(t, "default.toml", []byte(tc.defaults)), effective))
@@ -339,6 +380,9 @@ func TestPrepareNodeConfiguresContainerd(t *testing.T) {
 			}
 			if strings.Contains(out, noCDI) == tc.wantCDI {
 				t.Errorf("%s: want a warning: %v, it says\n%s", tc.reason, !tc.wantCDI, out)
+			}
+			if strings.Contains(out, noMirrors) != tc.unused {
+				t.Errorf("%s: want a warning about mirrors: %v, it says\n%s", tc.reason, tc.unused, out)
 			}
 		})
 	}

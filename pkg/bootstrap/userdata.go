@@ -43,13 +43,13 @@ const (
 )
 
 // UserData returns the user data of a server: the user's document, which may be empty, SSH keys for the login of the image's
-// default user, time servers unless the document has some, and the join that JoinUserData has made, or nothing. More than
-// one of them are parts of a MIME message, which cloud-init merges; one alone is returned as it is. The user's part comes first:
-// cloud-init writes its files and runs its commands first, and keeps its hostname. Nothing in it can change the join, which is a
-// script of its own. The error is a sentence about the user's document, without a subject; it repeats no content. Equal values give
-// equal bytes.
-func UserData(userDocument []byte, sshKeys, ntpServers []string, join []byte) ([]byte, error) {
-	if len(userDocument) == 0 && len(sshKeys) == 0 && len(ntpServers) == 0 {
+// default user, time servers unless the document has some, the script of the mirrors, and the join that JoinUserData has made, or
+// nothing. More than one of them are parts of a MIME message, which cloud-init merges; one alone is returned as it is. The user's part
+// comes first: cloud-init writes its files and runs its commands first, but for the script of the mirrors, and keeps its hostname.
+// Nothing in it can change the join, which is a script of its own. The error is a sentence about the user's document, without a
+// subject; it repeats no content. Equal values give equal bytes.
+func UserData(userDocument []byte, sshKeys, ntpServers []string, mirrors, join []byte) ([]byte, error) {
+	if len(userDocument) == 0 && len(sshKeys) == 0 && len(ntpServers) == 0 && len(mirrors) == 0 {
 		return join, nil
 	}
 	if err := CheckUserData(userDocument); err != nil {
@@ -80,6 +80,9 @@ func UserData(userDocument []byte, sshKeys, ntpServers []string, join []byte) ([
 			return nil, fmt.Errorf("cannot have SSH keys and time servers added: %w", err)
 		}
 		parts = append(parts, part{content: append([]byte(cloudConfigHeader+"\n"), config...), mergeType: ours.mergeType})
+	}
+	if len(mirrors) > 0 {
+		parts = append(parts, part{content: mirrors, filename: MirrorsScriptName})
 	}
 	if !isBlank(join) {
 		parts = append(parts, part{content: join})

@@ -72,7 +72,7 @@ func TestNTPServers(t *testing.T) {
 	}
 	names, servers := slices.Sorted(maps.Keys(cases)), []toBoot{}
 	for _, name := range names {
-		userData, err := UserData([]byte(cases[name].user), cases[name].keys, []string{"192.0.2.123", "ntp.example.com"}, nil)
+		userData, err := UserData([]byte(cases[name].user), cases[name].keys, []string{"192.0.2.123", "ntp.example.com"}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,11 +166,11 @@ func TestUserData(t *testing.T) {
 			if tc.join {
 				join = mustJoin(t, exampleJoin(t))
 			}
-			got, err := UserData([]byte(tc.user), tc.keys, nil, join)
+			got, err := UserData([]byte(tc.user), tc.keys, nil, nil, join)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			again, err := UserData([]byte(tc.user), tc.keys, nil, join)
+			again, err := UserData([]byte(tc.user), tc.keys, nil, nil, join)
 			if err != nil || !bytes.Equal(got, again) {
 				t.Errorf("equal documents must give equal bytes (%v)", err)
 			}
@@ -270,7 +270,7 @@ func TestUserDataRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := UserData([]byte(tc.user), []string{exampleKey}, nil, mustJoin(t, exampleJoin(t)))
+			_, err := UserData([]byte(tc.user), []string{exampleKey}, nil, nil, mustJoin(t, exampleJoin(t)))
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("%s: error %v does not say %q", tc.reason, err, tc.want)
 			}
@@ -279,7 +279,7 @@ func TestUserDataRefuses(t *testing.T) {
 			}
 		})
 	}
-	_, err := UserData([]byte("#!/bin/sh\n"), nil, nil, []byte("#cloud-config\n- a\n"))
+	_, err := UserData([]byte("#!/bin/sh\n"), nil, nil, nil, []byte("#cloud-config\n- a\n"))
 	if err == nil || !strings.Contains(err.Error(), "cannot be combined with the user data of spec.bootstrap.dataSecretName, which is not "+
 		"cloud-config") {
 		t.Errorf("a user can write the other Secret: %v", err)
@@ -307,7 +307,7 @@ func TestJoinUserData(t *testing.T) {
 func TestVClusterJoin(t *testing.T) {
 	j := vclusterJoin(t)
 	j.CACertificates = append([]byte("text between certificates\n"+JoinScriptEnd+"\nrm -rf /\n"), j.CACertificates...)
-	userData, err := UserData([]byte("#cloud-config\nruncmd: [curl one]\n"), nil, nil, mustJoin(t, j))
+	userData, err := UserData([]byte("#cloud-config\nruncmd: [curl one]\n"), nil, nil, nil, mustJoin(t, j))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func FuzzUserData(f *testing.F) {
 	f.Add([]byte("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n#!/bin/sh\n--b--\n"))
 	f.Fuzz(func(t *testing.T, document []byte) {
 		join := mustJoin(t, exampleJoin(t))
-		userData, err := UserData(document, []string{exampleKey}, nil, join)
+		userData, err := UserData(document, []string{exampleKey}, nil, nil, join)
 		if err != nil {
 			return
 		}
@@ -402,7 +402,7 @@ func binary(t *testing.T, name string) string {
 // A document without content is still what the user has set, and the server is installed with it.
 func TestUserDataWithoutContent(t *testing.T) {
 	const document = "#cloud-config"
-	userData, err := UserData([]byte(document), nil, nil, nil)
+	userData, err := UserData([]byte(document), nil, nil, nil, nil)
 	if err != nil || string(userData) != document {
 		t.Errorf("user data is %q (%v), want %q", userData, err, document)
 	}

@@ -79,7 +79,7 @@ func TestReadJoin(t *testing.T) {
 			"MIME":    "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n#!/bin/sh\n--b--\n",
 		} {
 			t.Run(string(mode)+name, func(t *testing.T) {
-				userData, err := bootstrap.UserData([]byte(user), nil, nil, alone)
+				userData, err := bootstrap.UserData([]byte(user), nil, nil, nil, alone)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -54,7 +54,7 @@ func userData(t *testing.T, join bootstrap.Join, authority []byte, document stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	merged, err := bootstrap.UserData([]byte(document), nil, nil, ours)
+	merged, err := bootstrap.UserData([]byte(document), nil, nil, nil, ours)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,10 @@ type NodeProviderSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=260
 	ImageHosts []string `json:"imageHosts,omitempty"`
+	// Mirrors are where servers fetch packages and container images from, in place of the internet. docs/air-gap.md lists all that a
+	// fleet without the internet needs.
+	// +optional
+	Mirrors *Mirrors `json:"mirrors,omitempty"`
 	// Metal3 says where the servers are and how they are grouped. It is required.
 	// +optional
 	Metal3               Metal3Fleet `json:"metal3"`

@@ -43,6 +43,8 @@ type Plan struct {
 	DNS  []netip.Addr
 	// NTP are the time servers.
 	NTP []string
+	// Mirrors of the NodeProvider, nil if it has none. They are not among what is Installed.
+	Mirrors *v1alpha1.Mirrors
 }
 
 // Template is the text of a template and where it comes from.
@@ -125,6 +127,7 @@ func Resolve(ctx context.Context, cluster Cluster, machine *v1alpha1.Machine, ty
 		return nil, invalidBecause(subject, err)
 	}
 	p.NodeType, p.Provider, p.KubeReserved = nodeType.Name, provider.Name, nodeType.KubeReserved()
+	p.Mirrors = provider.Spec.Mirrors
 	return p, invalidBecause("", p.Set.CheckImageHosts(provider))
 }
 

@@ -94,6 +94,24 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestMirrorsReplaceNoServer: mirrors are how a server is prepared, and not what is installed on it.
+func TestMirrorsReplaceNoServer(t *testing.T) {
+	c, machine := fleet(), machineWith(nil)
+	before, err := Resolve(t.Context(), c, machine, "h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirrors := &v1alpha1.Mirrors{Images: []v1alpha1.Mirror{{Upstream: "_default", URL: "https://mirror.example.com"}}}
+	c.objects["NodeProvider/metal"].(*v1alpha1.NodeProvider).Spec.Mirrors = mirrors
+	after, err := Resolve(t.Context(), c, machine, "h100")
+	if err != nil || after.Mirrors != mirrors {
+		t.Fatalf("the plan has mirrors %v, %v", after, err)
+	}
+	if drift := after.Drift(before.Installed()); drift.Status != metav1.ConditionFalse || Hash(after.Installed()) != Hash(before.Installed()) {
+		t.Errorf("servers that run have drifted: %v", drift)
+	}
+}
+
 // TestResolveWithoutType: no type has been chosen, and what the Machine itself sets is checked.
 func TestResolveWithoutType(t *testing.T) {
 	c := fleet()

@@ -40,7 +40,7 @@ func TestDocs(t *testing.T) {
 	for _, rule := range []Rule{RulePinning, RuleHostSelector, RuleNodeTypeSelector, RuleResources, RuleProperties, RuleReferences, RuleInUse,
 		RuleNames,
 		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleNodeProfile, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline,
-		RuleKubeletArgs, RulePodClaims, RuleImmutable, RuleNoEffect, RuleSpelling, RuleTopology} {
+		RuleKubeletArgs, RulePodClaims, RuleImmutable, RuleNoEffect, RuleSpelling, RuleTopology, RuleMirrors} {
 		if !strings.Contains(docs, "`"+string(rule)+"`") {
 			t.Errorf("the rule %s is not in docs/webhooks.md", rule)
 		}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
@@ -28,6 +29,7 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 		r.wrongProperty(spec.Child("properties"), err)
 	}
 	r.readByAll(spec.Child("properties"), properties.OfProvider(after))
+	r.deny(RuleMirrors, bootstrap.CheckMirrors(spec.Child("mirrors"), after.Spec.Mirrors)...)
 	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
 	r.fieldsWithoutEffect(after)
 	r.topology(cluster, spec.Child("metal3", "topology"), after.Spec.Metal3.Topology)

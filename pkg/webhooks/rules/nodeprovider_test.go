@@ -150,6 +150,16 @@ func TestImageHosts(t *testing.T) {
 		typeAt+`properties["metal3.vcluster.com/image-url"]: Invalid value: "http://192.0.2.1/x.iso": is on host 192.0.2.1`)
 }
 
+func TestMirrors(t *testing.T) {
+	after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}}, mirrors: "+
+		"{packages: [{upstream: deb.debian.org/debian, url: 'https://mirror.example.com/debian'}], images: [{upstream: registry.k8s.io/pause, "+
+		"url: mirror.example.com}], caBundle: none}}}")
+	mentions(t, "no server could use them", NodeProvider(newCluster(t), nil, after),
+		`spec.mirrors.images[0].upstream: Invalid value: "registry.k8s.io/pause": is not a registry: write it as in references of images`,
+		`spec.mirrors.images[0].url: Invalid value: "mirror.example.com": is not the URL of a mirror`,
+		`spec.mirrors.caBundle: Invalid value: has no certificates in PEM`)
+}
+
 func TestNodeProvider(t *testing.T) {
 	spec := func(types string) *v1alpha1.NodeProvider {
 		return parse[v1alpha1.NodeProvider](t, "{metadata: {name: fleet}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+

@@ -73,6 +73,8 @@ const (
 	RuleNoEffect Rule = "no-effect"
 	// RuleTopology: nodes inherit the labels that say which servers share a fabric, and tenants that share one have partitions of it.
 	RuleTopology Rule = "topology"
+	// RuleMirrors: mirrors are such that servers can use them.
+	RuleMirrors Rule = "mirrors"
 	// RuleImmutable: what would need a new server does not change.
 	RuleImmutable Rule = "immutable"
 )
