@@ -4,8 +4,9 @@
 #
 # Makes the root file system of a server that can become a Kubernetes node, out of Debian's packages, in
 # bin/server-image/rootfs: systemd, cloud-init, and our containerd, kubelet, kubeadm and CNI plugins. There too are the
-# tools that start such a server (tools/), and container images that need no registry (images/). Nothing is installed,
-# and nothing is changed outside of bin/. It needs root for file owners and chroot.
+# tools that start such a server (tools/), container images that need no registry (images/), and packages for servers that
+# have theirs from a mirror (mirror/). Nothing is installed, and nothing is changed outside of bin/. It needs root for file
+# owners and chroot.
 #
 # Environment: DEBIAN_MIRROR, the URL of Debian's packages; by default where apt gets them from.
 set -euo pipefail
@@ -29,6 +30,7 @@ tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage l
 # python3-cffi-backend. curl fetches the join script of a vCluster.
 packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates curl openssh-server
   cloud-init python3-cffi-backend containerd runc iptables ebtables ethtool conntrack socat linux-image-cloud-amd64 initramfs-tools)
+mirror_packages=(containerd runc)
 
 fail() { echo "error: $*" >&2; exit 1; }
 # A stamp holds what a part was made from. Without that, the part is made again.
@@ -45,21 +47,38 @@ check() {
   unshare --mount --propagation private true 2>/dev/null || fail "this machine does not allow mount namespaces (unshare --mount), even for root: are we in a container that lacks CAP_SYS_ADMIN?"
 }
 
+# A machine that is new has no list of packages, or an old one.
+download() {
+  local directory=$1
+  shift
+  rm -rf "${directory}"
+  mkdir -p "${directory}"
+  fetch() { (cd "${directory}" && apt-get -qq -o APT::Sandbox::User=root download "$@" 2>"${dir}/log"); }
+  if ! fetch "$@" && ! { apt-get -qq update && fetch "$@"; }; then
+    cat "${dir}/log" >&2
+    fail "$* cannot be downloaded from Debian"
+  fi
+  rm -f "${dir}/log"
+}
+
+fetch_mirror() {
+  local stamp="${mirror_packages[*]}"
+  if made mirror "${stamp}"; then return; fi
+  echo "downloading ${stamp} into bin/server-image/mirror"
+  download "${dir}/mirror" "${mirror_packages[@]}"
+  printf '%s' "${stamp}" >"${dir}/.mirror"
+}
+
 unpack_tools() {
   local stamp="${tool_packages[*]}"
   if made tools "${stamp}"; then return; fi
   echo "unpacking debootstrap, runc, genisoimage, qemu, grub and Open vSwitch into bin/server-image/tools"
-  rm -rf "${tools}" "${dir}/download"
-  mkdir -p "${tools}" "${dir}/download"
-  download() { (cd "${dir}/download" && apt-get -qq -o APT::Sandbox::User=root download "${tool_packages[@]}" 2>"${dir}/log"); }
-  # A machine that is new has no list of packages, or an old one.
-  if ! download && ! { apt-get -qq update && download; }; then
-    cat "${dir}/log" >&2
-    fail "${tool_packages[*]} cannot be downloaded from Debian"
-  fi
+  rm -rf "${tools}"
+  mkdir -p "${tools}"
+  download "${dir}/download" "${tool_packages[@]}"
   local package
   for package in "${dir}"/download/*.deb; do dpkg-deb --extract "${package}" "${tools}"; done
-  rm -rf "${dir}/download" "${dir}/log"
+  rm -rf "${dir}/download"
   printf '%s' "${stamp}" >"${dir}/.tools"
 }
 
@@ -120,5 +139,6 @@ check
 mkdir -p "${dir}"
 hack/build-tools.sh cluster node
 unpack_tools
+fetch_mirror
 bootstrap
 layer

@@ -36,21 +36,45 @@ func (i Image) Write(w io.Writer) error {
 	return nil
 }
 
-func (i Image) write(w io.Writer) error {
-	layer, err := tarball(file{name: i.Name, mode: 0o755, content: i.Program})
+// Manifest returns what a registry has of the image: the manifest, and what that refers to, by digest.
+func (i Image) Manifest() (manifest []byte, blobs map[string][]byte, err error) {
+	layer, config, err := i.content()
 	if err != nil {
-		return err
+		return nil, nil, fmt.Errorf("making the manifest of image %s, %w", i.Reference, err)
 	}
-	layerDigest := digest(layer)
-	config, err := json.Marshal(map[string]any{
+	blobs = map[string][]byte{}
+	describe := func(kind string, content []byte) map[string]any {
+		name := "sha256:" + digest(content)
+		blobs[name] = content
+		return map[string]any{"mediaType": "application/vnd.oci.image." + kind, "digest": name, "size": len(content)}
+	}
+	manifest, err = json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ManifestType,
+		"config": describe("config.v1+json", config), "layers": []any{describe("layer.v1.tar", layer)}})
+	return manifest, blobs, err
+}
+
+// ManifestType is the media type of a Manifest.
+const ManifestType = "application/vnd.oci.image.manifest.v1+json"
+
+// content returns the layer and the configuration.
+func (i Image) content() (layer, config []byte, err error) {
+	if layer, err = tarball(file{name: i.Name, mode: 0o755, content: i.Program}); err != nil {
+		return nil, nil, err
+	}
+	config, err = json.Marshal(map[string]any{
 		"architecture": i.Architecture, "os": "linux",
 		"config": map[string]any{"Entrypoint": []string{path.Join("/", i.Name)}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layerDigest}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(layer)}},
 	})
+	return layer, config, err
+}
+
+func (i Image) write(w io.Writer) error {
+	layer, config, err := i.content()
 	if err != nil {
 		return err
 	}
-	layerName, configName := path.Join(layerDigest, "layer.tar"), digest(config)+".json"
+	layerName, configName := path.Join(digest(layer), "layer.tar"), digest(config)+".json"
 	manifests, err := json.Marshal([]map[string]any{{"Config": configName, "RepoTags": []string{i.Reference}, "Layers": []string{layerName}}})
 	if err != nil {
 		return err

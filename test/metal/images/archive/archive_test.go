@@ -77,6 +77,40 @@ func TestArchive(t *testing.T) {
 	}
 }
 
+// TestManifest: a registry has the same image as the archive.
+func TestManifest(t *testing.T) {
+	image := Image{Name: "thing", Program: []byte("\x7fELF"), Architecture: "amd64"}
+	content, blobs, err := image.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type descriptor struct {
+		MediaType, Digest string
+		Size              int
+	}
+	var got struct {
+		SchemaVersion int
+		MediaType     string
+		Config        descriptor
+		Layers        []descriptor
+	}
+	if err := json.Unmarshal(content, &got); err != nil {
+		t.Fatal(err)
+	}
+	layer, config, err := image.content()
+	if err != nil || got.SchemaVersion != 2 || got.MediaType != ManifestType || len(got.Layers) != 1 || len(blobs) != 2 {
+		t.Fatalf("the manifest is %s, of %d blobs (%v)", content, len(blobs), err)
+	}
+	for blob, want := range map[descriptor]descriptor{
+		got.Config:    {"application/vnd.oci.image.config.v1+json", "sha256:" + digest(config), len(config)},
+		got.Layers[0]: {"application/vnd.oci.image.layer.v1.tar", "sha256:" + digest(layer), len(layer)},
+	} {
+		if diff := cmp.Diff(want, blob); diff != "" || "sha256:"+digest(blobs[blob.Digest]) != blob.Digest {
+			t.Errorf("the manifest refers to another blob (-want +got):\n%s", diff)
+		}
+	}
+}
+
 func untar(t *testing.T, content []byte) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
