@@ -142,6 +142,8 @@ func fleet() *view.Snapshot {
 	pod := func(name string, requests corev1.ResourceList, change func(*corev1.Pod)) {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: before(50 * time.Minute)}}
 		pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonUnschedulable}}
 		if change != nil {
 			change(&pod)
 		}

@@ -52,7 +52,7 @@ func TestPackingFillsOneServer(t *testing.T) {
 func TestPackingDisabledSpreads(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)
-	scheduler := w.startScheduler(t, "as-it-comes", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"))
+	scheduler := w.startScheduler(t, "as-it-comes", []byte(plainScheduler))
 	w.twoFreeServers(t)
 	used := w.nodesOf(t, w.eightPods(t, scheduler))
 	if len(used) != 2 {

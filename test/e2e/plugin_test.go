@@ -192,8 +192,8 @@ func TestPluginExplains(t *testing.T) {
 	explains("pod", create("no-class", "4", func(pod *corev1.Pod) { pod.Spec.NodeSelector[karpv1.NodePoolLabelKey] = pool.Name }),
 		"no NodePool can have a node for it", "NodePool explicit: it is not ready")
 
-	waits := create("waits", "4", func(pod *corev1.Pod) { pod.Spec.SchedulerName = "none" })
 	w.quota(t, 1)
+	waits := create("waits", "4", nil)
 	explains("pod", waits, "TenantCluster tenant-a/tenant-a has 1 servers and its spec.quota.servers is 1")
 	limited := &karpv1.NodePool{}
 	if err := w.tenant.Get(t.Context(), client.ObjectKey{Name: "default"}, limited); err != nil {

@@ -183,6 +183,8 @@ func addPod(s *view.Snapshot, number int) {
 		requests = env.Resources("amd.com/gpu", "1")
 	}
 	pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason: corev1.PodReasonUnschedulable}}
 	s.Tenant.Pods = append(s.Tenant.Pods, pod)
 }
 

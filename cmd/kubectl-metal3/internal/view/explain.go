@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
@@ -383,9 +384,10 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 		return f.explainScheduledPod(pod, cause)
 	case !pod.DeletionTimestamp.IsZero(), pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return cause
-	case len(pod.Spec.SchedulingGates) > 0:
-		return withCause(cause, Cause{Text: fmt.Sprintf("the scheduling gate %s holds it", pod.Spec.SchedulingGates[0].Name), Verdict: Wrong,
-			Remedy: "what has set the gate removes it"})
+	}
+	if because := notPlanned(pod); because.Text != "" {
+		cause.Verdict = because.Verdict
+		return withCause(cause, because)
 	}
 	tenant := f.tenantCluster()
 	if tenant == nil {
@@ -409,6 +411,30 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 		types.Causes = append(types.Causes, coming...)
 	}
 	return withCause(cause, types)
+}
+
+// notPlanned is why Karpenter makes no node for a pod whatever servers there are, without a text if it would.
+func notPlanned(pod *corev1.Pod) Cause {
+	scheduler := cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
+	scheduled := slices.IndexFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodScheduled
+	})
+	switch {
+	case len(pod.Spec.SchedulingGates) > 0:
+		return Cause{Text: fmt.Sprintf("the scheduling gate %s holds it", pod.Spec.SchedulingGates[0].Name), Verdict: Wrong,
+			Remedy: "what has set the gate removes it"}
+	case scheduled < 0:
+		return Cause{Text: fmt.Sprintf("no scheduler has looked at it: it names the scheduler %q", scheduler), Verdict: Wrong,
+			Remedy: "see that a scheduler of this name runs, or correct spec.schedulerName"}
+	case pod.Status.Conditions[scheduled].Reason != corev1.PodReasonUnschedulable:
+		condition := pod.Status.Conditions[scheduled]
+		return Cause{Text: fmt.Sprintf("the scheduler %q says %s: Karpenter waits until it says %s", scheduler,
+			quoted(condition.Reason+": "+condition.Message), corev1.PodReasonUnschedulable), Verdict: Waiting}
+	case podutils.IsPreempting(pod):
+		return Cause{Text: fmt.Sprintf("the scheduler %q makes room for it on node %s", scheduler, pod.Status.NominatedNodeName),
+			Verdict: Waiting}
+	}
+	return Cause{}
 }
 
 // quotaReached is why the quota of a tenant leaves no server of any of these types.

@@ -301,11 +301,13 @@ func withMachine(name, host string, phase v1alpha1.MachinePhase, change func(*v1
 	}
 }
 
-// withPod adds a pending pod that asks for eight GPUs.
+// withPod adds a pending pod that asks for eight GPUs, and that its scheduler has marked Unschedulable.
 func withPod(change func(*corev1.Pod)) func(*Snapshot) {
 	return func(s *Snapshot) {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "training"}}
 		pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "8")}}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonUnschedulable}}
 		if change != nil {
 			change(&pod)
 		}
@@ -410,6 +412,23 @@ func TestExplain(t *testing.T) {
 		"pod, gate": {"another controller holds it", "pod", "training", fixture(withPod(func(pod *corev1.Pod) {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
 		})), "[Wrong" + podIs + "  [Wrong] the scheduling gate kueue.x-k8s.io/admission holds it -> what has set the gate removes it"},
+		"pod, unseen": {"no scheduler of that name runs", "pod", "training", fixture(withHost("s1", nil), withPod(func(pod *corev1.Pod) {
+			pod.Spec.SchedulerName, pod.Status.Conditions = "kai-scheduler", nil
+		})), "[Wrong" + podIs + "  [Wrong] no scheduler has looked at it: it names the scheduler \"kai-scheduler\" -> see that a scheduler of " +
+			"this name runs, or correct spec.schedulerName"},
+		"pod, unseen by kube-scheduler": {"it names no scheduler", "pod", "training", fixture(withHost("s1", nil), withPod(
+			func(pod *corev1.Pod) { pod.Status.Conditions = nil })), "[Wrong" + podIs +
+			"  [Wrong] no scheduler has looked at it: it names the scheduler \"default-scheduler\" -> see that a scheduler of this name " +
+			"runs, or correct spec.schedulerName"},
+		"pod, waits for its gang": {"Volcano has a place for it, and none for another pod", "pod", "training", fixture(withHost("s1", nil),
+			withPod(func(pod *corev1.Pod) {
+				pod.Spec.SchedulerName = "volcano"
+				pod.Status.Conditions[0].Reason, pod.Status.Conditions[0].Message = "Schedulable", "can possibly be assigned to n1"
+			})), "[Waiting" + podIs + "  [Waiting] the scheduler \"volcano\" says \"Schedulable: can possibly be assigned to n1\": Karpenter " +
+			"waits until it says Unschedulable"},
+		"pod, preempts": {"it gets the place of others", "pod", "training", fixture(withHost("s1", nil), withPod(func(pod *corev1.Pod) {
+			pod.Status.NominatedNodeName = "n1"
+		})), "[Waiting" + podIs + "  [Waiting] the scheduler \"default-scheduler\" makes room for it on node n1"},
 		"pod, not allowed": {"the tenant may not have the type", "pod", "training", fixture(withHost("s1", nil), withPod(nil), func(s *Snapshot) {
 			s.Management.TenantClusters[0].Spec.AllowedNodeTypes = &[]string{"cpu"}
 		}), "[Wrong" + podIs + pool + "  [Wrong] no NodeType fits\n    [Wrong] NodeType h100: not allowed for this tenant"},
