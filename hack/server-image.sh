@@ -30,7 +30,8 @@ tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage l
 # python3-cffi-backend. curl fetches the join script of a vCluster.
 packages=(systemd systemd-sysv dbus udev ifupdown net-tools iproute2 iputils-ping netbase procps mount kmod sudo ca-certificates curl openssh-server
   cloud-init python3-cffi-backend containerd runc iptables ebtables ethtool conntrack socat linux-image-cloud-amd64 initramfs-tools)
-mirror_packages=(containerd runc)
+# For servers that install packages at their first boot: of a node, and of Slurm with what the root file system lacks for it.
+mirror_packages=(containerd runc libhwloc15 liblua5.1-0 libmunge2 libnuma1 munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd)
 
 fail() { echo "error: $*" >&2; exit 1; }
 # A stamp holds what a part was made from. Without that, the part is made again.

@@ -15,4 +15,6 @@
 //     devices, two vClusters, and our manager, webhook and providers with their rights of config/rbac. What a container
 //     gets is asserted by its environment: a pod without its devices is Ready too.
 //   - TestAServerJoinsAVCluster: a server joins a vCluster by kubeadm.
+//   - TestServerJoinsByMirror: a server installs what it lacks, and joins, with nothing in its network but a mirror.
+//   - TestSlurm: stand-alone Machines are nodes of Slurm, and run a job.
 package metal

@@ -78,6 +78,24 @@ func newChain(t *testing.T, rackFile string, checks ...func() error) *stackFixtu
 	w.fixture = newFixture(t, append(checks, missingServer, func() error { return stack.Missing(bin) },
 		func() error { return stack.MissingForTenant(bin) })...)
 	w.journal = newJournal(t, w.logf)
+	w.startRack(t, rackFile)
+	if err := w.StartWebhook(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if w.tenant, err = w.StartTenant(t.Context(), w.network.Address.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	w.showEvents(t, "tenant", w.tenant.Client)
+	if w.kube, err = kubernetes.NewForConfig(w.tenant.REST); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// startRack starts a rack of servers that boot, in a network, and a management cluster.
+func (w *stackFixture) startRack(t *testing.T, rackFile string) {
+	t.Helper()
 	w.startNetwork(t, ipv4Network())
 	rack, err := scenario.Load(filepath.Join("testdata", rackFile))
 	if err != nil {
@@ -98,17 +116,6 @@ func newChain(t *testing.T, rackFile string, checks ...func() error) *stackFixtu
 		Scenario: filepath.Join(w.dir, "rack.yaml"), BootCommand: w.bootBy(t, container),
 		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second,
 	})
-	if err := w.StartWebhook(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if w.tenant, err = w.StartTenant(t.Context(), w.network.Address.Addr()); err != nil {
-		t.Fatal(err)
-	}
-	w.showEvents(t, "tenant", w.tenant.Client)
-	if w.kube, err = kubernetes.NewForConfig(w.tenant.REST); err != nil {
-		t.Fatal(err)
-	}
-	return w
 }
 
 // writeHardware writes the files of a server's hardware, which its boot command copies.
