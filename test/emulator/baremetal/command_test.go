@@ -26,6 +26,18 @@ func TestBootCommandEnvironment(t *testing.T) {
 	m.is(schemas.OffPowerState, "off: the boot command has ended")
 }
 
+// A machine boots by itself, with nothing but a disk, which keeps what it writes.
+func TestMachine(t *testing.T) {
+	m := start(t, clock.RealClock{}, "", `echo "boots from its $SERVER_BOOT, $(stat -c %s disk) bytes, $(head -c 7 disk | tr -d '\0')"
+printf written | dd of=disk conv=notrunc status=none`, func(o *Options) { o.Machine = true })
+	m.bootFrom(schemas.PxeBootSource)
+	m.reset(schemas.OnResetType)
+	m.prints("boots from its network, 10000000000 bytes, ")
+	m.is(schemas.OffPowerState, "off: the boot command has ended")
+	m.reset(schemas.OnResetType)
+	m.prints("boots from its disk, 10000000000 bytes, written")
+}
+
 func TestBootCommandFailure(t *testing.T) {
 	m := start(t, clock.RealClock{}, "", `exit 3`)
 	m.install("")

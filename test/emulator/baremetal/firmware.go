@@ -4,7 +4,6 @@
 package baremetal
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -30,6 +28,9 @@ import (
 // reason.
 func (s *Server) boot(ctx context.Context) error {
 	boot := s.system.TakeBoot()
+	if s.options.Machine {
+		return s.bootMachine(ctx, boot.Target)
+	}
 	switch installed, err := s.disk.Installed(); {
 	case err != nil:
 		s.stay(ctx, "no bootable device: %v", err)
@@ -48,6 +49,25 @@ func (s *Server) boot(ctx context.Context) error {
 		return s.runBootCommand(ctx)
 	}
 	return nil
+}
+
+// What a machine boots, in the variable SERVER_BOOT of its boot command.
+const (
+	bootDisk    = "disk"
+	bootNetwork = "network"
+)
+
+// bootMachine runs the boot command with a disk that is empty at first. It boots by network only if the BMC says so.
+func (s *Server) bootMachine(ctx context.Context, target schemas.BootSource) error {
+	if err := s.disk.MakeDevice(int64(s.hardware.Disks[0].Bytes())); err != nil {
+		return err
+	}
+	from := bootDisk
+	if target == schemas.PxeBootSource {
+		from = bootNetwork
+	}
+	s.doing("a machine that boots from its %s", from)
+	return s.runBootCommand(ctx, "SERVER_BOOT="+from)
 }
 
 // stay does nothing until the power is cut.
@@ -108,15 +128,6 @@ func (s *Server) runAgent(ctx context.Context, parameters deployagent.Parameters
 	}
 }
 
-// Parameters of the kernel command line, or of parameters.txt on a removable medium. File systems keep such small files in
-// one piece, so that they can be found without knowing which file system it is.
-var (
-	apiURL        = regexp.MustCompile(`\bipa-api-url=([^\s"'\x00]+)`)
-	agentToken    = regexp.MustCompile(`\bipa-agent-token=([A-Za-z0-9_-]+)`)
-	inspectionURL = regexp.MustCompile(`\bipa-inspection-callback-url=(http[^\s"'\x00]+)`)
-	insecure      = regexp.MustCompile(`\bipa-insecure=1\b`)
-)
-
 // overlap is longer than any parameter: a parameter that two blocks share is found in the second.
 const overlap = 4096
 
@@ -141,16 +152,7 @@ func readParameters(ctx context.Context, from string, parameters *deployagent.Pa
 	for {
 		n, err := io.ReadFull(response.Body, block[kept:])
 		text := block[:kept+n]
-		if found := apiURL.FindSubmatch(text); found != nil {
-			parameters.IronicURL = string(bytes.Clone(found[1]))
-		}
-		if found := agentToken.FindSubmatch(text); found != nil {
-			parameters.Token = string(bytes.Clone(found[1]))
-		}
-		if found := inspectionURL.FindSubmatch(text); found != nil {
-			parameters.InspectionURL = string(bytes.Clone(found[1]))
-		}
-		parameters.Insecure = parameters.Insecure || insecure.Match(text)
+		parameters.Read(text)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil
 		}
@@ -164,7 +166,7 @@ func readParameters(ctx context.Context, from string, parameters *deployagent.Pa
 // runBootCommand runs the boot command until it ends or the power is cut: then its process group gets SIGTERM and,
 // after the grace period, SIGKILL. A server that dies has no grace period. The error describes how the command ended by
 // itself.
-func (s *Server) runBootCommand(ctx context.Context) error {
+func (s *Server) runBootCommand(ctx context.Context, environment ...string) error {
 	console, err := os.OpenFile(filepath.Join(s.disk.Dir, disk.ConsoleFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening the console, %w", err)
@@ -173,8 +175,8 @@ func (s *Server) runBootCommand(ctx context.Context) error {
 	command := exec.Command(s.options.BootCommand)
 	command.Dir = s.disk.Dir
 	command.Stdout, command.Stderr = console, console
-	command.Env = append(os.Environ(),
-		"SERVER_NAME="+s.identity.Name, "SERVER_UUID="+s.identity.UUID, "SERVER_MAC="+s.hardware.NICs[0].MAC, "SERVER_DIR="+s.disk.Dir)
+	command.Env = append(append(os.Environ(), "SERVER_NAME="+s.identity.Name, "SERVER_UUID="+s.identity.UUID,
+		"SERVER_MAC="+s.hardware.NICs[0].MAC, "SERVER_DIR="+s.disk.Dir), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 
 	started, ended := make(chan error, 1), make(chan error, 1)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,7 +36,7 @@ type machine struct {
 }
 
 // start runs a server with this boot command, a shell script; none if it is empty.
-func start(t *testing.T, now clock.Clock, ironicURL, script string) *machine {
+func start(t *testing.T, now clock.Clock, ironicURL, script string, changes ...func(*Options)) *machine {
 	t.Helper()
 	options := Options{
 		IronicURL: ironicURL, AgentHost: "127.0.0.1", Heartbeat: time.Hour, Retry: time.Millisecond, Grace: time.Minute, Clock: now,
@@ -46,6 +47,9 @@ func start(t *testing.T, now clock.Clock, ironicURL, script string) *machine {
 		if err := os.WriteFile(options.BootCommand, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, change := range changes {
+		change(&options)
 	}
 	hardware := inventory.Hardware{
 		Processors: []inventory.Processor{{Cores: 4}}, MemoryGiB: 8, NICs: []inventory.NIC{{MAC: "52:54:00:00:00:01"}},
@@ -70,7 +74,7 @@ func (m *machine) install(configDrive string) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if _, err := file.WriteString("image"); err != nil {
+	if _, err := io.WriteString(file, "image"); err != nil {
 		m.t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {

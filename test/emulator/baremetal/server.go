@@ -25,7 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
 )
 
-// Options are what all servers of a rack have in common.
+// Options are what all servers of a rack have in common, but for Machine.
 type Options struct {
 	// IronicURL is the default for deploy agents whose medium has no URL.
 	IronicURL string
@@ -36,6 +36,9 @@ type Options struct {
 	// NetworkBoot is the URL of the directory from which servers boot by network, the one that has Ironic's boot.ipxe. Empty means that
 	// such a server runs the deploy agent without parameters.
 	NetworkBoot string
+	// Machine says that the boot command is the whole machine, such as a virtual one, and boots what the BMC selects: neither firmware nor
+	// deploy agent is emulated, and the disk is a file.
+	Machine bool
 	// BootCommand is the program that boots an installed image; empty means that such a server is on and runs nothing.
 	BootCommand string
 	// Grace is the time that a boot command has between SIGTERM and SIGKILL.

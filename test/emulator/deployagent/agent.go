@@ -1,18 +1,21 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployagent emulates the agent of the deploy ramdisk, with the protocol of ironic-python-agent.
+// Package deployagent is an agent of the deploy ramdisk, with the protocol of ironic-python-agent.
 //
 // It looks its server up by MAC address, sends heartbeats, and executes the commands of its HTTP API: it lists and
-// executes clean and deploy steps, writes an image and a config drive to the emulated disk, and powers the server off.
-// A server then boots the image that Ironic sent.
+// executes clean and deploy steps, writes an image and a config drive to the disk, and powers the server off.
+// A server then boots the image that Ironic sent. Hardware and disk are emulated, by a rack, or those of the machine
+// that it runs on.
 package deployagent
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -35,30 +38,27 @@ const requestTimeout = 30 * time.Second
 // lastAnswers bounds how long pending calls are still answered at power off.
 const lastAnswers = time.Second
 
+// Disk takes the image.
+type Disk interface {
+	// Create opens what an image is written to while it is downloaded. It erases the disk.
+	Create() (io.WriteCloser, error)
+	// Commit makes what was written the image on the disk, with the config drive, which may be empty.
+	Commit(image disk.Image, configDrive []byte) error
+	// Erase erases everything.
+	Erase() error
+}
+
 // Server is what an agent runs on.
 type Server struct {
 	// Name of the server, which is its host name.
 	Name string
 	// Hardware that the agent finds. Ironic finds the node by one of its MAC addresses.
 	Hardware inventory.Hardware
-	// Disk takes the image.
-	Disk disk.Disk
+	Disk     Disk
 	// Faults of the server.
 	Faults *faults.Set
 	// PowerOff and Reboot are called once, at the end of the agent's last command. They return at once.
 	PowerOff, Reboot func()
-}
-
-// Parameters are those that the ramdisk was booted with.
-type Parameters struct {
-	// IronicURL is where Ironic's API is, such as http://127.0.0.1:6385.
-	IronicURL string
-	// Token is the agent token on the medium; empty means that the agent requests one from Ironic.
-	Token string
-	// InspectionURL is where the inventory is sent to, before anything else; empty means nowhere.
-	InspectionURL string
-	// Insecure is whether any certificate of Ironic is accepted.
-	Insecure bool
 }
 
 // Options of an agent.
@@ -153,7 +153,7 @@ func (a *Agent) address(ctx context.Context) string {
 	found := a.options.Listen
 	for found == "" && ctx.Err() == nil {
 		var err error
-		if found, err = addressToward(ctx, a.options.Parameters.IronicURL); err != nil {
+		if found, err = addressToward(ctx, cmp.Or(a.options.Parameters.IronicURL, a.options.Parameters.InspectionURL)); err != nil {
 			a.setState("finding the address at which Ironic can reach it: %v", err)
 			a.wait(ctx, a.options.Retry)
 		}
@@ -165,6 +165,11 @@ func (a *Agent) address(ctx context.Context) string {
 func (a *Agent) call(ctx context.Context, callback string) {
 	if a.options.Parameters.InspectionURL != "" {
 		a.attempt(ctx, "sending its inventory", a.inspect)
+	}
+	if a.options.Parameters.IronicURL == "" {
+		a.setState("inspected, and nothing else to do: the medium does not say where Ironic is")
+		<-ctx.Done()
+		return
 	}
 	var node string
 	a.attempt(ctx, "looking itself up", func(ctx context.Context) (err error) {

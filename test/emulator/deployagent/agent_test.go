@@ -316,7 +316,7 @@ func TestAddressOfAgent(t *testing.T) {
 func TestInspection(t *testing.T) {
 	ironic := newFakeIronic(t)
 	ironic.refusals = 2
-	boot(t, ironic, Parameters{InspectionURL: ironic.URL + "/v1/continue_inspection"}).known()
+	boot(t, ironic, Parameters{InspectionURL: ironic.URL + "/v1/continue_inspection", IronicURL: ironic.URL}).known()
 	if lookups := ironic.lookedUp(); len(lookups) != 1 {
 		t.Errorf("%d lookups, want one, after the inspection", len(lookups))
 	}
@@ -331,6 +331,17 @@ func TestInspection(t *testing.T) {
 	}
 	if got.RootDisk == nil || got.RootDisk.Size != 960e9 || len(got.PCIDevices) != 2 || got.PCIDevices[0].Vendor != "10de" {
 		t.Errorf("its disk is %+v, its devices are %+v", got.RootDisk, got.PCIDevices)
+	}
+}
+
+// Ironic's inspector boots an agent that is told of the inspection only.
+func TestOnlyInspection(t *testing.T) {
+	ironic := newFakeIronic(t)
+	boot(t, ironic, Parameters{InspectionURL: ironic.URL + "/v1/continue_inspection"}).waitFor("inspected, and nothing else to do")
+	ironic.mu.Lock()
+	defer ironic.mu.Unlock()
+	if ironic.inspected.BootInterface == "" || len(ironic.lookups) != 0 {
+		t.Errorf("the inspection got %+v, and there were the lookups %v: want none", ironic.inspected, ironic.lookups)
 	}
 }
 

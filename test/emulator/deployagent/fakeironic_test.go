@@ -149,7 +149,9 @@ type booted struct {
 func boot(t *testing.T, ironic *fakeIronic, parameters Parameters, has ...faults.Fault) *booted {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	parameters.IronicURL = ironic.URL
+	if parameters.InspectionURL == "" {
+		parameters.IronicURL = ironic.URL
+	}
 	b := &booted{
 		t: t, ironic: ironic, disk: disk.Disk{Dir: t.TempDir()}, faults: &faults.Set{}, powered: make(chan string, 1), powerCut: cancel,
 		ended: make(chan error, 1),

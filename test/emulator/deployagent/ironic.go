@@ -171,7 +171,7 @@ func (a *Agent) inventory() map[string]any {
 				"manufacturer": has.Manufacturer, "product_name": has.Model, "serial_number": has.SerialNumber,
 				"firmware": map[string]string{"vendor": has.Manufacturer, "version": has.BIOSVersion},
 			},
-			"boot": map[string]string{"current_boot_mode": "uefi", "pxe_interface": bootInterface},
+			"boot": map[string]string{"current_boot_mode": cmp.Or(strings.ToLower(has.BIOS["BootMode"]), "uefi"), "pxe_interface": bootInterface},
 		},
 		"root_disk": nil, "boot_interface": bootInterface, "pci_devices": devices, "error": nil,
 	}

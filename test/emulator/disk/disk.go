@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,6 +23,8 @@ const (
 	ConfigDriveFile = "config-drive.iso"
 	// ConsoleFile has the output of the boot command. It belongs to the BMC, and is not part of the disk.
 	ConsoleFile = "console.log"
+	// DeviceFile is the disk of a server that is a machine, sector by sector.
+	DeviceFile = "disk"
 	// infoFile describes the image.
 	infoFile = "image.json"
 	// partSuffix marks files that are still being written.
@@ -60,7 +63,7 @@ func (d Disk) Installed() (*Image, error) {
 }
 
 // Create opens the file that the next image is written to. It erases the disk.
-func (d Disk) Create() (*os.File, error) {
+func (d Disk) Create() (io.WriteCloser, error) {
 	if err := d.Erase(); err != nil {
 		return nil, err
 	}
@@ -92,6 +95,21 @@ func (d Disk) Commit(image Image, configDrive []byte) error {
 	}
 	if err := os.Rename(record+partSuffix, record); err != nil {
 		return fmt.Errorf("recording what is on the disk, %w", err)
+	}
+	return nil
+}
+
+// MakeDevice makes the disk of a machine, of so many bytes, unless there is one. It takes no space until it is written to.
+func (d Disk) MakeDevice(bytes int64) error {
+	file, err := os.OpenFile(filepath.Join(d.Dir, DeviceFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("making a disk, %w", err)
+	}
+	if err := errors.Join(file.Truncate(bytes), file.Close()); err != nil {
+		return fmt.Errorf("making a disk, %w", err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package disk
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ func TestHalfWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := file.WriteString("image"); err != nil {
+		if _, err := io.WriteString(file, "image"); err != nil {
 			t.Fatal(err)
 		}
 		if err := file.Close(); err != nil {
@@ -67,7 +68,7 @@ func TestDiskIsErased(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return errors.Join(file.Close(), os.Remove(file.Name()))
+			return errors.Join(file.Close(), os.Remove(filepath.Join(d.Dir, ImageFile+partSuffix)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,6 +46,9 @@ type Server struct {
 	MACs []string `json:"macs,omitempty"`
 	// BMC has the account and, optionally, an address of its own.
 	BMC BMC `json:"bmc"`
+	// Machine says that the rack's boot command is the whole server, which boots by network or from its first disk, as its BMC says. The
+	// rack emulates its BMC only.
+	Machine bool `json:"machine,omitempty"`
 	// Faults that the server has from the start.
 	Faults []faults.Fault `json:"faults,omitempty"`
 }
@@ -162,6 +165,9 @@ func (s *Scenario) complete(server *Server) error {
 		problems = append(problems, err)
 	} else {
 		server.Hardware = hardware
+		if server.Machine && len(hardware.Disks) == 0 {
+			refuse("hardware.disks is empty: a server with machine: true needs one to boot from")
+		}
 	}
 	return errors.Join(problems...)
 }

@@ -228,9 +228,12 @@ func TestAdmin(t *testing.T) {
 
 func TestInvalidOptions(t *testing.T) {
 	dir := t.TempDir()
-	plain := filepath.Join(dir, "plain")
-	if err := os.WriteFile(plain, nil, 0o600); err != nil {
-		t.Fatal(err)
+	plain, machine := filepath.Join(dir, "plain"), filepath.Join(dir, "machine.yaml")
+	for path, content := range map[string]string{plain: "", machine: `servers: [{name: s1, machine: true, bmc: {username: one, password: secret},
+  hardware: {processors: [{cores: 1}], memoryGiB: 1, nics: [{}], disks: [{sizeGB: 1}]}}]`} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, tc := range map[string]struct {
 		change func(*options)
@@ -246,6 +249,7 @@ func TestInvalidOptions(t *testing.T) {
 		"BootGone":     {func(o *options) { o.bootCommand = filepath.Join(dir, "gone") }, "--boot-command"},
 		"BootDir":      {func(o *options) { o.bootCommand = dir }, "must be a program"},
 		"BootPlain":    {func(o *options) { o.bootCommand = plain }, "must be a program"},
+		"Machine":      {func(o *options) { o.scenario = machine }, "server s1 has machine: true, and --boot-command is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOptions()

@@ -98,6 +98,10 @@ func (r *rack) build(described *scenario.Scenario) error {
 			return fmt.Errorf("making the disk of server %s, %w", d.Name, err)
 		}
 		identity := bmc.Identity{Name: d.Name, UUID: d.UUID, Username: d.BMC.Username, Password: d.BMC.Password}
+		options.Machine = d.Machine
+		if d.Machine && options.BootCommand == "" {
+			return fmt.Errorf("server %s has machine: true, and --boot-command is empty: it must be the program that is the machine", d.Name)
+		}
 		server := baremetal.New(options, identity, *d.Hardware, dir)
 		for _, fault := range d.Faults {
 			if err := server.Faults().Put(fault); err != nil {
