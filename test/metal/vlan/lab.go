@@ -29,6 +29,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/initramfs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan/guest"
 )
 
@@ -170,19 +171,19 @@ func (config Config) prepare(path, credentials string) error {
 	if err != nil {
 		return err
 	}
-	archive := newArchive()
+	archive := initramfs.New()
 	for name, content := range map[string][]byte{
 		token: []byte(secret), certificate: pem, key: private, ports: []byte(servers.String()), guest.File: description,
 		"/docs/" + filepath.Base(config.Document): document,
 	} {
-		archive.add(name, content)
+		archive.Add(name, content)
 	}
 	for program, name := range programs {
 		content, err := os.ReadFile(filepath.Join(config.Bin, program))
 		if err != nil {
 			return err
 		}
-		archive.add(name, content)
+		archive.Add(name, content)
 	}
 	root, tools := filepath.Join(config.Bin, "server-image", "rootfs"), filepath.Join(config.Bin, "server-image", "tools")
 	var sources []string
@@ -192,27 +193,16 @@ func (config Config) prepare(path, credentials string) error {
 		if err != nil {
 			return err
 		}
-		archive.add(name, content)
+		archive.Add(name, content)
 		sources = append(sources, source)
 	}
-	if err := archive.addLibraries(sources, tools, root); err != nil {
+	if err := archive.AddLibraries(sources, tools, root); err != nil {
 		return err
 	}
-	modules, err := modulesOf(root, "virtio_pci", "virtio_net", "bridge", "veth", "8021q", "openvswitch")
-	if err != nil {
+	if err := archive.AddModules(root, "virtio_pci", "virtio_net", "bridge", "veth", "8021q", "openvswitch"); err != nil {
 		return err
 	}
-	for number, module := range modules {
-		content, err := os.ReadFile(module)
-		if err != nil {
-			return err
-		}
-		archive.add(fmt.Sprintf("%s/%02d-%s", guest.Modules, number, filepath.Base(module)), content)
-	}
-	for _, directory := range []string{"/proc", "/sys", "/dev", "/tmp"} {
-		archive.directory(directory)
-	}
-	return os.WriteFile(path, archive.end(), 0o600)
+	return os.WriteFile(path, archive.End(), 0o600)
 }
 
 // Reach has each station ask each other one by each protocol, and returns all answers.

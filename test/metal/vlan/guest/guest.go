@@ -10,8 +10,6 @@ const (
 	Bridge = "br0"
 	// File has the Description, as JSON.
 	File = "/lab.json"
-	// Modules is the folder of the kernel's modules, whose names sort in the order in which they are loaded.
-	Modules = "/modules"
 	// Switch is the program of the switch, and Tests is that of its tests.
 	Switch, Tests = "/network-switch", "/examples/network-switch/network-switch.test"
 	// Address of the network interface, which is the only one that the emulator forwards to.

@@ -23,6 +23,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/initramfs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/network"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan/guest"
 )
@@ -40,19 +41,8 @@ func main() {
 }
 
 func run() error {
-	for _, mount := range []struct{ kind, path string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}} {
-		if err := unix.Mount(mount.kind, mount.path, mount.kind, 0, ""); err != nil {
-			return fmt.Errorf("mounting %s, %w", mount.path, err)
-		}
-	}
-	modules, err := filepath.Glob(guest.Modules + "/*")
-	if err != nil {
+	if err := initramfs.Mount(); err != nil {
 		return err
-	}
-	for _, module := range modules {
-		if err := load(module); err != nil {
-			return fmt.Errorf("loading module %s, %w", module, err)
-		}
 	}
 	content, err := os.ReadFile(guest.File)
 	if err != nil {
@@ -78,15 +68,6 @@ func run() error {
 	go func() { failed <- fmt.Errorf("the switch has ended, %w", command.Wait()) }()
 	go func() { failed <- serve(stations) }()
 	return <-failed
-}
-
-func load(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }() // nothing was written
-	return unix.FinitModule(int(file.Fd()), "", 0)
 }
 
 // configure gives the machine its address.

@@ -1,7 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package vlan
+// Package initramfs makes the root file system of a virtual machine that has nothing but a Go program, its first process, and modules
+// of the kernel of `make server-image`; and it is what such a program begins with.
+package initramfs
 
 import (
 	"bytes"
@@ -15,21 +17,28 @@ import (
 	"strings"
 )
 
-// archive is a cpio archive of the form that the kernel unpacks (newc).
-type archive struct {
+// An Archive is a cpio archive of the form that the kernel unpacks (newc).
+type Archive struct {
 	content bytes.Buffer
 	known   map[string]bool
 }
 
-func newArchive() *archive { return &archive{known: map[string]bool{"/": true}} }
+// New returns an archive with the directories that Mount needs, and /tmp.
+func New() *Archive {
+	a := &Archive{known: map[string]bool{"/": true}}
+	for _, name := range []string{"/proc", "/sys", "/dev", "/tmp"} {
+		a.directory(name)
+	}
+	return a
+}
 
-// add adds a program or a file, and the directories that it is in.
-func (a *archive) add(name string, content []byte) {
+// Add adds a program or a file, and the directories that it is in.
+func (a *Archive) Add(name string, content []byte) {
 	a.directory(path.Dir(name))
 	a.entry(name, 0o100755, content)
 }
 
-func (a *archive) directory(name string) {
+func (a *Archive) directory(name string) {
 	if a.known[name] {
 		return
 	}
@@ -38,7 +47,7 @@ func (a *archive) directory(name string) {
 	a.entry(name, 0o040755, nil)
 }
 
-func (a *archive) entry(name string, mode int, content []byte) {
+func (a *Archive) entry(name string, mode int, content []byte) {
 	name = strings.TrimPrefix(name, "/")
 	// Inode, mode, owner, group, links, time, size, four numbers of devices, length of the name, checksum.
 	fmt.Fprintf(&a.content, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x", 0, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0,
@@ -49,17 +58,17 @@ func (a *archive) entry(name string, mode int, content []byte) {
 	a.pad()
 }
 
-func (a *archive) pad() { a.content.Write(make([]byte, -a.content.Len()&3)) }
+func (a *Archive) pad() { a.content.Write(make([]byte, -a.content.Len()&3)) }
 
-// end returns the archive.
-func (a *archive) end() []byte {
+// End returns the archive, to which nothing can be added any more.
+func (a *Archive) End() []byte {
 	a.entry("TRAILER!!!", 0, nil)
 	return a.content.Bytes()
 }
 
-// addLibraries adds the libraries that programs need, with those that these need, and the loader. They are in one of the root file systems,
+// AddLibraries adds the libraries that programs need, with those that these need, and the loader. They are in one of the root file systems,
 // in the folders where Debian has them. Files that are no programs need none.
-func (a *archive) addLibraries(files []string, roots ...string) error {
+func (a *Archive) AddLibraries(files []string, roots ...string) error {
 	const folder = "lib/x86_64-linux-gnu"
 	for len(files) > 0 {
 		program, err := elf.Open(files[0])
@@ -91,11 +100,30 @@ func (a *archive) addLibraries(files []string, roots ...string) error {
 			if content == nil {
 				return fmt.Errorf("library %s is not in %v", name, roots)
 			}
-			a.add("/"+folder+"/"+name, content)
+			a.Add("/"+folder+"/"+name, content)
 			if strings.HasPrefix(name, "ld-") {
-				a.add("/lib64/"+name, content)
+				a.Add("/lib64/"+name, content)
 			}
 		}
+	}
+	return nil
+}
+
+// modules is the folder of the kernel's modules, whose names sort in the order in which they are loaded.
+const modules = "/modules"
+
+// AddModules adds modules of the kernel in a root file system, with those that they need. It can be called once.
+func (a *Archive) AddModules(root string, names ...string) error {
+	paths, err := modulesOf(root, names...)
+	if err != nil {
+		return err
+	}
+	for number, module := range paths {
+		content, err := os.ReadFile(module)
+		if err != nil {
+			return err
+		}
+		a.Add(fmt.Sprintf("%s/%02d-%s", modules, number, filepath.Base(module)), content)
 	}
 	return nil
 }
