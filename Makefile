@@ -190,12 +190,16 @@ server-boot e2e-metal: export TEST_PATIENCE ?= 5
 .PHONY: e2e-metal
 e2e-metal: tools build ironic boot-server boot-vm dra-tools ## The whole chain on real Metal3: faults of servers, then a GPU pod on a server that boots (needs root)
 	go build -o bin/rack ./test/emulator/cmd/rack
-	go build -ldflags "-s -w" -o bin/ ./examples/network-switch ./test/metal/vlan/cmd/switch-lab
+	go build -ldflags "-s -w" -o bin/ ./examples/network-switch ./test/metal/vlan/cmd/switch-lab ./test/metal/ramdisk/cmd/deploy-agent
 	go test -c -ldflags "-s -w" -o bin/network-switch.test ./examples/network-switch
 	@hack/server-image.sh
 	@if [[ "$(E2E_METAL_SERVERS)" != container ]]; then hack/server-disk.sh; fi
-	@# The chain boots virtual machines too. "make server-boot" tests one without the chain.
-	E2E_METAL=1 go test -count=1 -v -timeout 90m -skip TestVirtualMachineRunsPod ./test/metal
+	@# The chain boots virtual machines too. "make server-boot" tests one without the chain. TestNetworkBoot waits for its server for most
+	@# of its time, so it runs beside the others; its log comes last.
+	@test_metal="go test -count=1 -v -timeout 90m ./test/metal"; export E2E_METAL=1; \
+	  $$test_metal -run TestNetworkBoot >bin/network-boot.log 2>&1 & beside=$$!; \
+	  $$test_metal -skip 'TestVirtualMachineRunsPod|TestNetworkBoot'; status=$$?; \
+	  wait $$beside || status=1; cat bin/network-boot.log; exit $$status
 
 # What kind clusters are given, in an environment of test/kind. Variables of these targets:
 #   E2E             tests of test/e2e to run, as go test -run takes them; "." are all

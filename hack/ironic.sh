@@ -5,7 +5,8 @@
 # Unpacks Debian's Ironic, with the Python packages that it needs and the programs that it calls, into bin/ironic, for
 # test/metal to run it. Nothing is installed, and nothing is changed outside of bin/. Then bin/ironic/ironic runs API and
 # conductor as one process, with the system's Python, and bin/ironic/ironic-inspector the inspector; schema.sqlite and
-# inspector.sqlite are empty databases to begin with. bin/ironic/ipmi_sim is OpenIPMI's simulator of a BMC.
+# inspector.sqlite are empty databases to begin with. bin/ironic/ipmi_sim is OpenIPMI's simulator of a BMC, and
+# bin/ironic/dnsmasq serves DHCP and TFTP.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,6 +40,9 @@ packages+=(python3-click python3-construct python3-flask python3-ironic-inspecto
   python3-oslo.rootwrap python3-oslo.upgradecheck python3-ply python3-retrying python3-werkzeug)
 # Ironic makes config drives with the first, and talks to BMCs with ipmitool. The simulator of such a BMC is in openipmi.
 programs=(genisoimage libmagic1 ipmitool libfreeipmi17 libreadline8 openipmi libopenipmi0 libpopt0)
+# Servers that boot by network get their addresses, and iPXE's first file, from dnsmasq.
+programs+=(dnsmasq-base libbsd0 libdbus-1-3 libedit2 libgmp10 libhogweed6 libidn2-0 libjansson4 libmd0 libmnl0 libnetfilter-conntrack3 libnettle8
+  libnfnetlink0 libnftables1 libnftnl11 libunistring2 libxtables12)
 
 wanted="${packages[*]} ${programs[*]} $(sha256sum "$0" | cut -d' ' -f1)"
 if [[ "$(cat "${stamp}" 2>/dev/null)" == "${wanted}" ]]; then
@@ -95,13 +99,18 @@ cat >"${dir}/ironic-inspector" <<'SCRIPT'
 #!/bin/sh
 exec "$(dirname "$(readlink -f "$0")")/python" ironic_inspector.cmd.all "$@"
 SCRIPT
-cat >"${dir}/ipmi_sim" <<'SCRIPT'
+# make_program PATH: a program that is not Python's
+make_program() {
+  cat >"${dir}/${1##*/}" <<SCRIPT
 #!/bin/sh
-root=$(dirname "$(readlink -f "$0")")/root
-export LD_LIBRARY_PATH="$(echo "$root"/usr/lib/*-linux-gnu)"
-exec "$root/usr/bin/ipmi_sim" "$@"
+root=\$(dirname "\$(readlink -f "\$0")")/root
+export LD_LIBRARY_PATH="\$(echo "\$root"/usr/lib/*-linux-gnu):\$(echo "\$root"/lib/*-linux-gnu)"
+exec "\$root/$1" "\$@"
 SCRIPT
-chmod +x "${dir}"/{python,ironic,ironic-inspector,ipmi_sim}
+}
+make_program usr/bin/ipmi_sim
+make_program usr/sbin/dnsmasq
+chmod +x "${dir}"/{python,ironic,ironic-inspector,ipmi_sim,dnsmasq}
 
 # Compiled once, not at every start. Some packages have files for other versions of Python, which do not compile.
 /usr/bin/python3 -m compileall -q -j 0 "${dir}/root/usr/lib/python3/dist-packages" >/dev/null 2>&1 || true

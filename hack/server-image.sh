@@ -20,7 +20,7 @@ rootfs="${dir}/rootfs"
 tools="${dir}/tools"
 tool_packages=(debootstrap debian-archive-keyring runc libseccomp2 genisoimage libmagic1 libmagic-mgc
   # For servers that are virtual machines, and their disks: an emulator, a boot loader, and their libraries.
-  qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios grub-pc-bin grub-common libaio1 libbpf1 libcapstone4 libdaxctl1
+  qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios ipxe-qemu grub-pc-bin grub-common libaio1 libbpf1 libcapstone4 libdaxctl1
   libdevmapper1.02.1 libelf1 libfdt1 libffi8 libfuse3-3 libglib2.0-0 libgmp10 libgnutls30 libhogweed6 libibverbs1 libidn2-0
   libjpeg62-turbo libkmod2 libndctl6 libnettle8 libnl-3-200 libnl-route-3-200 libnuma1 libp11-kit0 libpixman-1-0 libpmem1 libpng16-16
   librdmacm1 libsasl2-2 libslirp0 libtasn1-6 libunistring2 liburing2 libvdeplug2

@@ -9,6 +9,9 @@
 //   - TestChain: a tenant's pod requests a GPU; a server is claimed, installed, boots, joins the tenant's cluster by
 //     cloud-init and kubeadm, and runs the pod; the server is released when the pod is deleted. Our programs run as
 //     processes; test/kind has them as pods.
+//   - TestNetworkBoot: a virtual machine with an empty disk boots by network from Ironic's conductor to be inspected, installed and
+//     cleaned, by dnsmasq, iPXE, and an agent of our own in a ramdisk of Debian's kernel; a pod runs on it, and what it has written is not
+//     on the disk afterwards.
 //   - TestClaimBringsServer: the same for a pod with a ResourceClaim.
 //   - TestServer..., TestVirtualMachine...: servers boot and join a cluster, without Metal3.
 //   - TestATenantsPodGetsDevices: Dynamic Resource Allocation on a server that boots, with containerd and CDI, a driver of

@@ -115,7 +115,8 @@ func anyServer() boot.Server {
 // ipv4Network has this machine's address in a network of servers. It depends on the process ID, so that two runs can
 // share a machine.
 func ipv4Network() netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, byte(os.Getpid()), 1}), 24)
+	id := os.Getpid() % (16 << 8)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(208 + id>>8), byte(id), 1}), 24)
 }
 
 // startNetwork makes the network of the servers, with this machine at the address.

@@ -156,7 +156,8 @@ func (w *stackFixture) checkPod(t *testing.T, name string, gpus int, image stack
 	if want := fmt.Sprintf("pod %s on node %s with accelerators ", name, w.nodeOf(t, name)); !strings.Contains(log, want) {
 		t.Errorf("the log of pod %s is %q, want %q in it", name, log, want)
 	}
-	if got := strings.Count(log, "GPU-"+machine.Status.HostRef.Name+"-H100-"); got != gpus {
+	_, last, _ := strings.Cut(log, "workload: ") // after the environment, if the pod prints that
+	if got := strings.Count(last, "GPU-"+machine.Status.HostRef.Name+"-H100-"); got != gpus {
 		t.Errorf("the log of pod %s is %q, want %d GPUs of server %s in it", name, log, gpus, machine.Status.HostRef.Name)
 	}
 	node, err := look[*corev1.Node](w.journal, w.nodeOf(t, name))

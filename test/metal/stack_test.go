@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan"
 )
@@ -112,10 +114,18 @@ func (w *stackFixture) startRack(t *testing.T, rackFile string) {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(w.dir, "rack.yaml"), content, 0o600)
-	w.startStack(t, stack.Config{
+	config := stack.Config{
 		Scenario: filepath.Join(w.dir, "rack.yaml"), BootCommand: w.bootBy(t, container),
 		AgentTimeout: time.Minute, PowerTimeout: 20 * time.Second,
-	})
+	}
+	if slices.ContainsFunc(rack.Servers, func(s scenario.Server) bool { return s.Machine }) {
+		config.Host, config.AgentTimeout = w.network.Address.Addr().String(), 5*time.Minute
+		// Far from the addresses of servers that are installed.
+		config.Provisioning = &ironic.Provisioning{
+			Interface: w.network.Name, First: w.network.Server(199).Addr(), Last: w.network.Server(249).Addr(),
+		}
+	}
+	w.startStack(t, config)
 }
 
 // writeHardware writes the files of a server's hardware, which its boot command copies.

@@ -31,7 +31,7 @@ type Server struct {
 	UUID string
 	// MAC is the hardware address of the server's network interface.
 	MAC string
-	// Dir has the files of the server: image, the image that was installed; config-drive.iso, its config drive; and
+	// Dir has the files of the server: image, the image that was installed, or disk; config-drive.iso, its config drive; and
 	// devices.json, the IDs of its accelerators by resource name, if it has any.
 	Dir string
 	// Image is the directory that `make server-image` makes.
@@ -84,6 +84,9 @@ func (s Server) Link() string {
 
 // InstalledImage is the path of the image that was installed.
 func (s Server) InstalledImage() string { return filepath.Join(s.Dir, "image") }
+
+// Disk is the path of the disk of a server that installs itself, sector by sector.
+func (s Server) Disk() string { return filepath.Join(s.Dir, "disk") }
 
 // ConfigDrive is the path of the config drive.
 func (s Server) ConfigDrive() string { return filepath.Join(s.Dir, "config-drive.iso") }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ import (
 const (
 	Name      = "ironic"
 	inspector = "ironic-inspector"
+	dnsmasq   = "dnsmasq"
 )
 
 // usualPort is where others expect Ironic.
@@ -45,14 +47,15 @@ var drivers = []string{"ipmi", "redfish"}
 type Config struct {
 	// Tree is the directory that hack/ironic.sh made, bin/ironic.
 	Tree string
-	// Host is the name or address at which BMCs and agents reach Ironic. It has a free port of web.Loopback, and its usual port of any
-	// other host.
+	// Host is the name or address at which BMCs and agents reach Ironic. It has a free port of an address, and its usual port of a name.
 	Host string
 	// Dir is where database, settings and published boot media go. It is made.
 	Dir        string
 	Supervisor *process.Supervisor
 	// Inspector says that the inspector runs, too. Servers behind IPMI need it: others are inspected by their BMCs.
 	Inspector bool
+	// Provisioning is the network that servers boot by, where Host is; nil if none does.
+	Provisioning *Provisioning
 	// AgentTimeout is how long Ironic waits for the agent of a server that it has switched on, in whole seconds; zero
 	// means a minute.
 	AgentTimeout time.Duration
@@ -61,6 +64,28 @@ type Config struct {
 	// Environment holds KEY=VALUE pairs for Ironic's process.
 	Environment []string
 }
+
+// Provisioning is a network in which dnsmasq serves DHCP, and TFTP from the directory that Ironic writes for iPXE.
+type Provisioning struct {
+	// Interface of this machine in that network.
+	Interface string
+	// First and Last are the addresses that servers get while they boot.
+	First, Last netip.Addr
+}
+
+// arguments returns those of dnsmasq, without settings from elsewhere and without DNS. Another user's rights, which --no-daemon leaves
+// out, would keep the kernel from ending it with this process.
+func (p Provisioning) arguments(dir string) []string {
+	return []string{
+		"--no-daemon", "--conf-file=/dev/null", "--log-dhcp", "--port=0",
+		"--interface=" + p.Interface, "--bind-interfaces", fmt.Sprintf("--dhcp-range=%s,%s", p.First, p.Last),
+		"--dhcp-leasefile=" + filepath.Join(dir, "leases"), "--enable-tftp", "--tftp-root=" + filepath.Join(dir, "http"),
+		"--dhcp-boot=" + bootScript,
+	}
+}
+
+// bootScript is what Ironic writes for iPXE to begin with: it leads to the configuration of a MAC address.
+const bootScript = "boot.ipxe"
 
 // Ironic is a running Ironic. It must be closed. Its process ends with the supervisor.
 type Ironic struct {
@@ -76,7 +101,7 @@ type Ironic struct {
 
 // Check returns an error with what is missing to run Ironic, and how to get it.
 func Check(tree string) error {
-	for _, file := range []string{Name, inspector, "ipmi_sim", "schema.sqlite", "inspector.sqlite"} {
+	for _, file := range []string{Name, inspector, dnsmasq, "ipmi_sim", "schema.sqlite", "inspector.sqlite"} {
 		if _, err := os.Stat(filepath.Join(tree, file)); err != nil {
 			return fmt.Errorf("there is no Ironic in %s: run `make ironic`, which unpacks Debian's (%w)", tree, err)
 		}
@@ -94,7 +119,7 @@ func Start(ctx context.Context, config Config) (*Ironic, error) {
 		return nil, err
 	}
 	port, inspectorPort := ports[0], ports[1]
-	if config.Host != web.Loopback {
+	if _, err := netip.ParseAddr(config.Host); err != nil {
 		port = usualPort
 	}
 	i := &Ironic{URL: "http://" + net.JoinHostPort(config.Host, strconv.Itoa(port))}
@@ -109,9 +134,10 @@ func (i *Ironic) start(ctx context.Context, config Config, port, inspectorPort i
 	if i.files, err = web.Start(config.Host, http.FileServer(http.Dir(filepath.Join(config.Dir, "http")))); err != nil {
 		return err
 	}
-	listen := "0.0.0.0"
+	listen, callback := "0.0.0.0", config.Host
 	if config.Host == web.Loopback {
-		listen = web.Loopback
+		// Loopback as callback, in a form that Ironic does not refuse: agents are usually on other machines.
+		listen, callback = web.Loopback, "[::ffff:127.0.0.1]"
 	}
 	upstream, err := url.Parse(fmt.Sprintf("http://%s:%d", web.Loopback, port))
 	if err != nil {
@@ -122,19 +148,22 @@ func (i *Ironic) start(ctx context.Context, config Config, port, inspectorPort i
 	}
 	i.Endpoint, i.FilesURL = i.bridge.URL+"/v1/", i.files.URL
 	s := settings{
-		Dir: config.Dir, Listen: listen, Port: port, InspectorPort: inspectorPort, URL: i.URL, FilesURL: i.files.URL,
+		Dir: config.Dir, Listen: listen, CallbackHost: callback, Port: port, InspectorPort: inspectorPort, URL: i.URL, FilesURL: i.files.URL,
 		AgentTimeout: seconds(config.AgentTimeout, time.Minute), PowerTimeout: seconds(config.PowerTimeout, 20*time.Second),
 	}
 	if err := s.write(config.Tree); err != nil {
 		return err
 	}
-	programs := []string{Name}
+	programs := map[string][]string{Name: {"--config-file", s.path(Name)}}
 	if config.Inspector {
-		programs = append(programs, inspector)
+		programs[inspector] = []string{"--config-file", s.path(inspector)}
 	}
-	for _, program := range programs {
+	if config.Provisioning != nil {
+		programs[dnsmasq] = config.Provisioning.arguments(config.Dir)
+	}
+	for program, arguments := range programs {
 		err := config.Supervisor.Start(process.Spec{
-			Name: program, Path: filepath.Join(config.Tree, program), Args: []string{"--config-file", s.path(program)}, Env: config.Environment,
+			Name: program, Path: filepath.Join(config.Tree, program), Args: arguments, Env: config.Environment,
 			// It serves the operator, so it ends after the operator.
 			Rank: cluster.RankControllers,
 		})
@@ -202,8 +231,10 @@ var databases = map[string]string{Name: "schema.sqlite", inspector: "inspector.s
 // settings are what differs from one Ironic to the next. Timeouts are in seconds.
 type settings struct {
 	Dir string
-	// Listen is the address that the API is served on, and URL where agents find it. The inspector is on loopback.
-	Listen        string
+	// Listen is the address that both APIs are served on, and URL where agents find Ironic's.
+	Listen string
+	// CallbackHost is where agents find the inspector.
+	CallbackHost  string
 	Port          int
 	InspectorPort int
 	URL           string

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ramdisk"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
 )
 
@@ -27,7 +28,7 @@ const (
 // Media serves disk images, and what servers boot before they have one.
 type Media struct {
 	// DeployISO is the URL of the ISO with the deploy agent, DeployKernel and DeployRamdisk are those of its parts for a boot by network.
-	// They are empty: the rack emulates the agent.
+	// They are empty where the rack emulates the agent.
 	DeployISO, DeployKernel, DeployRamdisk string
 
 	server *web.Server
@@ -57,6 +58,19 @@ func startMedia(host string) (*Media, error) {
 	}
 	m.DeployISO, m.DeployKernel, m.DeployRamdisk = m.server.URL+deployISO, m.server.URL+deployKernel, m.server.URL+deployRamdisk
 	return m, nil
+}
+
+// addRamdisk serves what real servers boot by network, instead of nothing.
+func (m *Media) addRamdisk(bin string) error {
+	archive, err := ramdisk.Build(bin)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[deployKernel] = func() (io.ReadSeekCloser, error) { return os.Open(ramdisk.Kernel(bin)) }
+	m.files[deployRamdisk] = inMemory(archive)
+	return nil
 }
 
 // Add serves an image under a name.

@@ -147,6 +147,10 @@ func (r *Rack) Register(ctx context.Context, c client.Client, server scenario.Se
 	if server.BMC.Protocol == scenario.IPMI {
 		host.Spec.BMC.Address = view.URL
 	}
+	if server.Machine {
+		// The firmware of virtual machines is SeaBIOS.
+		host.Spec.BootMode = bmov1alpha1.Legacy
+	}
 	host.Spec.BootMACAddress = view.MACs[0]
 	for _, object := range []client.Object{secret, host} {
 		if err := c.Create(ctx, object); err != nil {

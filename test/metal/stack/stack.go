@@ -50,8 +50,12 @@ type Config struct {
 	// Management is the path of an administrator's kubeconfig file of a management cluster that exists. Then only Ironic, the image
 	// server and the operator are started: the rack is elsewhere, and so are our programs. Empty starts a cluster.
 	Management string
-	// Host is the name or address at which a rack elsewhere reaches Ironic and the image server; empty means web.Loopback.
+	// Host is the name or address at which a rack elsewhere, or servers that are machines, reach Ironic and the image server; empty means
+	// web.Loopback.
 	Host string
+	// Provisioning is the network that servers boot by, in which Host is an address; nil if the rack emulates the boot of all servers. Then
+	// what they boot is in Bin.
+	Provisioning *ironic.Provisioning
 	// ManagerFlags are further flags of our manager.
 	ManagerFlags []string
 	// AgentTimeout and PowerTimeout are Ironic's; zero means what package ironic says.

@@ -10,6 +10,43 @@ import (
 	"testing"
 )
 
+func TestEmulatorBootsDiskOrNetwork(t *testing.T) {
+	o := options(t)
+	cases := map[string]struct {
+		reason, boot, disk, nic, order string
+	}{
+		"Image": {"the image is the disk", "", "if=virtio,format=qcow2,file=" + o.InstalledImage(), "romfile=", ""},
+		"Disk":  {"erasing must give its space back", BootDisk, "if=virtio,format=raw,discard=unmap,file=" + o.Disk(), "romfile=", ""},
+		"Network": {"iPXE is in the interface, for one boot", BootNetwork, "if=virtio,format=raw,discard=unmap,file=" + o.Disk(), "",
+			"once=n,order=c"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o.Boot = tc.boot
+			args, err := arguments(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nic := strings.TrimSuffix("virtio-net-pci,netdev=port,mac="+o.MAC+","+tc.nic, ",")
+			for _, want := range []string{tc.disk, nic} {
+				if !slices.Contains(args, want) {
+					t.Errorf("%s: %q is not among the arguments %q", tc.reason, want, args)
+				}
+			}
+			order := ""
+			if index := slices.Index(args, "-boot"); index >= 0 {
+				order = args[index+1]
+			}
+			if order != tc.order {
+				t.Errorf("%s: the boot order is %q, want %q", tc.reason, order, tc.order)
+			}
+			if err := checkImage(o); err == nil {
+				t.Errorf("%s: there is neither image nor disk, and no error", tc.reason)
+			}
+		})
+	}
+}
+
 func TestEmulatorArguments(t *testing.T) {
 	o := options(t)
 	o.Name = "a,b"

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -73,6 +74,12 @@ func emulate(ctx context.Context, o Options, args []string, tap *os.File, output
 
 // checkImage makes sure that what was installed can be a disk.
 func checkImage(o Options) error {
+	if o.Boot != "" {
+		if _, err := os.Stat(o.Disk()); err != nil {
+			return fmt.Errorf("looking for the disk, %w", err)
+		}
+		return nil
+	}
 	image, err := os.Open(o.InstalledImage())
 	if err != nil {
 		return fmt.Errorf("opening the image that was installed, %w", err)
@@ -153,16 +160,27 @@ func arguments(o Options) ([]string, error) {
 	}
 	data, _ := o.Tool("usr/share")
 	args := []string{
-		"-name", escape(o.Name), "-nodefaults", "-no-user-config", "-L", data + "/qemu", "-L", data + "/seabios",
+		"-name", escape(o.Name), "-nodefaults", "-no-user-config",
+		"-L", data + "/qemu", "-L", data + "/seabios", "-L", filepath.Join(data, "..", "lib", "ipxe", "qemu"),
 		// TCG even where the machine has KVM: not every KVM works with every kernel.
 		"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", strconv.Itoa(o.CPUs), "-m", strconv.Itoa(o.MemoryMiB),
 		"-uuid", o.UUID, "-smbios", "type=1,manufacturer=Acme,product=Virtual server,serial=" + escape(o.Name),
 		// Boot loaders need a display.
 		"-vga", "std", "-display", "none", "-monitor", "none", "-serial", "stdio",
-		"-drive", "if=virtio,format=qcow2,file=" + escape(o.InstalledImage()),
-		"-netdev", "tap,id=port,fd=" + strconv.Itoa(tapFile), "-device", "virtio-net-pci,netdev=port,romfile=,mac=" + o.MAC,
+		"-netdev", "tap,id=port,fd=" + strconv.Itoa(tapFile),
 	}
+	disk, device := "if=virtio,format=qcow2,file="+escape(o.InstalledImage()), "virtio-net-pci,netdev=port,mac="+o.MAC
+	if o.Boot != "" {
+		// What the server discards takes no space, and reads as zeros.
+		disk = "if=virtio,format=raw,discard=unmap,file=" + escape(o.Disk())
+	}
+	if o.Boot == BootNetwork {
+		args = append(args, "-boot", "once=n,order=c")
+	} else {
+		device += ",romfile=" // no iPXE
+	}
+	args = append(args, "-drive", disk, "-device", device)
 	if hasDrive {
 		args = append(args, "-drive", "if=virtio,format=raw,readonly=on,file="+escape(o.ConfigDrive()))
 	}

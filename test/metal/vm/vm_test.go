@@ -50,6 +50,8 @@ func TestInvalidOptions(t *testing.T) {
 			want: []string{"--memory, is 64 MiB"}},
 		"NoCPUs": {reason: "The emulator's message does not name the flag.", change: func(o *Options) { o.CPUs = 0 },
 			want: []string{"--cpus, is 0"}},
+		"NoDevice": {reason: "A misspelt device must not boot the disk.", change: func(o *Options) { o.Boot = "pxe" },
+			want: []string{`--boot, is "pxe": it must be disk or network`}},
 		"NoMAC": {reason: "The checks of all servers apply.", change: func(o *Options) { o.MAC = "" },
 			want: []string{"SERVER_MAC"}},
 	}
