@@ -54,7 +54,11 @@ func register(ctx context.Context, now time.Time, identity *rest.Config, server 
 		return fmt.Errorf("registering Node %s, %w", join.NodeName, err)
 	}
 	capacity, allocatable := resourcesOf(server, join)
-	status := map[string]any{"capacity": capacity, "allocatable": allocatable, "nodeInfo": map[string]any{"bootID": bootID}}
+	info := map[string]any{"bootID": bootID}
+	if join.KubernetesVersion != "" { // otherwise the image has a kubelet
+		info["kubeletVersion"] = join.KubernetesVersion + ".0"
+	}
+	status := map[string]any{"capacity": capacity, "allocatable": allocatable, "nodeInfo": info}
 	if err := patchNode(ctx, clientset, join.NodeName, "status", map[string]any{"status": status}); err != nil {
 		return fmt.Errorf("reporting the boot and the resources of Node %s, %w", join.NodeName, err)
 	}
