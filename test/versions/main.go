@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Versions runs the main journeys on clusters of other versions of Kubernetes than all other tests: for each pair of a management cluster
-// and a tenant cluster, tests of test/e2e and test/podgroups on sandboxes of them.
+// and a tenant cluster, tests of test/e2e and test/podgroups on sandboxes of them. One pair has the test of test/minorupgrade, too.
 package main
 
 import (
@@ -32,6 +32,12 @@ var journeys = []string{
 
 // podGroupJourney is the test of test/podgroups, for a tenant that has PodGroups.
 const podGroupJourney = "TestPodGroup"
+
+// upgradeJourney is the test of test/minorupgrade, which upgrades the tenant of upgradePair to the next version, the newest.
+const (
+	upgradeJourney = "TestMinorUpgrade"
+	upgradePair    = "1.37/1.36"
+)
 
 func main() {
 	text := flag.String("pairs", "", `pairs of minor versions, MANAGEMENT/TENANT, separated by commas; "turn" for that of the day; empty for `+
@@ -89,6 +95,9 @@ func test(ctx context.Context, pair string) error {
 	tests, packages := journeys, []string{"./test/e2e"}
 	if version.MustParseGeneric(tenant).AtLeast(version.MajorMinor(1, 36)) {
 		tests, packages = append(slices.Clone(tests), podGroupJourney), append(packages, "./test/podgroups")
+	}
+	if pair == upgradePair {
+		tests, packages = append(slices.Clone(tests), upgradeJourney), append(packages, "./test/minorupgrade")
 	}
 	arguments := append([]string{"run", "./test/run", "-p", "1", "-flags",
 		"-vet=off -count=1 -timeout=30m -run=^(" + strings.Join(tests, "|") + ")$"}, packages...)

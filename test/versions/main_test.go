@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
 )
 
@@ -62,9 +64,9 @@ func TestTurns(t *testing.T) {
 
 // TestJourneysExist: a test that was renamed would not be run, and nothing would say so.
 func TestJourneysExist(t *testing.T) {
-	for _, name := range append(slices.Clone(journeys), podGroupJourney) {
+	for _, name := range append(slices.Clone(journeys), podGroupJourney, upgradeJourney) {
 		found := 0
-		for _, folder := range []string{"e2e", "podgroups"} {
+		for _, folder := range []string{"e2e", "podgroups", "minorupgrade"} {
 			files, err := filepath.Glob(filepath.Join(root, "test", folder, "*_test.go"))
 			if err != nil || len(files) == 0 {
 				t.Fatalf("test/%s has no tests (%v)", folder, err)
@@ -122,6 +124,16 @@ func TestModules(t *testing.T) {
 	got, want := slices.Sorted(maps.Keys(built(t))), slices.Sorted(maps.Keys(needed))
 	if !slices.Equal(got, want) {
 		t.Errorf("tools has %v, and the pairs need %v", got, want)
+	}
+}
+
+// TestUpgradePair: a pair that is never run, or whose tenant has no next version, would upgrade nothing.
+func TestUpgradePair(t *testing.T) {
+	_, tenant, _ := strings.Cut(upgradePair, "/")
+	next := version.MustParseGeneric(tenant)
+	newer := fmt.Sprintf("%d.%d", next.Major(), next.Minor()+1)
+	if releases := built(t); !slices.Contains(pairs, upgradePair) || releases[newer] == "" {
+		t.Errorf("the tenant of %s is upgraded to %s; tools has %v, and the pairs are %v", upgradePair, newer, releases, pairs)
 	}
 }
 
