@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -19,8 +18,7 @@ import (
 const plainScheduler = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 // Of three pods with the same needs, a second kube-scheduler has marked one Unschedulable. That one alone gets a server, to which that
-// scheduler binds it. The others are told apart: one names a scheduler that does not run, and one has a gate, and gets the other server
-// without it.
+// scheduler binds it. The others are told apart: one names a scheduler that does not run, and one has a gate.
 func TestOtherScheduler(t *testing.T) {
 	system.Only(t)
 	w := enter(t, reference)
@@ -38,43 +36,6 @@ func TestOtherScheduler(t *testing.T) {
 	}
 	w.says(t, 1, []string{`no scheduler has looked at it: it names the scheduler "absent"`}, "explain", "pod", w.group.namespace+"/unseen-0")
 	w.says(t, 1, []string{"the scheduling gate example.com/queue holds it"}, "explain", "pod", w.group.namespace+"/gated-0")
-
-	w.edit(t, "gated-0", func(pod *corev1.Pod) { pod.Spec.SchedulingGates = nil })
-	w.untilRuns(t, "gated-0")
-	w.eventually(t, "the scheduler "+other+" has bound pod gated-0", w.boundBy("gated-0", other))
-}
-
-// A scheduler that marks a pod Unschedulable because its queue is full, as KAI does, has Karpenter claim a server for the pod, and keep it
-// without any pod.
-func TestQueuedPodKeepsServer(t *testing.T) {
-	system.Only(t)
-	w := enter(t, reference)
-	w.consolidateAfter(t, "1s")
-	queued := w.createPods(t, "queued", 1, resources("cpu", "4", gpu, "8"), func(pod *corev1.Pod) { pod.Spec.SchedulerName = "queue" })[0]
-	pod := &corev1.Pod{}
-	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: queued}, pod); err != nil {
-		t.Fatal(err)
-	}
-	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
-		Reason: corev1.PodReasonUnschedulable, Message: "queue research is over its limit", LastTransitionTime: metav1.Now()})
-	if err := w.tenant.Status().Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	var claim string
-	w.eventually(t, "there is a NodeClaim", func(ctx context.Context) (string, error) {
-		claims, err := w.nodeClaims(ctx)
-		if err != nil || len(claims) != 1 {
-			return fmt.Sprintf("there are %d", len(claims)), err
-		}
-		claim = claims[0].Name
-		return "", nil
-	})
-	// Of this one: tests before this one have left events.
-	w.eventually(t, "an event says that the node of a server without pods is kept", w.hasEvent("NodeClaim", claim, "DisruptionBlocked",
-		"nominated for a pending pod"))
-	if claimed := w.claimedHosts(t.Context(), t); len(claimed) != 1 {
-		t.Errorf("%d servers are claimed, want 1: %v", len(claimed), claimed)
-	}
 }
 
 // boundBy is a condition: the event of the pod's binding is of that scheduler.
@@ -95,19 +56,5 @@ func (w *fixture) boundBy(pod, scheduler string) func(context.Context) (string, 
 			from = append(from, event.ReportingController)
 		}
 		return fmt.Sprintf("events of its binding are from %q", from), nil
-	}
-}
-
-// edit changes a pod.
-func (w *fixture) edit(t *testing.T, name string, change func(*corev1.Pod)) {
-	t.Helper()
-	pod := &corev1.Pod{}
-	if err := w.tenant.Get(t.Context(), client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
-		t.Fatal(err)
-	}
-	before := pod.DeepCopy()
-	change(pod)
-	if err := w.tenant.Patch(t.Context(), pod, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
 	}
 }
