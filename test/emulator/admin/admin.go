@@ -13,7 +13,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/baremetal"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
@@ -154,12 +155,8 @@ func (a *api) chassis(w http.ResponseWriter, r *http.Request, server Server) {
 		return
 	}
 	// The simulator waits for the answer before it answers anyone.
-	if slow, is := server.Server.Faults().Get(faults.Slow); is {
-		select {
-		case <-time.After(slow.Delay()):
-		case <-r.Context().Done():
-			return
-		}
+	if err := server.Server.Faults().AwaitAnswer(r.Context(), clock.RealClock{}); err != nil {
+		return
 	}
 	answer, err := ipmi.Chassis(server.Server, strings.Fields(string(arguments))...)
 	if err != nil {

@@ -141,14 +141,8 @@ func (s *Service) authenticate(r *http.Request) ([]*System, *fault) {
 
 // endure applies the faults of the server to a call. If the BMC is unreachable, or the caller has gone, the connection is closed.
 func (s *Service) endure(r *http.Request, system *System) {
-	if slow, is := system.faults.Get(faults.Slow); is {
-		timer := s.clock.NewTimer(slow.Delay())
-		defer timer.Stop()
-		select {
-		case <-timer.C():
-		case <-r.Context().Done():
-			panic(http.ErrAbortHandler)
-		}
+	if err := system.faults.AwaitAnswer(r.Context(), s.clock); err != nil {
+		panic(http.ErrAbortHandler)
 	}
 	if system.faults.Has(faults.BMCUnreachable) {
 		panic(http.ErrAbortHandler)

@@ -5,12 +5,15 @@
 package faults
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // Kind of a fault.
@@ -190,5 +193,22 @@ func (s *Set) wake() {
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil
+	}
+}
+
+// AwaitAnswer waits for as long as a slow BMC takes to answer, and not at all for any other. The error is that of the context, if that ends
+// before.
+func (s *Set) AwaitAnswer(ctx context.Context, c clock.Clock) error {
+	slow, is := s.Get(Slow)
+	if !is {
+		return nil
+	}
+	timer := c.NewTimer(slow.Delay())
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
