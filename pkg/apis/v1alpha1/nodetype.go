@@ -139,7 +139,7 @@ type NodeTypeRequirement struct {
 	// Key of the label.
 	Key string `json:"key"`
 	// Values that servers of this type have, sorted. Hosts in use count too. Empty if a node can have any value.
-	// +listType=set
+	// +listType=atomic
 	Values []string `json:"values"`
 }
 
@@ -197,8 +197,7 @@ type NodeTypeStatus struct {
 	// Requirements are what tenants can select on: labels of the type, its properties, and the topology labels of its
 	// hosts.
 	// +optional
-	// +listType=map
-	// +listMapKey=key
+	// +listType=atomic
 	Requirements []NodeTypeRequirement `json:"requirements,omitempty"`
 	// Conditions: Synced, HasCapacity, HardwareFits, and Ready, which follows from Synced alone: a type of which no server is free
 	// is ready. Reconciling or Stalled while it is not.

@@ -195,6 +195,11 @@ func TestStatusFollowsHosts(t *testing.T) {
 	if ready := conditions.Find(got.Status.Conditions, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue {
 		t.Errorf("a type without a free server is not ready: %+v", ready)
 	}
+	for _, managed := range got.ManagedFields {
+		if text := managed.FieldsV1.GetRawString(); strings.Contains(text, "f:values") {
+			t.Errorf("managedFields repeat the values of requirements, which each watch of the type carries: %s", text)
+		}
+	}
 	got.Status.Conditions, got.Status.CountedUntil = nil, 0 // claims of other tests count, too
 	name := f.nodeType.Name
 	want := v1alpha1.NodeTypeStatus{
