@@ -6,6 +6,7 @@ package nodetype
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,7 +42,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// batchPeriod is how long changes of hosts are collected before a status is written. Otherwise a thousand hosts that change
+// batchPeriod is how long changes of hosts are collected at least before a status is written. Otherwise a thousand hosts that change
 // at once would be a thousand writes.
 const batchPeriod = 100 * time.Millisecond
 
@@ -52,13 +53,15 @@ type Controller struct {
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	disk      resource.Quantity
+	// pace is used by Reconcile alone, which has one worker.
+	pace pace
 }
 
 // NewController returns a controller. The client may read from a cache. A node is planned with the disk if neither its type
 // nor inspection says how much it has.
 func NewController(client client.Client, inventory *inventory.Inventory, recorder events.EventRecorder,
 	clock clock.PassiveClock, disk resource.Quantity) *Controller {
-	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock, disk: disk}
+	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock, disk: disk, pace: newPace()}
 }
 
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
@@ -176,6 +179,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	} else if !found {
 		// 1. It was deleted. Machines keep their servers.
 		c.inventory.DeleteType(request.Name)
+		c.pace.forget(request.Name)
 		return reconcile.Result{}, nil
 	}
 
@@ -185,8 +189,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 
-	// 3. Its status follows.
+	// 3. Its status follows, in its turn.
 	summary, _ := c.inventory.Summary(nodeType.Name)
+	urgency := urgencyOf(nodeType, summary, invalid)
+	if wait := c.pace.waits(nodeType.Name, urgency, c.clock.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	before := nodeType.DeepCopy()
 	if invalid == nil {
 		nodeType.Status.Resources = effectiveResources(nodeType, summary)
@@ -205,7 +213,18 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	nodeType.Status = status(nodeType, summary, c.disk, invalid, c.clock.Now())
 	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) && summary.LastClaim <= before.Status.CountedUntil {
+		c.pace.leave(nodeType.Name)
 		return reconcile.Result{}, nil
+	}
+	tenants := &v1alpha1.TenantClusterList{}
+	if err := c.client.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing TenantClusters, whose providers watch NodeTypes, %w", err)
+	}
+	watches := int64(max(1, len(tenants.Items)))
+	// The cache has no managedFields, which can be as much again.
+	c.pace.book(nodeType.Name, urgency, 2*watches*size(nodeType), c.clock.Now())
+	if wait := c.pace.waits(nodeType.Name, urgency, c.clock.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	nodeType.Status.CountedUntil = max(before.Status.CountedUntil, summary.Claims)
 	// Not a patch: one from a status of zeros to a status of other zeros would leave out counts that the schema requires.
@@ -216,10 +235,17 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("writing the status of NodeType %s, %w", nodeType.Name, err))
 	}
+	c.pace.wrote(nodeType.Name, urgency, watches*size(nodeType), c.clock.Now())
 	c.publish(before, nodeType)
 	c.publishLowered(before, nodeType, summary)
 	c.publishSmaller(before, nodeType, belief)
 	return reconcile.Result{}, nil
+}
+
+// size is that of a NodeType in a watch, in bytes.
+func size(nodeType *v1alpha1.NodeType) int64 {
+	text, _ := json.Marshal(nodeType) // it was decoded from JSON
+	return int64(len(text))
 }
 
 // differs returns whether a new estimate is worth a write: it is the first one, or differs by a tenth or more.
