@@ -16,6 +16,8 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"github.com/spf13/cobra"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,6 +37,7 @@ import (
 	fleetusage "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
@@ -162,5 +165,22 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 			return fmt.Errorf("setting up controllers, %w", err)
 		}
 	}
+	if err := watch(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
 	return logPreflight(mgr)
+}
+
+// watch has the caches filled from the start. Controllers ask for them only once this replica is the leader: before its first claim it
+// would read every object.
+func watch(ctx context.Context, caches cache.Cache) error {
+	for _, kind := range []client.Object{&bmov1alpha1.BareMetalHost{}, &v1alpha1.Machine{}, &v1alpha1.NodeProvider{}, &v1alpha1.NodeType{},
+		&v1alpha1.NodeProfile{}, &v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{}, &v1alpha1.IPAddress{},
+		&v1alpha1.HostUsage{}, &v1alpha1.TenantCluster{}, kube.NamespaceMetadata(), &resourcev1.DeviceClass{}} {
+		// Kubernetes before 1.34 serves no DeviceClasses.
+		if _, err := caches.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("watching %T, %w", kind, err)
+		}
+	}
+	return nil
 }
