@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -28,12 +29,17 @@ func TestClaimsFirst(t *testing.T) {
 	}{
 		"New":           {"nothing is launched until it has a server", event.CreateEvent{Object: fresh}, "fresh"},
 		"NewWithServer": {"it was moved here with its status, and is installed in its turn", event.CreateEvent{Object: installing}, "other"},
-		"AtStart":       {"at a start, what is there comes after what happens", event.CreateEvent{Object: fresh, IsInInitialList: true}, "other"},
+		"AtStart":       {"the manager before has not come to it", event.CreateEvent{Object: fresh, IsInInitialList: true}, "fresh"},
+		"AtStartServed": {"ten thousand have one", event.CreateEvent{Object: installing, IsInInitialList: true}, "other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			waiting := priorityqueue.New[reconcile.Request]("test")
 			defer waiting.ShutDown()
-			waiting.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "other"}})
+			priority := withServer
+			if tc.event.IsInInitialList {
+				priority = handler.LowPriority // that of all others at a start
+			}
+			enqueue(waiting, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "other"}}, priority)
 			claimsFirst().Create(t.Context(), tc.event, waiting)
 			if got, _ := waiting.Get(); got.Name != tc.first {
 				t.Errorf("%s: %s comes first, want %s", tc.reason, got.Name, tc.first)

@@ -231,12 +231,13 @@ func urgency(machine *v1alpha1.Machine) int {
 	return withoutServer
 }
 
-// claimsFirst moves new Machines before those that have a server already.
+// claimsFirst moves new Machines before those that have a server already. At a start, those without a server are new: the fleet may have
+// ten thousand others to look at first.
 func claimsFirst() handler.EventHandler {
 	lock, limits := sync.Mutex{}, map[string]*rate.Limiter{}
 	return handler.Funcs{CreateFunc: func(_ context.Context, created event.CreateEvent, waiting queue) {
 		machine, ok := created.Object.(*v1alpha1.Machine)
-		if !ok || created.IsInInitialList {
+		if !ok || created.IsInInitialList && urgency(machine) == withServer {
 			return
 		}
 		lock.Lock()
