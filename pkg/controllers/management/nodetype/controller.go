@@ -54,7 +54,8 @@ type Controller struct {
 	clock     clock.PassiveClock
 	disk      resource.Quantity
 	// pace is used by Reconcile alone, which has one worker.
-	pace pace
+	pace    pace
+	beliefs beliefs
 }
 
 // NewController returns a controller. The client may read from a cache. A node is planned with the disk if neither its type
@@ -75,7 +76,7 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		For(&v1alpha1.NodeType{}).
 		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(c.ofProvider), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(c.ofNamespace), builder.WithPredicates(kube.Only(kube.Creations|kube.Deletions))).
-		Watches(&v1alpha1.Machine{}, kube.Enqueue(ofMachine), builder.WithPredicates(predicate.Or(
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(c.beliefs.ofMachine), builder.WithPredicates(predicate.Or(
 			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).NodeSize),
 			kube.Changed((*v1alpha1.Machine).NodeAccelerators)))).
 		WatchesRawSource(source.Func(c.start)).
@@ -114,15 +115,6 @@ func JoinedAs(object client.Object) []string {
 		return nil
 	}
 	return []string{machine.Status.NodeTypeRef.Name}
-}
-
-// ofMachine maps a Machine that has joined to its type.
-func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
-	var requests []reconcile.Request
-	for _, name := range JoinedAs(object) {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
-	}
-	return requests
 }
 
 // start runs before the first Reconcile. Then it enqueues a type whenever its hosts change.
@@ -180,6 +172,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		// 1. It was deleted. Machines keep their servers.
 		c.inventory.DeleteType(request.Name)
 		c.pace.forget(request.Name)
+		c.beliefs.byType.Delete(request.Name)
 		return reconcile.Result{}, nil
 	}
 
@@ -199,11 +192,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if invalid == nil {
 		nodeType.Status.Resources = effectiveResources(nodeType, summary)
 	}
-	machines := &v1alpha1.MachineList{}
-	if err := c.client.List(ctx, machines, client.MatchingFields{JoinedField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return reconcile.Result{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
+	belief, err := c.beliefs.get(ctx, c.client, nodeType)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	belief := capacity.Believe(nodeType, machines.Items)
 	nodeType.Status.SmallestNode, nodeType.Status.FoundAccelerators = belief.Smallest, nil
 	if nodeType.Spec.NamesNothing() {
 		nodeType.Status.FoundAccelerators = slices.Concat(summary.Accelerators, belief.Accelerators)

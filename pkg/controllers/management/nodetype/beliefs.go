@@ -1,0 +1,60 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodetype
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
+)
+
+// beliefs has what is believed of the nodes of types, by name, until a Machine of the type that has joined comes, goes or changes. A type
+// may have ten thousand of them, and its counts change with each claim.
+type beliefs struct{ byType sync.Map }
+
+// known is a belief, and what of the type it depends on.
+type known struct {
+	capacity.Belief
+	generation int64
+	resources  corev1.ResourceList
+	disk       *resource.Quantity
+}
+
+// ofMachine maps a Machine that has joined to its type. What was believed of that counts no longer.
+func (b *beliefs) ofMachine(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, name := range JoinedAs(machine) {
+		b.byType.Delete(name)
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+	}
+	return requests
+}
+
+// get returns what the Machines that the reader has say of a type. The caller must not change it.
+func (b *beliefs) get(ctx context.Context, reader client.Reader, nodeType *v1alpha1.NodeType) (capacity.Belief, error) {
+	now := &known{generation: nodeType.Generation, resources: nodeType.Status.Resources, disk: nodeType.Status.EphemeralStorage}
+	if stored, found := b.byType.Load(nodeType.Name); found {
+		if before, _ := stored.(*known); before.generation == now.generation &&
+			equality.Semantic.DeepEqual(before.resources, now.resources) && equality.Semantic.DeepEqual(before.disk, now.disk) {
+			return before.Belief, nil
+		}
+	}
+	b.byType.Store(nodeType.Name, now) // before it is complete: a Machine that changes meanwhile takes it away
+	machines := &v1alpha1.MachineList{}
+	if err := reader.List(ctx, machines, client.MatchingFields{JoinedField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		b.byType.Delete(nodeType.Name)
+		return capacity.Belief{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
+	}
+	now.Belief = capacity.Believe(nodeType, machines.Items)
+	return now.Belief, nil
+}
