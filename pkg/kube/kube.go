@@ -135,8 +135,9 @@ func Enqueue[T client.Object](requests func(context.Context, T) []reconcile.Requ
 }
 
 // Find reads an object, and returns whether it exists.
-func Find(ctx context.Context, reader client.Reader, key client.ObjectKey, object client.Object) (bool, error) {
-	err := reader.Get(ctx, key, object)
+func Find(ctx context.Context, reader client.Reader, key client.ObjectKey, object client.Object,
+	options ...client.GetOption) (bool, error) {
+	err := reader.Get(ctx, key, object, options...)
 	if IsGone(err) {
 		return false, nil
 	}

@@ -118,7 +118,7 @@ func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefere
 // type that has gone says nothing.
 func (c hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) (string, error) {
 	nodeType := &v1alpha1.NodeType{}
-	_, err := kube.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType)
+	_, err := kube.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType, client.UnsafeDisableDeepCopy)
 	return inventory.Lacks(host, nodeType.Spec.Resources), err
 }
 

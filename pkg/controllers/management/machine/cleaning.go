@@ -10,6 +10,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -26,7 +27,8 @@ func (c hostClaims) eligibility(
 		return eligibility, nil
 	}
 	nodeType, provider := &v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}
-	found, err := kube.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType)
+	found, err := kube.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType,
+		client.UnsafeDisableDeepCopy)
 	if err == nil && found {
 		_, err = kube.Find(ctx, c.client, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider)
 	}

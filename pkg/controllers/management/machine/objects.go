@@ -23,9 +23,9 @@ type objects struct{ cache client.Reader }
 
 var _ plan.Cluster = objects{}
 
-// Find implements plan.Cluster.
+// Find implements plan.Cluster. What it finds must not be changed: a copy of a NodeType has the counts of all its domains.
 func (o objects) Find(ctx context.Context, name string, object plan.Object) (bool, error) {
-	return kube.Find(ctx, o.cache, types.NamespacedName{Name: name}, object)
+	return kube.Find(ctx, o.cache, types.NamespacedName{Name: name}, object, client.UnsafeDisableDeepCopy)
 }
 
 // ChargedTo implements plan.Cluster.

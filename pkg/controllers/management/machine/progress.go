@@ -13,6 +13,7 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
@@ -198,7 +199,7 @@ func (r *Reconciler) policyOf(ctx context.Context, machine *v1alpha1.Machine) (p
 		return p, nil
 	}
 	key, nodeType := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, &v1alpha1.NodeType{}
-	found, err := kube.Find(ctx, r.client, key, nodeType)
+	found, err := kube.Find(ctx, r.client, key, nodeType, client.UnsafeDisableDeepCopy)
 	if err == nil && !found {
 		found, err = kube.Find(ctx, r.live, key, nodeType)
 	}

@@ -72,7 +72,8 @@ func (c *Controller) Reconcile(ctx context.Context, provider *v1alpha1.NodeProvi
 		return reconcile.Result{}, nil
 	}
 	nodeTypes := &v1alpha1.NodeTypeList{}
-	if err := c.client.List(ctx, nodeTypes); err != nil {
+	// Their statuses change with each claim, and have the counts of all domains: none is copied to find out that nothing is to be written.
+	if err := c.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodeTypes, %w", err)
 	}
 
@@ -145,12 +146,12 @@ func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider,
 	case !current.DeletionTimestamp.IsZero():
 		return nil, fmt.Errorf("waiting for the old NodeType %s to be deleted", from.Name)
 	default:
-		updated := current.DeepCopy()
-		updated.Spec = wanted
+		updated := &v1alpha1.NodeType{ObjectMeta: *current.ObjectMeta.DeepCopy(), Spec: wanted}
 		setMetadata(updated, from.Metadata)
-		if equality.Semantic.DeepEqual(current, updated) {
+		if equality.Semantic.DeepEqual(current.ObjectMeta, updated.ObjectMeta) && equality.Semantic.DeepEqual(current.Spec, updated.Spec) {
 			break
 		}
+		updated.Status = *current.Status.DeepCopy()
 		if err := c.client.Update(ctx, updated); err != nil {
 			return rejected(from.Name, true, fmt.Errorf("updating NodeType %s, %w", from.Name, err))
 		}
