@@ -7,6 +7,7 @@ package karpenter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
+	nodehydration "sigs.k8s.io/karpenter/pkg/controllers/node/hydration"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/termination"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/termination/terminator"
+	nodeclaimhydration "sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/hydration"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle"
 	"sigs.k8s.io/karpenter/pkg/controllers/nodeoverlay"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
@@ -46,6 +51,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/rollout"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/staticpools"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/timelimits"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/workers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/writes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
@@ -97,7 +103,7 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	if core.Provisioner, err = find[*provisioning.Provisioner](core.Controllers); err != nil {
 		return nil, err
 	}
-	return core, core.replaceControllers(ctx, d, coreClient)
+	return core, errors.Join(core.replaceControllers(ctx, d, coreClient), core.limitWorkers())
 }
 
 // Plan returns core without controllers, to plan with its Provisioner and make nothing of it, and the client that core plans with: it reads
@@ -163,12 +169,13 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 	}
 	machines := timelimits.Machines{Client: d.Management.Client, Namespace: d.Clusters.TenantCluster.Namespace, Synced: d.Management.Synced}
 	if err := replace(c.Controllers, func(core *lifecycle.Controller) controller.Controller {
-		return timelimits.Lifecycle(core, d.Clock, machines)
+		// Each of its workers waits ten seconds at most for the claim of a server.
+		return workers.Limited(timelimits.Lifecycle(core, d.Clock, machines), 200)
 	}); err != nil {
 		return err
 	}
 	if err := replace(c.Controllers, func(core *disruption.Queue) controller.Controller {
-		return timelimits.Queue(core, d.Clock, machines)
+		return workers.Limited(timelimits.Queue(core, d.Clock, machines), 20)
 	}); err != nil {
 		return err
 	}
@@ -188,6 +195,22 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 			},
 		})
 	})
+}
+
+// limitWorkers limits the workers of the other controllers that core gives a hundred or more.
+func (c *Core) limitWorkers() error {
+	return errors.Join(
+		// They add a label that all objects have which this version of core has made.
+		limit[*nodeclaimhydration.Controller](c.Controllers, 10),
+		limit[*nodehydration.Controller](c.Controllers, 10),
+		// They wait for answers of the API server alone.
+		limit[*termination.Controller](c.Controllers, 20),
+		limit[*terminator.Queue](c.Controllers, 20),
+	)
+}
+
+func limit[T controller.Controller](all []controller.Controller, most int64) error {
+	return replace(all, func(core T) controller.Controller { return workers.Limited(core, most) })
 }
 
 // replaceDisruption has drifted nodes replaced without a free server, too.

@@ -29,7 +29,7 @@ func TestREADMEListsAllChanges(t *testing.T) {
 		}
 		listed = append(listed, strings.Trim(strings.TrimSpace(cells[0]), "`"))
 	}
-	used := regexp.MustCompile(`\b(?:accelerators|holdback|nodeprofiles|resourceclaims|rollout|staticpools|timelimits|writes)\.[A-Z]\w*\(|c\.gangs\.(?:PendingPods|Mark)|lifecycle\.LaunchTimeout|instancetypes\.[A-Z]\w+|nodeprofiles\.StoredHash|writes\.Finalizer`).
+	used := regexp.MustCompile(`\b(?:accelerators|holdback|nodeprofiles|resourceclaims|rollout|staticpools|timelimits|workers|writes)\.[A-Z]\w*\(|c\.gangs\.(?:PendingPods|Mark)|lifecycle\.LaunchTimeout|instancetypes\.[A-Z]\w+|nodeprofiles\.StoredHash|writes\.Finalizer`).
 		FindAllString(read(t, "install.go"), -1)
 	for i := range used {
 		used[i] = strings.TrimSuffix(used[i], "(")
