@@ -18,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator/callers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
@@ -50,7 +51,7 @@ type certificates struct {
 func newOptions() *options {
 	o := &options{
 		cluster:                 operator.Cluster{Name: "management cluster", QPS: 500, Burst: 1000},
-		process:                 operator.DefaultOptions(),
+		process:                 operator.DefaultOptions(callers.Review),
 		leaderElectionNamespace: "default",
 		provisioningDeadline:    machine.DefaultProvisioningDeadline,
 		usageRetention:          usage.DefaultRetention,

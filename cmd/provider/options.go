@@ -71,11 +71,10 @@ type options struct {
 func defaultOptions() *options {
 	gates, err := operator.NewFeatureGates(karpenter.Features())
 	utilruntime.Must(err)
-	process := operator.DefaultOptions()
-	process.HealthAddress = operator.Disabled
 	// Its metrics are those of its tenant alone. To review who reads them, it would have to be given rights in the management cluster
 	// (tokenreviews, subjectaccessreviews) by which a stolen token could ask who may do what there.
-	process.MetricsSecure = false
+	process := operator.DefaultOptions(nil)
+	process.HealthAddress = operator.Disabled
 	return &options{
 		process:          process,
 		tenant:           operator.Cluster{Name: tenantName, Prefix: "tenant-", Foreign: true, QPS: 200, Burst: 300},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator/callers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
@@ -38,7 +39,7 @@ type options struct {
 }
 
 func newOptions() *options {
-	process := operator.DefaultOptions()
+	process := operator.DefaultOptions(callers.Review)
 	process.LeaderElection = nil // every replica answers
 	return &options{
 		process:        process,

@@ -214,7 +214,7 @@ func TestOptionsValidate(t *testing.T) {
 			problem: []string{"--leader-elect-retry-period 0s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := DefaultOptions()
+			o := DefaultOptions(nil)
 			o.MetricsAddress, o.HealthAddress = Disabled, Disabled
 			o.AddFlags(&cliflag.NamedFlagSets{})
 			tc.change(&o)

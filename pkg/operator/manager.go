@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -47,7 +46,7 @@ func (o *Options) NewManager(config *rest.Config, options manager.Options, lease
 	if o.MetricsSecure {
 		options.Metrics.SecureServing = true
 		options.Metrics.TLSOpts = []func(*tls.Config){func(config *tls.Config) { config.NextProtos = []string{"http/1.1"} }}
-		options.Metrics.FilterProvider = reviewCallers
+		options.Metrics.FilterProvider = o.review
 	}
 	options.HealthProbeBindAddress = o.HealthAddress
 	options.PprofBindAddress = o.PprofAddress
@@ -75,13 +74,6 @@ func (o *Options) NewManager(config *rest.Config, options manager.Options, lease
 		return nil, fmt.Errorf("adding the probes, %w", err)
 	}
 	return mgr, nil
-}
-
-// reviewCallers has the API server say who a client is and whether it may get /metrics.
-func reviewCallers(config *rest.Config, client *http.Client) (metricsserver.Filter, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 5, 10 // each token that is tried is a request, and every client may try
-	return filters.WithAuthenticationAndAuthorization(config, client)
 }
 
 // lock is that of controller-runtime without its events: the manager's recorder may be that of another cluster, which

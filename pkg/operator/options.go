@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
+	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // Options are the flags that every program has.
@@ -18,9 +21,10 @@ type Options struct {
 	StartupTimeout time.Duration
 	// MetricsAddress, HealthAddress and PprofAddress are bind addresses. Disabled serves nothing.
 	MetricsAddress, HealthAddress, PprofAddress string
-	// MetricsSecure serves metrics with TLS, to clients that the cluster of the manager knows and that may get /metrics there. A program that
-	// has it false from the start has no flag for it, because it has no right to ask that cluster.
+	// MetricsSecure serves metrics with TLS, to clients that the cluster of the manager knows and that may get /metrics there.
 	MetricsSecure bool
+	// review asks that cluster. A program without it has no flag for MetricsSecure.
+	review MetricsReview
 	// LeaderElection is nil for a program whose replicas all work.
 	LeaderElection *LeaderElection
 }
@@ -37,13 +41,17 @@ type LeaderElection struct {
 	RetryPeriod time.Duration
 }
 
-// DefaultOptions are the options of a program with leader election. The lease is longer than controller-runtime's
-// default of 15 s: a leader whose API server restarts must not end because of it.
-func DefaultOptions() Options {
+// MetricsReview makes the filter that says who may read metrics.
+type MetricsReview func(*rest.Config, *http.Client) (metricsserver.Filter, error)
+
+// DefaultOptions are the options of a program with leader election. The lease is longer than controller-runtime's default of 15 s: a leader
+// whose API server restarts must not end because of it. The review is nil for a program that has no right to ask who reads its metrics.
+func DefaultOptions(review MetricsReview) Options {
 	return Options{
 		StartupTimeout: 30 * time.Second,
 		MetricsAddress: ":8080",
-		MetricsSecure:  true,
+		MetricsSecure:  review != nil,
+		review:         review,
 		HealthAddress:  ":8081",
 		PprofAddress:   Disabled,
 		LeaderElection: &LeaderElection{Enabled: true, LeaseDuration: 30 * time.Second, RenewDeadline: 20 * time.Second,
@@ -58,7 +66,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 		"How long to wait at start for an API server that does not answer.")
 	process.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
 		"Address that /metrics is served on, for example :8080. \"0\" disables it.")
-	if o.MetricsSecure {
+	if o.review != nil {
 		process.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure,
 			"Serve /metrics with TLS, by a certificate made at start, to clients with a token of the cluster and the right to get /metrics. If "+
 				"false, without encryption and to all.")

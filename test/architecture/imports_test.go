@@ -83,6 +83,11 @@ var rules = map[string]rule{
 			"cmd/provider"},
 		not: []string{"pkg/controllers/management", "pkg/inventory"}, through: true,
 	},
+	"ProviderWithoutReviews": {
+		reason: "there is a provider for each tenant, and what it does not need of the API server's libraries is 2 MB of each",
+		from:   []string{"cmd/provider"}, not: []string{"pkg/operator/callers", "sigs.k8s.io/controller-runtime/pkg/metrics/filters"},
+		through: true,
+	},
 	"KarpenterWithoutHosts": {
 		reason: "what Karpenter sees is NodeTypes, never a BareMetalHost",
 		from:   []string{"pkg/cloudprovider", "pkg/instancetypes"}, not: []string{metal3},
