@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -87,11 +88,15 @@ type Guard struct {
 // NewGuard returns a guard of one tenant. Its own requests are not guarded.
 func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedName, scheme *runtime.Scheme,
 	clk clock.Clock) (*Guard, error) {
-	tenantClient, err := client.New(tenant, client.Options{Scheme: scheme})
+	// These are all kinds that it reads. To look them up it would ask both clusters for all that they have, and keep the answers.
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
+	mapper.Add(v1alpha1.GroupVersion.WithKind("TenantCluster"), meta.RESTScopeNamespace)
+	tenantClient, err := client.New(tenant, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the tenant cluster at %s, %w", tenant.Host, err)
 	}
-	managementClient, err := client.New(management, client.Options{Scheme: scheme})
+	managementClient, err := client.New(management, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the management cluster at %s, %w", management.Host, err)
 	}

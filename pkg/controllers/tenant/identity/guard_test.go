@@ -8,9 +8,11 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,6 +138,36 @@ func briefly(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// TestRequests: a guard looks up no kinds. A hundred providers that start together would ask for all of them, and each would keep them.
+func TestRequests(t *testing.T) {
+	key, cluster := tenanttest.TenantCluster(t, &environment), tenanttest.APIServer(t, environment.Config)
+	var asked sync.Map
+	service := tenanttest.NewService(func(request *http.Request) (*http.Response, error) {
+		asked.Store(request.URL.Path, true)
+		return cluster(request)
+	})
+	guard, err := identity.NewGuard(service.Config(), service.Config(), key, environment.Scheme, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- guard.Start(ctx) }()
+	(&guarded{t: t, key: key}).identifiedAs(same)
+	stop()
+	if err := poll.Receive(t, "the end of the guard", ended); err != nil {
+		t.Fatal(err)
+	}
+	tenantCluster := "/apis/karpenter.metal3.io/v1alpha1/namespaces/" + key.Namespace + "/tenantclusters/" + key.Name
+	want := map[any]any{"/api/v1/namespaces/kube-system": true, tenantCluster: true, tenantCluster + "/status": true}
+	got := map[any]any{}
+	asked.Range(func(path, _ any) bool { got[path] = true; return true })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("paths of requests (-want +got):\n%s", diff)
+	}
 }
 
 // TestUnidentified: before the manager has said that the cluster is the tenant's nothing is written, in neither cluster.
