@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
@@ -38,6 +39,8 @@ func TestPodValues(t *testing.T) {
 	selector := func(pod corev1.PodTemplateSpec) any { return pod.Spec.NodeSelector }
 	tolerations := func(pod corev1.PodTemplateSpec) any { return pod.Spec.Tolerations }
 	affinity := func(pod corev1.PodTemplateSpec) any { return pod.Spec.Affinity }
+	memoryLimit := corev1.EnvVar{Name: "GOMEMLIMIT", ValueFrom: &corev1.EnvVarSource{
+		ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory", Divisor: resource.MustParse("1")}}}
 	environment := func(pod corev1.PodTemplateSpec) any { return pod.Spec.Containers[0].Env }
 	mounts := func(pod corev1.PodTemplateSpec) any { return pod.Spec.Containers[0].VolumeMounts }
 	volumes := func(pod corev1.PodTemplateSpec) any {
@@ -130,10 +133,16 @@ func TestPodValues(t *testing.T) {
 		"PodAnnotationsOfAll": {reason: "helm create's name", chart: Tenant,
 			set: []string{`podAnnotations.a="b"`}, got: annotation("a"), want: "b"},
 		"Env": {reason: "for all programs", chart: Management, pod: "webhook", set: []string{`extraEnv=[{"name":"A","value":"b"}]`},
-			got: environment, want: []corev1.EnvVar{{Name: "A", Value: "b"}}},
+			got: environment, want: []corev1.EnvVar{memoryLimit, {Name: "A", Value: "b"}}},
+		"MemoryLimit": {reason: "one's own wins", chart: Management, pod: "manager",
+			set: []string{`extraEnv=[{"name":"GOMEMLIMIT","value":"1GiB"}]`}, got: environment,
+			want: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "1GiB"}}},
+		"MemoryLimitOfTenant": {reason: "one's own wins", chart: Tenant, set: []string{`extraEnv=[{"name":"GOMEMLIMIT","value":"1GiB"}]`},
+			got: environment, want: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "1GiB"}}},
 		"EnvOfTenant": {reason: "where its value is", chart: Tenant,
 			set: []string{`extraEnv=[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"spec.nodeName"}}}]`}, got: environment,
-			want: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}},
+			want: []corev1.EnvVar{memoryLimit,
+				{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}},
 		"Volumes": {reason: "without any of the chart", chart: Management, set: []string{`extraVolumes=[{"name":"a","emptyDir":{}}]`},
 			got: volumes, want: []string{"a"}},
 		"VolumesOfTenant": {reason: "beside the kubeconfig", chart: Tenant, set: []string{`extraVolumes=[{"name":"a","emptyDir":{}}]`},

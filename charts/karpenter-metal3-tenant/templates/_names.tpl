@@ -56,3 +56,20 @@ app.kubernetes.io/component: provider
 {{- $reference := ternary (printf "%s@%s" $repository $image.digest) (printf "%s:%s" $repository ($image.tag | default .Chart.AppVersion)) (not (empty $image.digest)) -}}
 {{- .Values.provider.image | default $reference -}}
 {{- end }}
+
+{{/* Environment variables of the provider. Go collects garbage more often when its memory comes near the limit of the container, or what
+the node has for pods if there is none. */}}
+{{- define "karpenter-metal3-tenant.env" -}}
+{{- $variables := list -}}
+{{- range .Values.extraEnv -}}
+{{- $variables = append $variables .name -}}
+{{- end }}
+{{- if not (has "GOMEMLIMIT" $variables) }}
+- name: GOMEMLIMIT
+  valueFrom:
+    resourceFieldRef: {resource: limits.memory, divisor: "1"}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

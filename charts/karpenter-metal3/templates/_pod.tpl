@@ -84,6 +84,23 @@ readinessProbe:
 {{- toYaml (merge (deepCopy .root.Values.podLabels) (fromYaml (include "karpenter-metal3.labels" .))) -}}
 {{- end }}
 
+{{/* Environment variables of both. Go collects garbage more often when its memory comes near the limit of the container, or what
+the node has for pods if there is none. */}}
+{{- define "karpenter-metal3.env" -}}
+{{- $variables := list -}}
+{{- range .Values.extraEnv -}}
+{{- $variables = append $variables .name -}}
+{{- end }}
+{{- if not (has "GOMEMLIMIT" $variables) }}
+- name: GOMEMLIMIT
+  valueFrom:
+    resourceFieldRef: {resource: limits.memory, divisor: "1"}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/* Flags that both have. */}}
 {{- define "karpenter-metal3.args" -}}
 - --logging-format={{ .Values.logging.format }}
