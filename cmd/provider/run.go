@@ -105,7 +105,7 @@ func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config, rig
 	mgr, err := o.process.NewManager(tenantConfig, manager.Options{
 		Scheme: scheme.Scheme,
 		Logger: log.FromContext(ctx),
-		Cache:  cache.Options{DefaultWatchErrorHandler: rights.Handler(tenantName, tenantConfig)},
+		Cache:  cache.Options{ByObject: trimmed(), DefaultWatchErrorHandler: rights.Handler(tenantName, tenantConfig)},
 		// Core finds its settings in the context.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}, &operator.Lease{Config: tenantConfig, Namespace: metav1.NamespaceSystem, Name: o.leaseName()})

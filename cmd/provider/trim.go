@@ -1,0 +1,35 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+)
+
+// trimmed are the kinds of the tenant of which there are thousands, without what is big and nobody here reads. Nobody may write such an
+// object as a whole. Karpenter's core and the controllers of this project send patches, and what both sides of a patch lack is not in it.
+func trimmed() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&corev1.Node{}: {Transform: operator.TrimAlso(trimNode)},
+		&corev1.Pod{}:  {Transform: operator.TrimAlso(trimPod)},
+	}
+}
+
+// trimNode drops the images that a node has, 50 of them by default.
+func trimNode(node *corev1.Node) { node.Status.Images = nil }
+
+// trimPod drops what containers run and how kubelet looks after them. A pod is scheduled by what it requests and where it may run.
+func trimPod(pod *corev1.Pod) {
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			c := &containers[i]
+			c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
+			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle = nil, nil, nil, nil
+		}
+	}
+}
