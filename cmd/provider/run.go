@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -132,6 +133,7 @@ func (o *options) newManagementCluster(config *rest.Config, rights *operator.Rig
 		options.Scheme = scheme.Scheme
 		options.Cache.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 		options.Cache.DefaultTransform = operator.TrimObject
+		options.Cache.ByObject = map[client.Object]cache.ByObject{&v1alpha1.NodeType{}: {Transform: operator.TrimAlso(shareLabels)}}
 		options.Cache.DefaultWatchErrorHandler = rights.Handler(managementName, config)
 	})
 	if err != nil {

@@ -4,10 +4,15 @@
 package main
 
 import (
+	"slices"
+	"sync"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
@@ -31,5 +36,18 @@ func trimPod(pod *corev1.Pod) {
 			c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
 			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle = nil, nil, nil, nil
 		}
+	}
+}
+
+// sharedLabels are labels of domains by their text. A type has each rack with servers of it, so that several types have the same labels.
+var sharedLabels sync.Map
+
+// shareLabels has NodeTypes keep the labels of a domain once. With 500 racks of ten types each would keep 150 KiB of them.
+func shareLabels(nodeType *v1alpha1.NodeType) {
+	nodeType.Status.Domains = slices.Clone(nodeType.Status.Domains) // the decoder leaves room for more
+	for i := range nodeType.Status.Domains {
+		domain := &nodeType.Status.Domains[i]
+		shared, _ := sharedLabels.LoadOrStore(labels.Set(domain.Labels).String(), domain.Labels)
+		domain.Labels = shared.(map[string]string)
 	}
 }

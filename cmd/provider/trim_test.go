@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // TestTrimmed fills every field of an object, of its spec and status, and of its containers, and compares which are left.
@@ -72,6 +74,27 @@ func TestTrimmed(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestShareLabels: types with the same domains keep the labels once, and nothing of them is another.
+func TestShareLabels(t *testing.T) {
+	full := &v1alpha1.NodeType{}
+	full.Status.Domains = []v1alpha1.DomainCapacity{
+		{Zone: "dc1", Labels: map[string]string{"rack": "r1", "row": "a"}, Capacity: v1alpha1.Capacity{Total: 2}},
+		{Zone: "dc1", Labels: map[string]string{"rack": "r2", "row": "a"}, Capacity: v1alpha1.Capacity{Total: 3}},
+		{Zone: "dc2"},
+	}
+	first, second := full.DeepCopy(), full.DeepCopy()
+	shareLabels(first)
+	shareLabels(second)
+	for i := range full.Status.Domains {
+		if reflect.ValueOf(first.Status.Domains[i].Labels).Pointer() != reflect.ValueOf(second.Status.Domains[i].Labels).Pointer() {
+			t.Errorf("the labels of domain %d are there twice", i)
+		}
+	}
+	if diff := cmp.Diff(full, second); diff != "" {
+		t.Errorf("the type is another (-full +shared):\n%s", diff)
 	}
 }
 
