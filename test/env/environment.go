@@ -97,6 +97,9 @@ func NewEnvironment(t testing.TB) *Environment {
 	return environment
 }
 
+// EtcdURL is where etcd answers, without TLS.
+func (e *Environment) EtcdURL() string { return e.envtest.ControlPlane.Etcd.URL.String() }
+
 // Scheme returns a scheme with every kind that this project uses.
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// MaxBytes is how long a record may be as JSON before more of its uses are folded. Each claim can write the whole record twice, so this
-	// also bounds what a claim can make the API server store. Of usual names, it is some 200 uses that are told one by one.
-	MaxBytes = 64 << 10
+	// MaxBytes is how long a record may be as JSON before more of its uses are folded. Each server has one and each claim can write it
+	// twice, so this bounds what a fleet keeps in etcd and what a claim adds (BenchmarkStorage). Of usual names, it is some 50 uses that are
+	// told one by one, or 70 sums.
+	MaxBytes = 16 << 10
 	// ShortUse is the length below which uses are folded at once. No server is installed in that time.
 	ShortUse = time.Minute
 )

@@ -312,7 +312,7 @@ func (m *meter) client(api client.WithWatch) client.Client {
 // long that its begin is recorded, too.
 func TestBytesOfUnusedClaims(t *testing.T) {
 	const (
-		perHour = 64 << 20
+		perHour = 28 << 20
 		cycles  = 5
 	)
 	w := newFixtureOn(t, &environment, 0)
