@@ -121,6 +121,16 @@ func TestHandle(t *testing.T) {
 	}
 }
 
+// TestAlertedMetric: an alert of the chart is on the durations by this name, which the test of the alerts cannot read from here.
+func TestAlertedMetric(t *testing.T) {
+	const want = `fqName: "karpenter_metal3_webhook_duration_seconds"`
+	described := make(chan *prometheus.Desc, 1)
+	durations.Describe(described)
+	if got := (<-described).String(); !strings.Contains(got, want) || !strings.Contains(got, "{kind,operation}") {
+		t.Errorf("got %s, want %s by kind and operation", got, want)
+	}
+}
+
 // A deletion that is refused says so as the API server itself would.
 func TestAnswerRefusesDeletion(t *testing.T) {
 	scheme := runtime.NewScheme()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 )
 
 // Kind of an event.
@@ -59,6 +60,8 @@ type Machine[T any] struct {
 	Value T
 	// MovedBy is the event that has made the Machine active; ObjectChanged if that was among several.
 	MovedBy Event
+	// Moved is when the Machine was made active.
+	Moved time.Time
 
 	index int // in the heap of active ones; -1 if it is unschedulable
 }
@@ -77,6 +80,7 @@ type Version uint64
 
 // Queue holds the Machines that wait. It is safe for concurrent use.
 type Queue[T any] struct {
+	clock    clock.PassiveClock
 	lock     sync.Mutex
 	machines map[types.NamespacedName]*Machine[T]
 	// active has the active Machines of each namespace that has some.
@@ -94,8 +98,8 @@ type Queue[T any] struct {
 }
 
 // NewQueue returns an empty queue.
-func NewQueue[T any]() *Queue[T] {
-	return &Queue[T]{machines: map[types.NamespacedName]*Machine[T]{}, active: map[string]*activeHeap[T]{},
+func NewQueue[T any](clock clock.PassiveClock) *Queue[T] {
+	return &Queue[T]{clock: clock, machines: map[types.NamespacedName]*Machine[T]{}, active: map[string]*activeHeap[T]{},
 		turns: map[string]uint64{}, served: map[string]uint64{}, last: map[Event]Version{}}
 }
 
@@ -219,7 +223,7 @@ func (q *Queue[T]) Keys() []types.NamespacedName {
 
 func (q *Queue[T]) activate(waiting *Machine[T], event Event) {
 	if waiting.index < 0 {
-		waiting.MovedBy = event
+		waiting.MovedBy, waiting.Moved = event, q.clock.Now()
 		namespace := waiting.Key.Namespace
 		if q.active[namespace] == nil {
 			q.active[namespace] = &activeHeap[T]{}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 var (
@@ -85,7 +87,7 @@ func TestQueue(t *testing.T) {
 		}, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := NewQueue[string]()
+			q := NewQueue[string](clock.RealClock{})
 			tc.do(q)
 			if diff := cmp.Diff(tc.want, popAll(q)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
@@ -104,7 +106,7 @@ func in(namespace string, since int) Machine[string] {
 // TestNamespacesTakeTurns: 10,000 Machines of one namespace do not hold up the one of another, and within a namespace the order is
 // that of age.
 func TestNamespacesTakeTurns(t *testing.T) {
-	q := NewQueue[string]()
+	q := NewQueue[string](clock.RealClock{})
 	for n := range 10_000 {
 		q.Park(in("greedy", n), 0)
 	}
@@ -139,7 +141,7 @@ func TestNamespacesTakeTurns(t *testing.T) {
 // TestServersGoInTurn: one server after the other becomes free. Each namespace gets one, whichever has more Machines, until it has none
 // left that wait.
 func TestServersGoInTurn(t *testing.T) {
-	q := NewQueue[string]()
+	q := NewQueue[string](clock.RealClock{})
 	for n := range 100 {
 		q.Park(in("greedy", n), 0)
 	}
@@ -168,13 +170,16 @@ func TestServersGoInTurn(t *testing.T) {
 }
 
 func TestMovedBy(t *testing.T) {
-	q := NewQueue[string]()
+	now := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	q := NewQueue[string](now)
 	q.Park(machine("a", host, object), 0)
-	for _, event := range []Event{host, object, host} {
+	for n, event := range []Event{host, object, host} {
+		now.SetTime(time.Unix(int64(n+1), 0))
 		q.Move(event)
 	}
-	if popped, _, _ := q.Pop(); popped.MovedBy != object {
-		t.Errorf("moved by %v, want %v: such a Machine has to be validated again", popped.MovedBy, object)
+	if popped, _, _ := q.Pop(); popped.MovedBy != object || popped.Moved != time.Unix(1, 0) {
+		t.Errorf("moved by %v at %s, want %v: such a Machine has to be validated again; and at the first event", popped.MovedBy, popped.Moved,
+			object)
 	}
 	q.Park(machine("a", host, object), 0)
 	if popped, _, _ := q.Pop(); popped.MovedBy != object {
@@ -215,7 +220,7 @@ func TestQueueAgreesWithModel(t *testing.T) {
 	for seed := range uint64(histories) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		anyOf := func(values []string) string { return values[random.IntN(len(values))] }
-		q := NewQueue[string]()
+		q := NewQueue[string](clock.RealClock{})
 		c := &cluster{free: map[string]int{}, quota: map[string]int{"blue": 2, "red": 2}, assigned: map[string]string{},
 			machines: map[string]Machine[string]{}}
 		change := func() {
@@ -310,7 +315,7 @@ func (c *cluster) check(t *testing.T, step string, q *Queue[string]) {
 // TestOrder: of the Machines that want the same, no younger one is scheduled while an older one waits.
 func TestOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	q := NewQueue[string]()
+	q := NewQueue[string](clock.RealClock{})
 	for _, n := range random.Perm(100) {
 		q.Park(Machine[string]{Key: types.NamespacedName{Name: fmt.Sprint(n)}, Created: time.Unix(int64(n), 0), Hints: []Event{host}},
 			q.Version())

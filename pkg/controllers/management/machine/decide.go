@@ -52,7 +52,7 @@ func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment
 			r.claimRate.claimed(key, c.machine.UID, now)
 			r.scheduler.assumed[key] = assumption{
 				uid: c.machine.UID, host: hostKey(assigned.choice.Host), nodeType: assigned.choice.NodeType,
-				owner: ownerOf(c.machine).machineReference(), pool: assigned.plan.Pool,
+				claimable: c.claimable(now), owner: ownerOf(c.machine).machineReference(), pool: assigned.plan.Pool,
 			}
 			return assigned, nil, nil
 		}

@@ -86,6 +86,7 @@ type Reconciler struct {
 	recorder     events.EventRecorder
 	clock        clock.PassiveClock
 	claimLatency prometheus.Histogram
+	claimSLI     prometheus.Histogram
 	scheduler    *scheduler
 	waiting      *waiting
 	claimRate    claimRate
@@ -144,7 +145,8 @@ func New(d Dependencies) *Reconciler {
 		recorder:     d.Recorder,
 		clock:        d.Clock,
 		claimLatency: metrics.NewClaimDuration(),
-		scheduler:    newScheduler(),
+		claimSLI:     metrics.NewClaimSLIDuration(),
+		scheduler:    newScheduler(d.Clock),
 		waiting:      newWaiting(),
 		claimRate:    claimRate{perHour: d.UnusedClaimsPerHour, namespaces: map[string]*unusedClaims{}},
 		deadline:     d.Deadline,
@@ -331,6 +333,9 @@ func (r *Reconciler) flush(ctx context.Context, now *run) error {
 func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 	if before.Status.ProviderID == "" && after.Status.ProviderID != "" {
 		r.claimLatency.Observe(max(0, r.clock.Since(after.CreationTimestamp.Time).Seconds()))
+		if since := r.scheduler.claimableSince(after); !since.IsZero() {
+			r.claimSLI.Observe(max(0, r.clock.Since(since).Seconds()))
+		}
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
 	}
 	if condition(after, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue {

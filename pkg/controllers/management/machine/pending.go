@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -209,6 +210,16 @@ func (s *scheduler) bound(machine *v1alpha1.Machine) {
 		assumed.claimed = true
 		s.assumed[key] = assumed
 	}
+}
+
+// claimableSince returns since when nothing but the manager held up the claim of a Machine; zero if that is not known.
+func (s *scheduler) claimableSince(machine *v1alpha1.Machine) time.Time {
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	if assumed := s.assumed[client.ObjectKeyFromObject(machine)]; assumed.uid == machine.UID {
+		return assumed.claimable
+	}
+	return time.Time{}
 }
 
 // claim writes the consumerRef on the server that has been chosen.

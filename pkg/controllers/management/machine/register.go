@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,8 +61,10 @@ func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 			return fmt.Errorf("starting controller %s, %w", name, err)
 		}
 	}
-	if err := ctrlmetrics.Registry.Register(r.claimLatency); err != nil {
-		return fmt.Errorf("registering the metrics of Machines, %w", err)
+	for _, histogram := range []prometheus.Histogram{r.claimLatency, r.claimSLI} {
+		if err := ctrlmetrics.Registry.Register(histogram); err != nil {
+			return fmt.Errorf("registering the metrics of Machines, %w", err)
+		}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,6 +50,8 @@ type assumption struct {
 	// host and nodeType that were chosen; empty for a Machine that had its server before the manager started.
 	host     types.NamespacedName
 	nodeType string
+	// claimable is since when nothing but the manager held up the claim; zero if that is not known.
+	claimable time.Time
 	// claimed is true once the claim is on the host. From then on the host is not free, whenever its watch shows that.
 	claimed bool
 	// owner of the address, and the pool that it will be taken from; nil if the Machine needs none.
@@ -68,6 +71,8 @@ type candidate struct {
 	// same reason.
 	reason, message string
 	alike           bool
+	// moved is when an event came that could make it schedulable; zero if a worker decides about it.
+	moved time.Time
 	// assigned or no is what the loop has decided since then and no worker has taken yet. It stands until an event that could change
 	// it: then the queue makes the Machine active again.
 	assigned *assignment
@@ -84,6 +89,18 @@ func newCandidate(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, req
 // server changes, which are not worth a write for each; of a pinned one it says what is the matter with its server.
 func (c *candidate) differs(no *unschedulable) bool {
 	return no.reason != c.reason || isPinned(c.machine) && no.message != c.message
+}
+
+// claimable returns since when nothing but the manager holds up the claim: since the event that made the Machine schedulable, or since it
+// was created. For one that was refused before, and is looked at for another reason, that is now.
+func (c *candidate) claimable(now time.Time) time.Time {
+	switch {
+	case !c.moved.IsZero():
+		return c.moved
+	case condition(c.machine, v1alpha1.ConditionClaimed).Reason == "":
+		return c.machine.CreationTimestamp.Time
+	}
+	return now
 }
 
 // unschedulable is why a Machine gets no server, and the events that could make it schedulable.
@@ -119,10 +136,10 @@ func usageShrank(namespace string) scheduling.Event {
 // got. It may cost a rendered template each, and a moving fleet must not cost one for every server that moves.
 const choiceDelay = 5 * time.Second
 
-func newScheduler() *scheduler {
+func newScheduler(clock clock.PassiveClock) *scheduler {
 	return &scheduler{
 		assumed: map[types.NamespacedName]assumption{}, failed: map[string]struct{}{}, refused: map[types.NamespacedName]refusedMember{},
-		queue: scheduling.NewQueue[candidate](), kick: make(chan struct{}, 1),
+		queue: scheduling.NewQueue[candidate](clock), kick: make(chan struct{}, 1),
 	}
 }
 
@@ -210,7 +227,7 @@ func (s *scheduler) assumePool(machine *v1alpha1.Machine, pool *ipam.Pool) {
 	}
 	after := assumption{uid: machine.UID, owner: owner, pool: pool}
 	if before.uid == machine.UID {
-		after.host, after.nodeType, after.claimed = before.host, before.nodeType, before.claimed
+		after.host, after.nodeType, after.claimable, after.claimed = before.host, before.nodeType, before.claimable, before.claimed
 	}
 	s.assumed[key] = after
 	if before.pool != nil && (pool == nil || before.owner != owner || !before.pool.Is(*pool)) {
@@ -300,7 +317,7 @@ func (r *Reconciler) scheduleNext(ctx context.Context) bool {
 		return true
 	}
 	c := &waiting.Value
-	c.assigned, c.no = nil, nil
+	c.assigned, c.no, c.moved = nil, nil, waiting.Moved
 	assigned, no, err := r.decide(ctx, c)
 	switch {
 	case err != nil:

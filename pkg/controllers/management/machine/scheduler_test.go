@@ -142,7 +142,7 @@ func TestDecidedOnce(t *testing.T) {
 
 // TestDeletedTenantsMove: without tenants in its namespace, a Machine that stands alone may have any type.
 func TestDeletedTenantsMove(t *testing.T) {
-	r := &Reconciler{scheduler: newScheduler()}
+	r := &Reconciler{scheduler: newScheduler(clock.RealClock{})}
 	r.scheduler.park(scheduling.Machine[candidate]{Key: types.NamespacedName{Name: "a"},
 		Hints: []scheduling.Event{objectChanged, hostChanged}}, 0)
 	r.movePending().Delete(t.Context(), event.DeleteEvent{Object: &v1alpha1.TenantCluster{}}, nil)

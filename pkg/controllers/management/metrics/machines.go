@@ -142,6 +142,10 @@ func observe(before, after *v1alpha1.Machine) observation {
 	}
 	claimed := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionClaimed)
 	provisioned := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionProvisioned)
+	if from, to := before.Status.Progress, after.Status.Progress; from != nil && to != nil && from.Stage == v1alpha1.StageUserData &&
+		to.Stage != from.Stage {
+		seen.steps[StepUserData] = max(to.LastProgressTime.Sub(from.LastProgressTime.Time), 0)
+	}
 	if now := began(v1alpha1.ConditionProvisioned); now != nil && claimed != nil {
 		seen.steps[StepInstall] = since(claimed.LastTransitionTime, now)
 	}

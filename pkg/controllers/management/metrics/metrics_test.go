@@ -53,7 +53,9 @@ func TestObserve(t *testing.T) {
 	cases := map[string]struct {
 		reason        string
 		before, after []metav1.Condition
-		want          observation
+		// stages before and after, if there are some.
+		stages []v1alpha1.MachineProgress
+		want   observation
 	}{
 		"Nothing": {reason: "A heartbeat tells nothing.", before: []metav1.Condition{claimed}, after: []metav1.Condition{claimed}},
 		"Claimed": {reason: "A claim is counted once.", after: []metav1.Condition{claimed}, want: observation{claimed: true}},
@@ -77,6 +79,19 @@ func TestObserve(t *testing.T) {
 			after:  []metav1.Condition{is(v1alpha1.ConditionClaimed, "Claimed", 20), installed},
 			want:   observation{steps: map[string]time.Duration{StepInstall: 0}},
 		},
+		"UserData": {
+			reason: "The user data counts from the server that waits for it, not from the claim: hooks may have held that.",
+			before: []metav1.Condition{claimed}, after: []metav1.Condition{claimed},
+			stages: []v1alpha1.MachineProgress{{Stage: v1alpha1.StageUserData, LastProgressTime: timeAt(7)},
+				{Stage: v1alpha1.StageWaiting, LastProgressTime: timeAt(8)}},
+			want: observation{steps: map[string]time.Duration{StepUserData: time.Minute}},
+		},
+		"StillUserData": {
+			reason: "A heartbeat while it waits for user data ends nothing.",
+			before: []metav1.Condition{claimed}, after: []metav1.Condition{claimed},
+			stages: []v1alpha1.MachineProgress{{Stage: v1alpha1.StageUserData, LastProgressTime: timeAt(7)},
+				{Stage: v1alpha1.StageUserData, LastProgressTime: timeAt(7)}},
+		},
 		"GivenUp": {
 			reason: "The reason says why.", before: []metav1.Condition{claimed},
 			after: []metav1.Condition{claimed, is(v1alpha1.ConditionGivenUp, "HostError", 30)},
@@ -95,7 +110,11 @@ func TestObserve(t *testing.T) {
 			if tc.want.steps == nil {
 				tc.want.steps = map[string]time.Duration{}
 			}
-			got := observe(machine("m", "h100", "", tc.before...), machine("m", "h100", "", tc.after...))
+			before, after := machine("m", "h100", "", tc.before...), machine("m", "h100", "", tc.after...)
+			if len(tc.stages) > 0 {
+				before.Status.Progress, after.Status.Progress = &tc.stages[0], &tc.stages[1]
+			}
+			got := observe(before, after)
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(observation{})); diff != "" {
 				t.Errorf("%s (-want +got)\n%s", tc.reason, diff)
 			}
@@ -226,7 +245,7 @@ func TestWatcher(t *testing.T) {
 		t.Errorf("%v given up, want 1", got)
 	}
 	wantSteps := `
-# HELP karpenter_metal3_machine_step_duration_seconds Seconds that a Machine took for a step: install (claim to booted image), join (booted image to node), release (deletion to the server's return to the pool).
+# HELP karpenter_metal3_machine_step_duration_seconds Seconds that a Machine took for a step: install (claim to booted image), of that userdata (until Metal3 has image and user data), join (booted image to node), release (deletion to the server's return to the pool).
 # TYPE karpenter_metal3_machine_step_duration_seconds histogram
 ` + buckets(`karpenter_metal3_machine_step_duration_seconds_bucket{nodetype="h100",step="release"`, 600) + `
 karpenter_metal3_machine_step_duration_seconds_sum{nodetype="h100",step="release"} 600

@@ -105,6 +105,8 @@ const (
 const (
 	// StepInstall: from the claim to the image that Metal3 has installed and booted.
 	StepInstall = "install"
+	// StepUserData: from the server that waits for its user data to the image and the user data that Metal3 has. It is a part of StepInstall.
+	StepUserData = "userdata"
 	// StepJoin: from the booted image to the Node that has registered.
 	StepJoin = "join"
 	// StepRelease: from the deletion of the Machine to the server that is cleaned and back in the pool.
@@ -122,6 +124,17 @@ func NewClaimDuration() prometheus.Histogram {
 		Help:      "Seconds from the creation of a Machine to the claim on its server, including the wait for a free one.",
 		// From 10 ms, which is a few writes, to a day and a half of waiting for a server.
 		Buckets: prometheus.ExponentialBuckets(0.01, 4, 13),
+	})
+}
+
+// NewClaimSLIDuration returns the histogram of the manager's part of the wait for a claim.
+func NewClaimSLIDuration() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: Namespace,
+		Name:      "machine_claim_sli_duration_seconds",
+		Help: "Seconds from when a Machine could have a server, because it was created or because one, its quota or an address became free, " +
+			"to the claim on it.",
+		Buckets: []float64{0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 	})
 }
 
@@ -163,8 +176,8 @@ func newWatcher(informers cache.Informers, clock clock.PassiveClock) *watcher {
 		drifts: counter("machine_drifts_total", "Machines that have drifted, by the reason of their condition Drifted.", NodeTypeLabel,
 			ReasonLabel),
 		steps: histogram("machine_step_duration_seconds",
-			"Seconds that a Machine took for a step: install (claim to booted image), join (booted image to node), release (deletion to the "+
-				"server's return to the pool).",
+			"Seconds that a Machine took for a step: install (claim to booted image), of that userdata (until Metal3 has image and user data), "+
+				"join (booted image to node), release (deletion to the server's return to the pool).",
 			NodeTypeLabel, StepLabel),
 		provisioning: histogram("machine_provisioning_duration_seconds", "Seconds from the claim on a server to its node.", NodeTypeLabel),
 	}
