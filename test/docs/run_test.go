@@ -37,6 +37,7 @@ var testedElsewhere = map[string]string{
 	"docs/testing.md":                    "it is about running the tests",
 	"docs/upgrade.md":                    "TestUpgrade of test/upgrade goes through it",
 	"docs/backup.md":                     "TestBackup runs it",
+	"docs/sizes.md":                      "TestSecondManagementCluster runs it",
 	"docs/network.md":                    "it is for an endpoint elsewhere: TestServers of test/metal moves servers by one",
 	"docs/dra.md":                        "test/dra runs every line of it",
 	"docs/kueue.md":                      "test/kueue runs every line of it",
