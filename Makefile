@@ -289,6 +289,10 @@ demo: cluster-tools build ## A pending GPU pod gets a bare-metal server and rele
 bench: cluster-tools upstream-tools build ## Print how fast the decisions are, and how they grow with the fleet
 	$(benchmarks) -benchmem $(BENCHMARKS)
 
+.PHONY: bench-fleet
+bench-fleet: cluster-tools build ## Measure a fleet with many tenants: TENANTS=100 HOSTS=10000 takes half an hour and 16 GiB
+	cd test/fleet && TENANTS=$(TENANTS) HOSTS=$(HOSTS) PROVIDERS=$(PROVIDERS) BEAT=$(BEAT) TEST_PATIENCE=5 go test -run '^$$' -bench . -benchtime 1x -timeout 3h .
+
 .PHONY: clean
 clean: kind-down ## Remove everything that was built (a running sandbox, and clusters of kind-up, are stopped first)
 	@if [[ -x bin/sandbox ]]; then bin/sandbox down --dir $(SANDBOX_DIR); fi

@@ -4,16 +4,13 @@
 package bench
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 )
@@ -78,21 +75,10 @@ func rewriteStatuses(b *testing.B, cluster *management.Cluster, hosts []bmov1alp
 		if err := limit.Wait(ctx); err != nil {
 			break // the group has the reason
 		}
-		group.Go(func() error { return touch(ctx, cluster, &hosts[n%len(hosts)], n) })
+		group.Go(func() error { return cluster.Touch(ctx, &hosts[n%len(hosts)], n) })
 	}
 	if err := group.Wait(); err != nil {
 		b.Fatal(err)
 	}
 	return total
-}
-
-func touch(ctx context.Context, cluster *management.Cluster, host *bmov1alpha1.BareMetalHost, n int) error {
-	updated := time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(time.RFC3339)
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"lastUpdated":%q}}`, updated))
-	target := &bmov1alpha1.BareMetalHost{}
-	target.Namespace, target.Name = host.Namespace, host.Name
-	if err := cluster.Client.Status().Patch(ctx, target, patch); err != nil {
-		return fmt.Errorf("writing the status of host %s, %w", host.Name, err)
-	}
-	return nil
 }

@@ -150,7 +150,7 @@ func writeStatuses(b *testing.B, cluster *management.Cluster) {
 	group, ctx := errgroup.WithContext(b.Context())
 	group.SetLimit(workers)
 	for n := range hosts {
-		group.Go(func() error { return touch(ctx, cluster, &hosts[n], n) })
+		group.Go(func() error { return cluster.Touch(ctx, &hosts[n], n) })
 	}
 	if err := group.Wait(); err != nil {
 		b.Fatal(err)

@@ -46,6 +46,18 @@ type Cluster struct{ *env.Environment }
 func New(t testing.TB, properties map[string]string) *Cluster {
 	t.Helper()
 	cluster := &Cluster{Environment: env.NewEnvironment(t)}
+	policies, err := policy.Management(policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster.create(t, policies...)
+	cluster.Fill(t, properties)
+	return cluster
+}
+
+// Fill creates a fleet of ten types, and a tenant, on an API server with our definitions and policies.
+func (c *Cluster) Fill(t testing.TB, properties map[string]string) {
+	t.Helper()
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
 	provider.Spec.Metal3.ClusterRef.Namespace = HostsNamespace
 	provider.Spec.Properties = map[string]string{
@@ -63,11 +75,7 @@ func New(t testing.TB, properties map[string]string) *Cluster {
 	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: TenantNamespace, Name: "tenant"}}
 	tenant.Spec.APIServerEndpoint = "tenant.example.com:6443"
 	tenant.Spec.TenantProperties = &v1alpha1.TenantProperties{Keys: []string{"*"}}
-	policies, err := policy.Management(policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, object := range append(policies,
+	c.create(t,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: HostsNamespace}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: TenantNamespace}},
 		provider, tenant,
@@ -75,13 +83,20 @@ func New(t testing.TB, properties map[string]string) *Cluster {
 			ObjectMeta: metav1.ObjectMeta{Namespace: TenantNamespace, Name: UserDataName},
 			Data:       map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config\nruncmd:\n- [kubeadm, join]\n")},
 		},
-	) {
-		if err := cluster.Client.Create(t.Context(), object); err != nil {
+	)
+}
+
+func (c *Cluster) create(t testing.TB, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		if err := c.Client.Create(t.Context(), object); err != nil {
 			t.Fatalf("creating %T %s, %v", object, object.GetName(), err)
 		}
 	}
-	return cluster
 }
+
+// HostName is the name of the n-th host.
+func HostName(n int) string { return fmt.Sprintf("server-%05d", n) }
 
 func typeName(n int) string { return fmt.Sprintf("type-%d", n%types) }
 
@@ -100,7 +115,7 @@ func (c *Cluster) CreateInspectedHosts(t testing.TB, count int) {
 func (c *Cluster) createHosts(t testing.TB, count int, complete func(*bmov1alpha1.BareMetalHost)) {
 	t.Helper()
 	Each(t, count, func(ctx context.Context, n int) error {
-		host := env.AvailableHost(HostsNamespace, fmt.Sprintf("server-%05d", n), map[string]string{
+		host := env.AvailableHost(HostsNamespace, HostName(n), map[string]string{
 			"kind": typeName(n), "rack": fmt.Sprintf("rack-%04d", n/20), "datacenter": fmt.Sprintf("dc-%d", n/200%4),
 		})
 		host.Spec.BootMACAddress = fmt.Sprintf("00:00:5e:%02x:%02x:%02x", n>>16&0xff, n>>8&0xff, n&0xff)

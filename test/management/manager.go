@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -141,7 +142,13 @@ func ReadMetrics(ctx context.Context, url string) (Metrics, error) {
 		return nil, fmt.Errorf("reading the metrics at %s, %w", url, err)
 	}
 	defer func() { _ = response.Body.Close() }() // the body was read completely
-	metrics, lines := Metrics{}, bufio.NewScanner(response.Body)
+	return ParseMetrics(response.Body), nil
+}
+
+// ParseMetrics reads metrics as Prometheus writes them.
+func ParseMetrics(text io.Reader) Metrics {
+	metrics, lines := Metrics{}, bufio.NewScanner(text)
+	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		name, value, found := strings.Cut(lines.Text(), " ")
 		if end := strings.LastIndex(lines.Text(), "} "); end >= 0 {
@@ -151,7 +158,7 @@ func ReadMetrics(ctx context.Context, url string) (Metrics, error) {
 			metrics[name] = number
 		}
 	}
-	return metrics, lines.Err()
+	return metrics
 }
 
 // Requests is the number of requests to the API server with one of the methods; of all methods if none is named.

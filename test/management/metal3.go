@@ -88,6 +88,18 @@ func move(host *bmov1alpha1.BareMetalHost) {
 	}
 }
 
+// Touch writes the n-th time of the status of a host, as Metal3 does when nothing has changed.
+func (c *Cluster) Touch(ctx context.Context, host *bmov1alpha1.BareMetalHost, n int) error {
+	updated := time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(time.RFC3339)
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"lastUpdated":%q}}`, updated))
+	target := &bmov1alpha1.BareMetalHost{}
+	target.Namespace, target.Name = host.Namespace, host.Name
+	if err := c.Client.Status().Patch(ctx, target, patch); err != nil {
+		return fmt.Errorf("writing the status of host %s, %w", host.Name, err)
+	}
+	return nil
+}
+
 // Count counts Machines that reach a state.
 type Count struct {
 	reached  func(*v1alpha1.Machine) bool
