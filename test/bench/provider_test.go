@@ -6,14 +6,9 @@ package bench
 import (
 	"context"
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
@@ -35,12 +30,12 @@ func BenchmarkIdleProvider(b *testing.B) {
 		fleet.CreateHosts(b, fleetSize)
 		fleet.StartManager(b)
 		awaitTypes(b, fleet, fleetSize)
-		metrics := startProvider(b, fleet)
+		provider := startProvider(b, fleet)
 
 		pass(b, quiet)
-		before := metrics()
+		before := provider.Metrics(b)
 		pass(b, quiet)
-		after := metrics()
+		after := provider.Metrics(b)
 		workers := 0.0
 		for name, count := range after {
 			if strings.HasPrefix(name, workersMetric+"{") {
@@ -56,50 +51,15 @@ func BenchmarkIdleProvider(b *testing.B) {
 	}
 }
 
-// startProvider starts bin/provider for the tenant of a management cluster, in which the tenant is, too. It returns its metrics once
-// all of it runs.
-func startProvider(b *testing.B, fleet *management.Cluster) func() management.Metrics {
+// startProvider starts the provider, and waits until all of it runs.
+func startProvider(b *testing.B, fleet *management.Cluster) *management.Manager {
 	b.Helper()
-	fleet.Grant(b, management.TenantNamespace, "provider-management.yaml", "provider-tenant.yaml", "provider-dra-management.yaml",
-		"provider-dra-tenant.yaml")
-	address, err := cluster.FreeAddress()
-	if err != nil {
-		b.Fatal(err)
-	}
-	kubeconfig := fleet.Kubeconfig(b, "karpenter-metal3-provider")
-	command := exec.Command(filepath.Join("..", "..", "bin", "provider"), "--namespace", management.TenantNamespace,
-		"--tenant-cluster", "tenant", "--tenant-kubeconfig", kubeconfig, "--tenant-allow-unsafe-kubeconfig",
-		"--management-kubeconfig", kubeconfig, "--metrics-bind-address", address)
-	output := &strings.Builder{}
-	command.Stdout, command.Stderr = output, output
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := errors.Join(command.Process.Signal(os.Interrupt), command.Wait()); err != nil || b.Failed() {
-			b.Logf("the provider ended with %v, and said:\n%s", err, output)
-		}
-	})
-	var last management.Metrics
-	read := func(ctx context.Context) (err error) {
-		last, err = management.ReadMetrics(ctx, "http://"+address+"/metrics")
-		return err
-	}
-	poll.Eventually(b, "the provider runs", func(ctx context.Context) error {
-		if err := read(ctx); err != nil {
-			return err
-		}
-		if _, runs := last[workersMetric+`{controller="nodeclaim.lifecycle"}`]; !runs {
+	provider := fleet.StartProvider(b)
+	poll.Eventually(b, "the provider runs", func(context.Context) error {
+		if _, runs := provider.Metrics(b)[workersMetric+`{controller="nodeclaim.lifecycle"}`]; !runs {
 			return errors.New("it is not the leader yet")
 		}
 		return nil
 	})
-	return func() management.Metrics {
-		b.Helper()
-		if err := read(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		return last
-	}
+	return provider
 }

@@ -65,7 +65,7 @@ func measureStorage(b *testing.B) {
 		recorded += usage.Bytes(records[n])
 	}
 	management.Each(b, storedServers, func(ctx context.Context, n int) error {
-		key := metav1.ObjectMeta{Namespace: management.HostsNamespace, Name: fmt.Sprintf("server-%05d", n)}
+		key := metav1.ObjectMeta{Namespace: management.HostsNamespace, Name: management.HostName(n)}
 		return cluster.Client.Create(ctx, &v1alpha1.HostUsage{ObjectMeta: key, Spec: records[n%len(records)]})
 	})
 	manager := cluster.StartManager(b)

@@ -51,8 +51,8 @@ func BenchmarkFleet(b *testing.B) {
 	wanted.processes = number(b, "PROVIDERS", min(10, wanted.tenants/2))
 	for b.Loop() {
 		f := newFleet(b, wanted)
-		f.run(b)
-		cpu, sent := f.phases[2].perClaim(f.phases[0])
+		idle, burst := f.run(b)
+		cpu, sent := burst.perClaim(idle)
 		fmt.Printf("\n%d tenants, %d servers; a claim of the burst took %.1f ms of the managers and %.0f KiB of the API server\n\n%s\n",
 			wanted.tenants, wanted.hosts, cpu.Seconds()*1000, sent/1024, table(f.phases))
 	}
@@ -96,16 +96,17 @@ func (f *fleet) measure(t testing.TB, name string, do func() (note string)) *pha
 }
 
 // run has all phases one after the other.
-func (f *fleet) run(t testing.TB) {
+func (f *fleet) run(t testing.TB) (idle, burst *phase) {
 	t.Helper()
-	f.measure(t, "idle", func() string { return f.awaitBeats(t) })
+	idle = f.measure(t, "idle", func() string { return f.awaitBeats(t) })
 	f.measure(t, "probes", func() string { return f.probe(t, f.probes) })
-	f.measure(t, "burst", func() string { return f.burst(t) })
+	burst = f.measure(t, "burst", func() string { return f.burst(t) })
 	f.release(t)
 	f.measure(t, "rack fails", func() string { return f.failRack(t) })
 	f.measure(t, "manager killed", func() string { return f.killManager(t) })
 	f.measure(t, "all providers restart", func() string { return f.restartAll(t) })
 	f.measure(t, "greedy and broken", func() string { return f.greedyAndBroken(t) })
+	return idle, burst
 }
 
 // maxBeats bounds how many statuses Metal3 writes while nothing else happens.
@@ -275,9 +276,8 @@ func TestFleet(t *testing.T) {
 	f := newFleet(t, size{
 		tenants: 10, processes: 2, hosts: 1000, free: 15, wanted: 20, beat: 20 * time.Second, probes: 30, pending: 300,
 	})
-	f.run(t)
+	idle, burst := f.run(t)
 	t.Logf("\n%s", table(f.phases))
-	idle, burst := f.phases[0], f.phases[2]
 	if sent := idle.nodeTypes(); sent > maxBookmarks {
 		t.Errorf("while nothing happened, the API server sent %.0f bytes of NodeTypes", sent)
 	}

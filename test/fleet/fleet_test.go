@@ -256,7 +256,9 @@ func (f *fleet) startTenants(t testing.TB) {
 	t.Cleanup(func() {
 		for _, tenant := range f.tenants {
 			if inside, ok := tenant.(*insideTenant); ok {
-				inside.stop()
+				if err := inside.stop(); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	})

@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -68,7 +69,7 @@ type sample struct {
 	programs map[string]usage
 	// nodeTypes are the bytes of NodeTypes that the API server has sent to watchers.
 	nodeTypes float64
-	// database is the size of etcd's data in bytes, without what compaction has freed.
+	// database is the size of etcd's file in bytes, with what compaction has freed.
 	database float64
 	claims   int
 	// beats are the statuses that Metal3 has written while nothing had changed.
@@ -111,7 +112,11 @@ func (f *fleet) apiServerMetrics(t testing.TB) management.Metrics {
 	if err != nil {
 		t.Fatalf("reading the metrics of the API server, %v", err)
 	}
-	return management.ParseMetrics(strings.NewReader(string(text)))
+	metrics, err := management.ParseMetrics(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("reading the metrics of the API server, %v", err)
+	}
+	return metrics
 }
 
 // since sums up what the programs whose names end so have taken since an earlier sample, and what memory they have. A program that was

@@ -16,23 +16,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	runtimecluster "sigs.k8s.io/controller-runtime/pkg/cluster"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpentercloud "sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management/inprocess"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -158,8 +152,8 @@ type insideTenant struct {
 	tenantBase
 	mu       sync.Mutex
 	provider *cloudprovider.CloudProvider
-	cancel   context.CancelFunc
-	stopped  chan error
+	// halt stops the provider.
+	halt func() error
 	// enough ends what is asked for.
 	enough context.CancelFunc
 	asked  sync.WaitGroup
@@ -171,41 +165,27 @@ func startInside(ctx context.Context, base tenantBase) (*insideTenant, error) {
 }
 
 func (i *insideTenant) start(ctx context.Context) error {
-	scheme := i.fleet.Scheme
-	plane, err := runtimecluster.New(i.fleet.Config, func(o *runtimecluster.Options) {
-		o.Scheme = scheme
-		o.Cache.DefaultNamespaces = map[string]cache.Config{i.name: {}}
-		o.Cache.DefaultTransform = operator.TrimObject
-	})
-	if err != nil {
-		return fmt.Errorf("reaching the management cluster for %s, %w", i.name, err)
-	}
-	running, cancel := context.WithCancel(context.Background())
-	seen, err := cloudprovider.NewManagement(running, plane.GetCache(), plane.GetClient(), plane.GetAPIReader(),
-		instancetypes.NewCatalog(instancetypes.DefaultPods))
-	if err != nil {
-		cancel()
-		return err
-	}
-	i.cancel, i.stopped = cancel, make(chan error, 1)
-	go func() { i.stopped <- plane.Start(running) }()
 	ready := class()
 	ready.StatusConditions().SetTrue(v1alpha1.ConditionValidationSucceeded)
-	inTenant := fake.NewClientBuilder().WithScheme(scheme).WithObjects(ready).WithStatusSubresource(ready).Build()
+	inTenant := fake.NewClientBuilder().WithScheme(i.fleet.Scheme).WithObjects(ready).WithStatusSubresource(ready).Build()
 	if err := inTenant.Status().Update(ctx, ready); err != nil {
 		return fmt.Errorf("making the class of %s ready, %w", i.name, err)
 	}
+	provider, halt, err := inprocess.Start(ctx, i.fleet.Environment, inTenant, cloudprovider.Options{
+		Namespace: i.name, TenantCluster: i.name, ClaimTimeout: cloudprovider.DefaultClaimTimeout,
+	})
 	i.mu.Lock()
-	i.provider = cloudprovider.New(inTenant, inTenant, seen, events.NewRecorder(&record.FakeRecorder{}), clock.RealClock{},
-		cloudprovider.Options{Namespace: i.name, TenantCluster: i.name, ClaimTimeout: cloudprovider.DefaultClaimTimeout})
-	i.mu.Unlock()
-	return poll.Await(ctx, "the cache of "+i.name+" is filled", func(context.Context) error { return seen.Synced() })
+	defer i.mu.Unlock()
+	i.provider, i.halt = provider, halt
+	return err
 }
 
-func (i *insideTenant) stop() {
+func (i *insideTenant) stop() error {
 	i.enough()
-	i.cancel()
-	<-i.stopped
+	if i.halt == nil {
+		return nil
+	}
+	return i.halt()
 }
 
 // again is when core tries once more, and makes another NodeClaim for a pod whose last one was refused.
@@ -216,13 +196,8 @@ func (i *insideTenant) claim(ctx context.Context, number int) {
 	limit := rate.NewLimiter(rate.Every(again), 1)
 	for attempt := 0; limit.Wait(ctx) == nil; {
 		name := fmt.Sprintf("burst-%05d-%d", number, attempt)
-		wanted := &karpv1.NodeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(i.name + name), CreationTimestamp: metav1.Now()},
-			Spec: karpv1.NodeClaimSpec{
-				NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"},
-				Resources:    karpv1.ResourceRequirements{Requests: gpus},
-			},
-		}
+		wanted := inprocess.NodeClaim(name)
+		wanted.UID = types.UID(i.name + name) // no two tenants have the same
 		i.mu.Lock()
 		provider := i.provider
 		i.mu.Unlock()
@@ -248,8 +223,7 @@ func (i *insideTenant) want(_ context.Context, count int) error {
 
 // restart implements tenant.
 func (i *insideTenant) restart(ctx context.Context) error {
-	i.stop()
-	return i.start(ctx)
+	return errors.Join(i.stop(), i.start(ctx))
 }
 
 // release gives the servers of a burst back.

@@ -65,19 +65,34 @@ func (c *Cluster) StartManager(t testing.TB, environment ...string) *Manager {
 		"--health-probe-bind-address=0")
 }
 
-// start starts one of our programs with its rights in config/rbac. environment has additional environment variables.
+// StartProvider starts bin/provider for the tenant, which is in the same cluster, and waits until it answers. It is stopped when the test
+// ends.
+func (c *Cluster) StartProvider(t testing.TB) *Manager {
+	t.Helper()
+	c.Grant(t, TenantNamespace, "provider-management.yaml", "provider-tenant.yaml", "provider-dra-management.yaml", "provider-dra-tenant.yaml")
+	kubeconfig := c.Kubeconfig(t, "karpenter-metal3-provider")
+	return c.run(t, "provider", nil, "--namespace", TenantNamespace, "--tenant-cluster", "tenant", "--tenant-kubeconfig", kubeconfig,
+		"--tenant-allow-unsafe-kubeconfig", "--management-kubeconfig", kubeconfig)
+}
+
+// start starts the manager or the webhook with its rights in config/rbac. environment has additional environment variables.
 func (c *Cluster) start(t testing.TB, name string, environment []string, flags ...string) *Manager {
+	t.Helper()
+	c.Grant(t, TenantNamespace, name+".yaml")
+	return c.run(t, name, environment,
+		append([]string{"--kubeconfig", c.Kubeconfig(t, "karpenter-metal3-"+name), "--metrics-secure=false"}, flags...)...)
+}
+
+// run starts one of our programs, and waits until it answers.
+func (c *Cluster) run(t testing.TB, name string, environment []string, flags ...string) *Manager {
 	t.Helper()
 	binary := filepath.Join("..", "..", "bin", name)
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("bin/%s is missing: run 'make build' (%v)", name, err)
 	}
-	c.Grant(t, TenantNamespace, name+".yaml")
 	address := freeAddress(t)
 	output := &bytes.Buffer{}
-	command := exec.Command(binary,
-		append([]string{"--kubeconfig", c.Kubeconfig(t, "karpenter-metal3-"+name), "--metrics-bind-address", address,
-			"--metrics-secure=false"}, flags...)...)
+	command := exec.Command(binary, append([]string{"--metrics-bind-address", address}, flags...)...)
 	command.Stdout, command.Stderr = output, output
 	command.Env = append(os.Environ(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -142,11 +157,11 @@ func ReadMetrics(ctx context.Context, url string) (Metrics, error) {
 		return nil, fmt.Errorf("reading the metrics at %s, %w", url, err)
 	}
 	defer func() { _ = response.Body.Close() }() // the body was read completely
-	return ParseMetrics(response.Body), nil
+	return ParseMetrics(response.Body)
 }
 
 // ParseMetrics reads metrics as Prometheus writes them.
-func ParseMetrics(text io.Reader) Metrics {
+func ParseMetrics(text io.Reader) (Metrics, error) {
 	metrics, lines := Metrics{}, bufio.NewScanner(text)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -158,7 +173,7 @@ func ParseMetrics(text io.Reader) Metrics {
 			metrics[name] = number
 		}
 	}
-	return metrics
+	return metrics, lines.Err()
 }
 
 // Requests is the number of requests to the API server with one of the methods; of all methods if none is named.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management/inprocess"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -81,7 +82,7 @@ func TestDomainsOfThreeTenants(t *testing.T) {
 		var got atomic.Int32
 		for n := range count {
 			asked.Go(func() {
-				switch _, err := providers[i].Create(t.Context(), nodeClaim(fmt.Sprintf("%s-%s-%02d", tenants[i], name, n))); {
+				switch _, err := providers[i].Create(t.Context(), inprocess.NodeClaim(fmt.Sprintf("%s-%s-%02d", tenants[i], name, n))); {
 				case err == nil:
 					got.Add(1)
 				case !karpentercloud.IsInsufficientCapacityError(err):

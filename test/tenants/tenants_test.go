@@ -14,22 +14,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	runtimecluster "sigs.k8s.io/controller-runtime/pkg/cluster"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpentercloud "sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management/inprocess"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -117,7 +110,7 @@ func TestTwoTenants(t *testing.T) {
 	for n := range servers {
 		for name, provider := range map[string]*cloudprovider.CloudProvider{"one": first, "other": other} {
 			group.Go(func() {
-				_, err := provider.Create(t.Context(), nodeClaim(fmt.Sprintf("%s-%02d", name, n)))
+				_, err := provider.Create(t.Context(), inprocess.NodeClaim(fmt.Sprintf("%s-%02d", name, n)))
 				switch {
 				case err == nil:
 					got.Add(1)
@@ -157,7 +150,7 @@ func TestTwoTenants(t *testing.T) {
 	var greedy sync.WaitGroup
 	greedy.Go(func() {
 		for n := 100; ctx.Err() == nil; n++ {
-			if _, err := first.Create(ctx, nodeClaim(fmt.Sprintf("greedy-%03d", n))); err != nil &&
+			if _, err := first.Create(ctx, inprocess.NodeClaim(fmt.Sprintf("greedy-%03d", n))); err != nil &&
 				!karpentercloud.IsInsufficientCapacityError(err) && ctx.Err() == nil {
 				t.Errorf("the greedy tenant: %v", err)
 			}
@@ -175,7 +168,7 @@ func TestTwoTenants(t *testing.T) {
 	})
 	modest := 0
 	for n := 0; modest == 0 && ctx.Err() == nil; n++ {
-		if _, err := other.Create(ctx, nodeClaim(fmt.Sprintf("modest-%03d", n))); err == nil {
+		if _, err := other.Create(ctx, inprocess.NodeClaim(fmt.Sprintf("modest-%03d", n))); err == nil {
 			modest++
 		}
 	}
@@ -198,7 +191,7 @@ func TestGangsOfTwoTenants(t *testing.T) {
 		for n := range size {
 			for i, provider := range []*cloudprovider.CloudProvider{first, other} {
 				group.Go(func() {
-					asked := nodeClaim(fmt.Sprintf("round-%d-%d-%02d", round, i, n))
+					asked := inprocess.NodeClaim(fmt.Sprintf("round-%d-%d-%02d", round, i, n))
 					asked.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: gang}
 					switch _, err := provider.Create(t.Context(), asked); {
 					case err == nil:
@@ -238,41 +231,18 @@ func TestGangsOfTwoTenants(t *testing.T) {
 // newProvider returns the CloudProvider of the tenant of a namespace.
 func newProvider(t *testing.T, fleet *management.Cluster, namespace string) *cloudprovider.CloudProvider {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	plane, err := runtimecluster.New(fleet.Config, func(o *runtimecluster.Options) {
-		o.Scheme = fleet.Scheme
-		o.Cache.DefaultNamespaces = map[string]cache.Config{namespace: {}}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen, err := cloudprovider.NewManagement(ctx, plane.GetCache(), plane.GetClient(), plane.GetAPIReader(),
-		instancetypes.NewCatalog(instancetypes.DefaultPods))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopped := make(chan error, 1)
-	go func() { stopped <- plane.Start(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
-	})
-	poll.Eventually(t, "the cache of tenant "+namespace+" is filled", func(context.Context) error { return seen.Synced() })
-	recorder := events.NewRecorder(record.NewFakeRecorder(10000))
-	return cloudprovider.New(fleet.Client, fleet.Client, seen, recorder, clock.RealClock{}, cloudprovider.Options{
+	provider, stop, err := inprocess.Start(t.Context(), fleet.Environment, fleet.Client, cloudprovider.Options{
 		Namespace: namespace, TenantCluster: "tenant", ClaimTimeout: poll.Patience(),
 	})
-}
-
-// nodeClaim is what core asks for: a server with eight GPUs, of whatever type.
-func nodeClaim(name string) *karpv1.NodeClaim {
-	return &karpv1.NodeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), CreationTimestamp: metav1.Now()},
-		Spec: karpv1.NodeClaimSpec{
-			NodeClassRef: &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: "default"},
-			Resources:    karpv1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu", "8")},
-		},
+	if stop != nil {
+		t.Cleanup(func() {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return provider
 }
