@@ -104,6 +104,7 @@ func (f *fleet) run(t testing.TB) (idle, burst *phase) {
 	f.release(t)
 	f.measure(t, "rack fails", func() string { return f.failRack(t) })
 	f.measure(t, "manager killed", func() string { return f.killManager(t) })
+	f.settle(t)
 	f.measure(t, "all providers restart", func() string { return f.restartAll(t) })
 	f.measure(t, "greedy and broken", func() string { return f.greedyAndBroken(t) })
 	return idle, burst
@@ -164,6 +165,7 @@ func (f *fleet) probeOnce(ctx context.Context) (claimed time.Time, err error) {
 // burst has all tenants want more servers than there are at once, until none is free.
 func (f *fleet) burst(t testing.TB) string {
 	t.Helper()
+	before := f.claims.count()
 	group, ctx := errgroup.WithContext(t.Context())
 	for _, tenant := range f.tenants {
 		group.Go(func() error { return tenant.want(t.Context(), f.wanted) })
@@ -172,7 +174,26 @@ func (f *fleet) burst(t testing.TB) string {
 		t.Fatal(err)
 	}
 	f.awaitAvailable(t, 0)
+	poll.Eventually(t, "the watch has seen all claims", func(context.Context) error {
+		if missing := before + f.free*f.size.tenants - f.claims.count(); missing > 0 {
+			return fmt.Errorf("%d are missing", missing)
+		}
+		return nil
+	})
 	return fmt.Sprintf("%d wanted, %d free", f.wanted*f.size.tenants, f.free*f.size.tenants)
+}
+
+// settle waits until the leading manager has looked at everything that it has found at its start.
+func (f *fleet) settle(t testing.TB) {
+	t.Helper()
+	url := f.metrics[f.leader(t)]
+	poll.Eventually(t, "the manager has nothing to do", func(ctx context.Context) error {
+		metrics, err := management.ReadMetrics(ctx, url)
+		if err == nil && metrics.Busy() > 0 {
+			err = fmt.Errorf("it is at %v things", metrics.Busy())
+		}
+		return err
+	})
 }
 
 // release has the tenants without processes give back what they got.
