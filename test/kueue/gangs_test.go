@@ -34,6 +34,11 @@ func TestGangsOfOthers(t *testing.T) {
 	if _, err := examples.Apply(t.Context(), w.tenant, examples.TenantFile); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(w.placement())
+		}
+	})
 	w.install(t, jobSet)
 	w.gang(t, "jobset.yaml", "jobset.sigs.k8s.io/jobset-name=train", "n2", 6,
 		"no nvlink-domain has capacity for all 6 pods of the gang: n2 has capacity for 5, n1 for 4; it gets no server before there is room for "+
@@ -107,4 +112,17 @@ func (w *fixture) gang(t *testing.T, file, label, domain string, size int, event
 	if now := w.list(t, "karpenter.sh", "NodeClaimList"); len(now) != len(before)-1+size {
 		t.Errorf("%s: NodeClaims are %v, want %d and the one of the other pod among them beside %v", file, now, size, before)
 	}
+}
+
+// placement says where every pod is, to read after a failure.
+func (w *fixture) placement() string {
+	pods, text := &corev1.PodList{}, &strings.Builder{}
+	if err := w.tenant.List(context.Background(), pods, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		return err.Error()
+	}
+	for _, pod := range pods.Items {
+		fmt.Fprintf(text, "pod %s is %s on node %q since %v, created %v\n", pod.Name, pod.Status.Phase, pod.Spec.NodeName, pod.Status.StartTime,
+			pod.CreationTimestamp)
+	}
+	return text.String()
 }
