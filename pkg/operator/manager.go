@@ -61,6 +61,7 @@ func (o *Options) NewManager(config *rest.Config, options manager.Options, lease
 		options.LeaderElection = true
 		options.LeaderElectionReleaseOnCancel = true // the process ends when Start returns
 		options.LeaderElectionResourceLockInterface = lock
+		options.LeaderElectionID = lease.Name // the label name of the metric leader_election_master_status
 		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &leader.LeaseDuration, &leader.RenewDeadline, &leader.RetryPeriod
 	}
 	mgr, err := ctrl.NewManager(config, options)
