@@ -263,7 +263,7 @@ func (s *site) edits() []edit {
 		}},
 		{"--topology-labels", func() string {
 			mappings := [][]string{topology.Defaults(), {"rack=network.topology.nvidia.com/leaf"}, {"rack=" + corev1.LabelTopologyZone},
-				{"rack", "rack=fabric.topograph.run/tier-1", "datacenter=" + corev1.LabelTopologyRegion}}
+				{"rack", "rack=fabric.topograph.run/tier-0", "datacenter=" + corev1.LabelTopologyRegion}}
 			labels := mappings[s.random.IntN(len(mappings))]
 			mapping, err := topology.Parse(labels)
 			s.must(err)

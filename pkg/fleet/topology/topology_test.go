@@ -21,7 +21,7 @@ func TestMapping(t *testing.T) {
 	}{
 		"Default": {"as it was before there was a mapping; an empty value is none", Defaults(), labels{"rack": "r1", "datacenter": "dc1"}, "dc1"},
 		"None":    {"the zone does not depend on what nodes inherit", nil, labels{}, "dc1"},
-		"Other":   {"under another key alone", []string{"rack=fabric.topograph.run/tier-1"}, labels{"fabric.topograph.run/tier-1": "r1"}, "dc1"},
+		"Other":   {"under another key alone", []string{"rack=fabric.topograph.run/tier-0"}, labels{"fabric.topograph.run/tier-0": "r1"}, "dc1"},
 		"Several": {"under each of the keys",
 			[]string{"rack", "rack=network.topology.nvidia.com/leaf", "rack=cloud.provider.com/topology-rack", "rack"},
 			labels{"rack": "r1", "network.topology.nvidia.com/leaf": "r1", "cloud.provider.com/topology-rack": "r1"}, "dc1"},
