@@ -56,7 +56,7 @@ help: ## List the targets
 check-go:
 	@hack/check-go.sh
 
-.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools kueue-tools versions-tools
+.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools kueue-tools otel-tools site-tools versions-tools
 tools: ## Build the control plane, Metal3's operator and the development tools into bin/, where missing or outdated
 	@hack/build-tools.sh cluster dev
 cluster-tools:
@@ -69,6 +69,10 @@ dra-tools:
 	@hack/build-tools.sh dra
 kueue-tools:
 	@hack/build-tools.sh kueue
+otel-tools:
+	@hack/build-tools.sh otel
+site-tools:
+	@hack/build-tools.sh site
 # Control planes of other versions of Kubernetes: VERSIONS=1.37 is one of them.
 VERSIONS ?= $(notdir $(wildcard tools/versions/*))
 versions-tools:
@@ -133,7 +137,7 @@ release-push: check-go ## Push images, charts and signatures of dist/ to a regis
 	@go -C tools/release run . push --from "$(RELEASE_DIR)" --registry "$(REGISTRY)"
 
 .PHONY: generate
-generate: dev-tools ## Generate deepcopy code and CRDs from the API types, what the charts share with the rest, their READMEs, docs/reference.md and docs/tenant-fields.md
+generate: dev-tools ## Generate deepcopy code and CRDs from the API types, what the charts share with the rest, their READMEs, and pages of docs
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
 	bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir=pkg/apis/crds
 	go run ./charts/generate
@@ -151,6 +155,15 @@ lint: dev-tools ## Check formatting, go vet, staticcheck and the workflows
 	go vet ./...
 	bin/staticcheck ./...
 	bin/actionlint .github/workflows/*.yaml
+
+# Where the site is written, and the address that it will have.
+SITE_DIR ?= $(CURDIR)/dist/site
+BASE_URL ?= /
+
+.PHONY: site
+site: check-go ## Build the documentation as a site, with search, into dist/site/
+	@BASE_URL=$(BASE_URL) hack/site.sh $(SITE_DIR)
+	@echo "the site is in $(SITE_DIR): python3 -m http.server -d $(SITE_DIR) shows it"
 
 .PHONY: cloud-init
 cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it what it thinks of our documents
@@ -232,7 +245,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(call run_tests,25m) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init chromium upstream-tools dra-tools kueue-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
+test-system: tools build images cloud-init chromium upstream-tools dra-tools kueue-tools otel-tools site-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(call run_tests,45m) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)

@@ -8,7 +8,7 @@
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
 #                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue" (with JobSet and
-#                                     LeaderWorkerSet), "kind", "kind-node" (what a node image of kind needs beside what a server needs),
+#                                     LeaderWorkerSet), "otel" (a collector of traces), "site" (the documentation as a site), "kind", "kind-node" (what a node image of kind needs beside what a server needs),
 #                                     or "versions/1.37" (a control plane of that version of Kubernetes, which tools/versions has)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -92,6 +92,12 @@ kueue=(
   "jobset|kueue|sigs.k8s.io/jobset|sigs.k8s.io/jobset|-s -w"
   "lws|kueue|sigs.k8s.io/lws/cmd|sigs.k8s.io/lws|-s -w"
 )
+otel=(
+  "otel-collector|otel|./collector|go.opentelemetry.io/collector/otelcol|-s -w"
+)
+site=(
+  "hugo|site|github.com/gohugoio/hugo|github.com/gohugoio/hugo|-s -w"
+)
 kind=(
   "kind|kind|sigs.k8s.io/kind|sigs.k8s.io/kind|-s -w"
 )
@@ -109,11 +115,13 @@ for group in "$@"; do
     upstream) programs+=("${upstream[@]}") ;;
     dra) programs+=("${dra[@]}") ;;
     kueue) programs+=("${kueue[@]}") ;;
+    otel) programs+=("${otel[@]}") ;;
+    site) programs+=("${site[@]}") ;;
     kind) programs+=("${kind[@]}") ;;
     kind-node) programs+=("${kind_node[@]}") ;;
     *)
       if [[ "${group}" != versions/* || ! -f "tools/${group}/go.mod" ]]; then
-        echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue kind kind-node" \
+        echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue otel site kind kind-node" \
           "$(cd tools && echo versions/*)" >&2
         exit 2
       fi
@@ -171,6 +179,16 @@ if [[ " $* " == *" cluster "* ]]; then
       cmp -s "${crd}" "${target}" || install -m 0644 "${crd}" "${target}"
     done
   done
+fi
+# The theme has no program, only files.
+if [[ " $* " == *" site "* ]]; then
+  theme=$(cd tools/site && go mod download github.com/imfing/hextra && go list -m -f '{{.Dir}}' github.com/imfing/hextra)
+  if [[ "$(cat "${stamps}/hextra" 2>/dev/null)" != "${theme##*/}" ]]; then
+    rm -rf "${bin}/themes"
+    mkdir -p "${bin}/themes"
+    cp -r --no-preserve=mode "${theme}" "${bin}/themes/hextra"
+    echo "${theme##*/}" >"${stamps}/hextra"
+  fi
 fi
 if ((built == 0)); then
   echo "tools: ${total} of ${total} are up to date"
