@@ -32,6 +32,7 @@ import (
 	nodetypeprovider "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodeprovider"
 	nodetypestatus "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/nodetype"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/traces"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	fleetusage "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
@@ -39,6 +40,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tracing"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
@@ -75,7 +77,8 @@ func run(ctx context.Context, o *options) error {
 	if o.unusedClaimsPerHour < 0 {
 		err = errors.Join(err, fmt.Errorf("--unused-claims-per-hour is %d: it must not be negative; 0 is no bound", o.unusedClaimsPerHour))
 	}
-	if err := errors.Join(o.process.Validate(), err, operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
+	if err := errors.Join(o.process.Validate(), tracing.CheckFlag(o.tracingEndpoint), err,
+		operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
 		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value()), o.certificates.complete()); err != nil {
 		return err
 	}
@@ -156,6 +159,13 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 			return fmt.Errorf("flags --network-endpoint and --network-endpoint-credentials, %w", err)
 		}
 		controllers = append(controllers, network.NewController(mgr.GetClient(), mgr.GetAPIReader(), endpoint, mapping))
+	}
+	if o.tracingEndpoint != "" {
+		tracer, err := tracing.New(ctx, o.tracingEndpoint, "manager")
+		if err != nil {
+			return err
+		}
+		controllers = append(controllers, traces.NewWatcher(tracer))
 	}
 	if c := o.certificates; c.rotation {
 		controllers = append(controllers, certs.NewRotator(mgr.GetClient(), mgr.GetAPIReader(), now, c.secret, c.configuration, c.settings))

@@ -19,6 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator/callers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tracing"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
@@ -34,6 +35,7 @@ type options struct {
 	hooks                   []string
 	usageRetention          time.Duration
 	unusedClaimsPerHour     int
+	tracingEndpoint         string
 	certificates            certificates
 }
 
@@ -71,6 +73,7 @@ func newOptions() *options {
 func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	o.cluster.AddFlags(sections.FlagSet("management cluster"))
 	o.process.AddFlags(sections)
+	tracing.AddFlag(sections.FlagSet("process"), &o.tracingEndpoint)
 	sections.FlagSet("leader election").StringVar(&o.leaderElectionNamespace, "leader-election-namespace", o.leaderElectionNamespace,
 		"Namespace of the lease.")
 

@@ -27,10 +27,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeprofiles"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/protection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/repairs"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/traces"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/unschedulable"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tracing"
 )
 
 // provisioningControllers are core's controllers and those that let servers join the tenant.
@@ -61,6 +63,13 @@ func (o *options) provisioningControllers(
 	})
 	if err != nil {
 		return nil, err
+	}
+	if o.tracingEndpoint != "" {
+		tracer, err := tracing.New(ctx, o.tracingEndpoint, "provider")
+		if err != nil {
+			return nil, err
+		}
+		core.Controllers = append(core.Controllers, traces.NewWatcher(tracer, realClock))
 	}
 	return append(core.Controllers,
 		cloudprovider.NewMetrics(metal3),

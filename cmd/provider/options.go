@@ -23,6 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tracing"
 )
 
 const (
@@ -62,7 +63,8 @@ type options struct {
 	topologyLabels []string
 	mapping        topology.Mapping // follows from topologyLabels
 
-	process operator.Options
+	process         operator.Options
+	tracingEndpoint string
 
 	karpenter karpenterFlags
 	gates     *operator.FeatureGates
@@ -137,6 +139,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 	o.process.AddFlags(sections)
 	process := sections.FlagSet("process")
+	tracing.AddFlag(process, &o.tracingEndpoint)
 	process.StringSliceVar(&o.controllers, "controllers", o.controllers,
 		"What runs here: karpenter, which gives pending pods servers, and dra, which keeps device classes and resource claims in sync "+
 			"with the management cluster. With dra alone, the tenant needs no CustomResourceDefinitions.")
@@ -147,7 +150,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 // complete checks the flags, and returns Karpenter's own. The error names every flag that is wrong.
 func (o *options) complete() (*karpenteroptions.Options, error) {
-	errs := []error{o.process.Validate()}
+	errs := []error{o.process.Validate(), tracing.CheckFlag(o.tracingEndpoint)}
 	for _, flag := range []struct{ name, value string }{{"namespace", o.namespace}, {"tenant-cluster", o.tenantCluster}} {
 		if flag.value == "" {
 			errs = append(errs, fmt.Errorf("--%s is not set: set it or %s", flag.name, operator.EnvName(flag.name)))

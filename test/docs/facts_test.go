@@ -159,7 +159,7 @@ func literal(expression ast.Expr) (string, bool) {
 // TestFlags: flags on the pages exist.
 func TestFlags(t *testing.T) {
 	var known strings.Builder
-	for _, folder := range []string{"cmd", "pkg/operator", "tools", "hack", "test/upstream"} {
+	for _, folder := range []string{"cmd", "pkg/operator", "pkg/tracing", "tools", "hack", "test/upstream"} {
 		if err := filepath.WalkDir(root(folder), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
 				return err

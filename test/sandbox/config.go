@@ -79,6 +79,8 @@ type Config struct {
 	Screen bool
 	// ProviderArgs are more flags for the provider, for example --feature-gates=NodeRepair=true.
 	ProviderArgs []string
+	// ManagerArgs are more flags for the manager.
+	ManagerArgs []string
 	// KwokConfigs are paths of more configuration files for kwok, which emulates kubelets: stages that override the
 	// sandbox's own by their weight.
 	KwokConfigs []string

@@ -70,7 +70,9 @@ func (s *Sandbox) startKwok() error {
 // startManager starts our manager in the management cluster, and returns when it is ready.
 func (s *Sandbox) startManager(ctx context.Context) error {
 	// There is one replica, and a lease would only delay its restart after a crash.
-	return s.startProgram(ctx, ManagerName, "--kubeconfig="+s.kubeconfigs.Manager, "--leader-elect=false", "--metrics-secure=false")
+	return s.startProgram(ctx, ManagerName, append([]string{
+		"--kubeconfig=" + s.kubeconfigs.Manager, "--leader-elect=false", "--metrics-secure=false",
+	}, s.config.ManagerArgs...)...)
 }
 
 // startProvider starts our provider between the two clusters, and returns when it is ready.

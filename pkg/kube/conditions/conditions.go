@@ -38,6 +38,12 @@ func Find[C Condition](conditions []C, conditionType string) metav1.Condition {
 	return metav1.Condition{}
 }
 
+// Began returns the condition of the type if it is true now and was not before.
+func Began[C Condition](before, now []C, conditionType string) (condition metav1.Condition, began bool) {
+	condition = Find(now, conditionType)
+	return condition, condition.Status == metav1.ConditionTrue && Find(before, conditionType).Status != metav1.ConditionTrue
+}
+
 // Set adds the condition or replaces the one of its type, and returns whether that changed anything. As with
 // meta.SetStatusCondition, LastTransitionTime changes only when the status does: to that of the condition, if it has
 // one, and to the present otherwise.

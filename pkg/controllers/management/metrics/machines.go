@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 var (
@@ -130,40 +131,34 @@ type observation struct {
 // the second, so it makes no difference when the change is seen.
 func observe(before, after *v1alpha1.Machine) observation {
 	seen := observation{nodeType: nodeTypeOf(after), steps: map[string]time.Duration{}}
-	began := func(conditionType string) *metav1.Condition {
-		now := meta.FindStatusCondition(after.Status.Conditions, conditionType)
-		if now == nil || now.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(before.Status.Conditions, conditionType) {
-			return nil
-		}
-		return now
+	began := func(conditionType string) (metav1.Condition, bool) {
+		return conditions.Began(before.Status.Conditions, after.Status.Conditions, conditionType)
 	}
-	if claimed := began(v1alpha1.ConditionClaimed); claimed != nil {
-		seen.claimed = true
-	}
+	_, seen.claimed = began(v1alpha1.ConditionClaimed)
 	claimed := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionClaimed)
 	provisioned := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionProvisioned)
 	if from, to := before.Status.Progress, after.Status.Progress; from != nil && to != nil && from.Stage == v1alpha1.StageUserData &&
 		to.Stage != from.Stage {
 		seen.steps[StepUserData] = max(to.LastProgressTime.Sub(from.LastProgressTime.Time), 0)
 	}
-	if now := began(v1alpha1.ConditionProvisioned); now != nil && claimed != nil {
+	if now, ok := began(v1alpha1.ConditionProvisioned); ok && claimed != nil {
 		seen.steps[StepInstall] = since(claimed.LastTransitionTime, now)
 	}
-	if now := began(v1alpha1.ConditionJoined); now != nil && provisioned != nil && claimed != nil {
+	if now, ok := began(v1alpha1.ConditionJoined); ok && provisioned != nil && claimed != nil {
 		seen.steps[StepJoin] = since(provisioned.LastTransitionTime, now)
 		seen.joined, seen.provisioned = true, since(claimed.LastTransitionTime, now)
 	}
-	if now := began(v1alpha1.ConditionGivenUp); now != nil {
+	if now, ok := began(v1alpha1.ConditionGivenUp); ok {
 		seen.givenUp = now.Reason
 	}
-	if now := began(v1alpha1.ConditionDrifted); now != nil {
+	if now, ok := began(v1alpha1.ConditionDrifted); ok {
 		seen.drifted = now.Reason
 	}
 	return seen
 }
 
 // since is never negative, whatever clocks have said.
-func since(start metav1.Time, end *metav1.Condition) time.Duration {
+func since(start metav1.Time, end metav1.Condition) time.Duration {
 	return max(end.LastTransitionTime.Sub(start.Time), 0)
 }
 
