@@ -2,8 +2,8 @@
 # Copyright The karpenter-provider-metal3 Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fails when the generated deepcopy code, CRDs, the charts' copies and READMEs, docs/reference.md or
-# docs/tenant-fields.md are stale. Changes nothing.
+# Fails when the generated deepcopy code, CRDs, the charts' copies and READMEs, docs/reference.md,
+# docs/tenant-fields.md or docs/troubleshooting.md are stale. Changes nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,8 +30,8 @@ cp -r charts "${fresh}/charts"
 go run ./charts/generate "${fresh}/charts"
 bin/helm-docs --log-level warning --sort-values-order file --chart-search-root "${fresh}/charts"
 diff -ru charts "${fresh}/charts" || stale=1
-go run ./docs/generate "${fresh}/reference.md" "${fresh}/tenant-fields.md"
-for page in reference.md tenant-fields.md; do
+go run ./docs/generate "${fresh}"
+for page in reference.md tenant-fields.md troubleshooting.md; do
   diff -u "docs/${page}" "${fresh}/${page}" || stale=1
 done
 if ((stale)); then

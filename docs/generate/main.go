@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command generate writes docs/reference.md: every field of every kind, from the CustomResourceDefinitions, and the
-// properties, keys, conditions and reasons, from the constants of the API package; and docs/tenant-fields.md: what of that a tenant writes
-// and others read. It runs in the folder of the repository. Two arguments are other output files, for copies to compare with.
+// properties, keys, conditions and reasons, from the constants of the API package; docs/tenant-fields.md: what of that a tenant writes
+// and others read; and docs/troubleshooting.md: what each reason means, and what to do. It runs in the folder of the repository. An
+// argument is another folder for the pages, for copies to compare with.
 package main
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
@@ -18,17 +20,17 @@ import (
 var folders = []string{"pkg/apis/v1alpha1", "pkg/inventory", "pkg/webhooks/rules"}
 
 func main() {
-	path, tenantPath := "docs/reference.md", "docs/tenant-fields.md"
-	if len(os.Args) > 2 {
-		path, tenantPath = os.Args[1], os.Args[2]
+	folder := "docs"
+	if len(os.Args) > 1 {
+		folder = os.Args[1]
 	}
-	if err := run(path, tenantPath); err != nil {
+	if err := run(folder); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(path, tenantPath string) error {
+func run(folder string) error {
 	var page strings.Builder
 	page.WriteString(head)
 	words, err := constants(folders...)
@@ -56,15 +58,18 @@ func run(path, tenantPath string) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(path, []byte(page.String()), 0o644); err != nil {
-		return fmt.Errorf("writing the reference, %w", err)
-	}
 	crossings, err := tenantFields(words, append(management, tenant...))
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(tenantPath, []byte(crossings), 0o644); err != nil {
-		return fmt.Errorf("writing what tenants write, %w", err)
+	symptoms, err := troubleshooting()
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"reference.md": page.String(), "tenant-fields.md": crossings, "troubleshooting.md": symptoms} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("writing a page, %w", err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,253 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+)
+
+// symptom is what a user sees first, and the reasons that it can have.
+type symptom struct {
+	title, text string
+	// folder has the constants of the reasons, with what they mean.
+	folder string
+	// remedies are what to do for each reason.
+	remedies map[string]string
+	// all is whether every reason of the folder is among them.
+	all bool
+}
+
+const apiFolder = "pkg/apis/v1alpha1"
+
+// symptoms are in the order of the way from a pod to its node.
+var symptoms = []symptom{
+	{
+		title: "A pod stays pending", folder: "pkg/fleet/explain", all: true,
+		text: "The reason is that of the newest event of the pod from `karpenter`: `kubectl describe pod training-0`. `kubectl metal3 " +
+			"explain pod training-0` " +
+			"follows it down to the servers ([kubectl plugin](kubectl-plugin.md)).",
+		remedies: map[string]string{
+			explain.ReasonNoServerAvailable: "Wait for a server, or free one. The message counts the servers of each type by what keeps " +
+				"them; see " +
+				"[below](#a-free-server-is-not-used) for those that nobody uses.",
+			explain.ReasonInsufficientDomainCapacity: "Wait until one domain has so many free servers, ask for fewer pods, or for a wider " +
+				"domain " +
+				"([topology](finite-hardware/topology.md)).",
+			explain.ReasonGangIncomplete: "Create the missing pods, or correct the annotation of the size ([gangs](finite-hardware/gangs.md)).",
+			explain.ReasonQuotaReached:   "Delete what is not needed, or ask the platform team for more: `spec.quota` of the TenantCluster.",
+			explain.ReasonServerRefused: "The message has the manager's answer, which is the reason of a Machine: see " +
+				"[below](#a-machine-gets-no-server). The provider asks again by itself.",
+			explain.ReasonWaitingForNodeClaim: "Wait for the NodeClaim that the message names. It has an answer within the launch timeout.",
+			explain.ReasonNoNodeTypeFits: "Change the pod's requests, selectors or tolerations, or the NodePool's requirements. The message " +
+				"says for each type " +
+				"what does not fit.",
+			explain.ReasonNoCapacityType: "Let the NodePool, or the pod, have the capacity types `reserved` or `on-demand`.",
+		},
+	},
+	{
+		title: "A Machine gets no server", folder: apiFolder,
+		text: "The condition `Claimed` of the Machine is false: `kubectl get machines.karpenter.metal3.io -n acme -o wide`. Its NodeClaim " +
+			"has the same in " +
+			"`ServerReady`.",
+		remedies: map[string]string{
+			v1alpha1.ReasonNoCapacity:     "Wait for a server, or free one: see [below](#a-free-server-is-not-used).",
+			v1alpha1.ReasonNoMatchingType: "Change the Machine's requirements, or the labels and resources of the NodeType that should match.",
+			v1alpha1.ReasonInvalidSpec:    "Correct the field or property that the message names, in the object that it names.",
+			v1alpha1.ReasonNotAllowed:     "Add the type to `spec.allowedNodeTypes` of the TenantCluster, or ask for another.",
+			v1alpha1.ReasonNoAddress:      "Delete Machines that have an address of the pool, or make the pool larger ([network](network.md)).",
+			v1alpha1.ReasonQuotaExceeded:  "Delete Machines, or raise `spec.quota` of the TenantCluster.",
+			v1alpha1.ReasonTooManyPending: "Delete Machines that wait: only so many stand in line ([a greedy " +
+				"tenant](security.md#a-greedy-tenant)).",
+			v1alpha1.ReasonTooManyClaims: "Find out why servers are given back before they are installed. The message says when the next one " +
+				"comes " +
+				"([a greedy tenant](security.md#a-greedy-tenant)).",
+			v1alpha1.ReasonTenantDeleting: "The tenant is being deleted ([delete a tenant](operations.md#delete-a-tenant)). It gets no " +
+				"server any more.",
+			v1alpha1.ReasonGangIncomplete: "Wait for the other NodeClaims of the gang.",
+		},
+	},
+	{
+		title: "A server does not become a node", folder: apiFolder,
+		text: "The Machine has a server (`Claimed`), and `Provisioned`, `NetworkReady` or `Joined` is false: " +
+			"[a Machine is in error](operations.md#a-machine-is-in-error).",
+		remedies: map[string]string{
+			v1alpha1.ReasonWaitingForBootstrapData: "The provider writes the user data. If it does not, look at its log, and whether it runs.",
+			v1alpha1.ReasonWaitingForHook: "The owner of the hook has to remove it. The message has what it waits for " +
+				"([network](network.md)).",
+			v1alpha1.ReasonWaitingForNode: "The server has booted. Look at its console: cloud-init, `kubeadm join`, and whether it reaches " +
+				"the tenant's API " +
+				"server ([metal3](metal3.md#what-goes-wrong)).",
+			v1alpha1.ReasonPoweredOff: "Switch it on: `spec.power.state` of the Machine.",
+			v1alpha1.ReasonHostError: "Metal3 tries again by itself. What it says is in the message; repair the server, or delete the " +
+				"Machine to release it " +
+				"([errors](finite-hardware/errors.md)).",
+			v1alpha1.ReasonDeadlineExceeded: "The Machine is given up, and its pods get another server. If that happens often, look for a " +
+				"broken image, or raise " +
+				"`provisioningDeadline` of the NodeType ([slow servers](finite-hardware/slow-servers.md)).",
+			v1alpha1.ReasonTooManyGivenUp: "Many servers fail alike: look for what they share, an image, a switch, a template " +
+				"([slow servers](finite-hardware/slow-servers.md)).",
+			v1alpha1.ReasonHostLost: "Someone has deleted the BareMetalHost, or given it to another consumer. Restore it " +
+				"([backup](backup.md)), or delete the " +
+				"Machine.",
+			v1alpha1.ReasonHostDeleting: "The BareMetalHost goes once the Machine has. Delete the Machine, or the NodeClaim in the tenant.",
+		},
+	},
+	{
+		title: "A node is there, and less than it should be", folder: apiFolder,
+		text: "Conditions of the NodeClaim: `ResourcesAdvertised` and `NodeAsPlanned`; and of the server, the annotation of its quarantine.",
+		remedies: map[string]string{
+			v1alpha1.ReasonResourcesMissing: "Look at the device plugin or the DRA driver on the node. The message has the resource.",
+			v1alpha1.ReasonNodeSmaller: "Correct `resources` and `overhead` of the NodeType: pods that were planned for the node may not fit " +
+				"([capacity](finite-hardware/capacity.md)).",
+			v1alpha1.ReasonNodeUnhealthy: "Check the server, then take the [quarantine](operations.md#quarantine) away.",
+		},
+	},
+	{
+		title: "A NodeType has no servers, or the wrong ones", folder: apiFolder,
+		text: "Conditions `Synced`, `HasCapacity` and `HardwareFits` of the NodeType or the NodeProvider: `kubectl metal3 explain " +
+			"nodetype h100-8x`.",
+		remedies: map[string]string{
+			v1alpha1.ReasonInvalidSelector:  "Correct `bareMetalHosts.selector`.",
+			v1alpha1.ReasonInvalidDevices:   "Correct `devices`: the message says what no driver can publish ([DRA](dra.md)).",
+			v1alpha1.ReasonProviderNotFound: "Create the NodeProvider, or correct the reference to it.",
+			v1alpha1.ReasonNoNodeTypes:      "Give the NodeProvider `nodeTypes`, or refer to another.",
+			v1alpha1.ReasonTenantNamespace:  "Put the servers into a namespace without a TenantCluster.",
+			v1alpha1.ReasonNameConflict:     "Rename the type in one of the two NodeProviders.",
+			v1alpha1.ReasonNoHosts:          "Label BareMetalHosts as the selector asks, or correct the selector or the namespace.",
+			v1alpha1.ReasonNoSelector: "Set `bareMetalHosts.selector`, or confirm that every server is meant by the annotation that " +
+				"the message has.",
+			v1alpha1.ReasonExhausted:        "Wait, free a server, or add one: see [below](#a-free-server-is-not-used).",
+			v1alpha1.ReasonResourcesUnknown: "Set cpu and memory in `resources`, or have Metal3 inspect a server of the type.",
+			v1alpha1.ReasonResourcesLowered: "A server has less than the others: correct its labels, or set `resources`.",
+			v1alpha1.ReasonHostsTooSmall: "Correct `resources`, or the labels of the servers that the message names. They are not " +
+				"claimed as this type.",
+			v1alpha1.ReasonNodesSmaller: "Correct `resources` and `overhead`: kubelet reports less than planned " +
+				"([capacity](finite-hardware/capacity.md)).",
+			v1alpha1.ReasonFabricShared: "Move tenants apart ([domains for one tenant " +
+				"each](finite-hardware/topology.md#domains-for-one-tenant-each)).",
+		},
+	},
+	{
+		title: "A free server is not used", folder: "pkg/inventory", all: true,
+		text: "`kubectl metal3 explain host server-01`, or the counts of `kubectl get nodetypes -o wide`. The commands are for a server " +
+			"of the name " +
+			"`server-01`.",
+		remedies: hostRemedies(),
+	},
+	{
+		title: "A tenant is not served", folder: apiFolder,
+		text: "Conditions of its TenantCluster: `kubectl describe tenantcluster -n acme acme`. What harms the tenant is done only when an " +
+			"operator " +
+			"[confirms](operations.md#the-tenants-cluster) it, by the command in the message.",
+		remedies: map[string]string{
+			v1alpha1.ReasonNotReported: "Look at the tenant's provider: it does not run, or does not reach the management cluster.",
+			v1alpha1.ReasonAnotherCluster: "Give the provider the kubeconfig of the right cluster, or confirm that this one is the " +
+				"tenant's now.",
+			v1alpha1.ReasonClusterTaken:      "Give the provider the kubeconfig of its own tenant, or delete the other TenantCluster.",
+			v1alpha1.ReasonKubeconfigRefused: "[Renew the kubeconfig](operations.md#renew-a-kubeconfig).",
+			v1alpha1.ReasonTooManyMachines: "If the tenant's cluster is complete, confirm. If it was restored without its NodeClaims, " +
+				"restore them first.",
+			v1alpha1.ReasonInvalidPools: "Correct the pool of `privateNodes.autoNodes` that the message names.",
+			v1alpha1.ReasonReleasesServers: "Put the pool back, or confirm that its servers are released " +
+				"([take pools from a tenant](operations.md#take-pools-from-a-tenant)).",
+		},
+	},
+	{
+		title: "Devices are not in sync", folder: apiFolder,
+		text: "The condition `DRASynced` of the TenantCluster ([DRA](dra.md)).",
+		remedies: map[string]string{
+			v1alpha1.ReasonAPINotServed:    "Both clusters must serve `resource.k8s.io/v1`: Kubernetes 1.34 or newer.",
+			v1alpha1.ReasonNoDeviceClasses: "Enable the sync of device classes, too: without it no class is allowed.",
+			v1alpha1.ReasonSameCluster:     "Give the provider the tenant's kubeconfig: both lead to one cluster.",
+			v1alpha1.ReasonInvalidName:     "Use a shorter name for the TenantCluster.",
+			v1alpha1.ReasonNotStarted:      "Look at the log of the provider. The message has the controller.",
+		},
+	},
+}
+
+// hostRemedies are what the inventory says itself, of a server in a typical state, and of those reasons that end by themselves.
+func hostRemedies() map[string]string {
+	host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3-system", Name: "server-01"}}
+	remedies := map[string]string{
+		string(inventory.ReasonClaimed):    "It is in use.",
+		string(inventory.ReasonAssumed):    "It will be in use in a moment.",
+		string(inventory.ReasonDeleting):   "It is leaving the fleet.",
+		string(inventory.ReasonInspecting): "Wait until Metal3 has inspected it.",
+		string(inventory.ReasonDomainHeld): "Wait, or let domains be shared " +
+			"([domains for one tenant each](finite-hardware/topology.md#domains-for-one-tenant-each)).",
+		string(inventory.ReasonUnknown): "A newer manager knows the state: update the plugin.",
+	}
+	for _, reason := range []inventory.Reason{
+		inventory.ReasonQuarantined, inventory.ReasonError, inventory.ReasonPaused, inventory.ReasonDetached, inventory.ReasonUnhealthy,
+		inventory.ReasonMaintenance, inventory.ReasonRebooting, inventory.ReasonExternallyProvisioned, inventory.ReasonImageSet,
+		inventory.ReasonNotReady, inventory.ReasonNotOperational, inventory.ReasonNotCleaned, inventory.ReasonTooSmall,
+		inventory.ReasonNotInspected,
+	} {
+		text, command, found := strings.Cut(reason.Remedy(host), "kubectl ")
+		text = strings.ToUpper(text[:min(len(text), 1)]) + text[min(len(text), 1):]
+		if found {
+			text += "`kubectl " + command + "`"
+		}
+		remedies[string(reason)] = text
+	}
+	return remedies
+}
+
+const troubleshootingHead = `<!-- Generated from docs/generate/troubleshooting.go and the comments of the reasons by ` + "`make " +
+	"generate`" + `. Do not edit. -->
+
+# Troubleshooting
+
+By what you see first. Conditions and events have a reason, which is one of those below, and a message with names and numbers. Look the reason up here,
+and read the message: it is more exact. What Metal3 itself gets wrong is in [Getting Metal3](metal3.md#what-goes-wrong), what admission refuses in
+[webhooks](webhooks.md), and an outage of a whole program in [incidents](operations.md#incidents).
+
+`
+
+// troubleshooting returns the page. It is an error if a reason that may need a person has no remedy.
+func troubleshooting() (string, error) {
+	var page strings.Builder
+	page.WriteString(troubleshootingHead)
+	missing := map[string]bool{}
+	meanings := map[string]map[string]string{}
+	for _, s := range symptoms {
+		if meanings[s.folder] == nil {
+			words, err := constants(s.folder)
+			if err != nil {
+				return "", err
+			}
+			meanings[s.folder] = map[string]string{}
+			for _, reason := range words.reasons {
+				meanings[s.folder][reason.value] = reason.text
+				missing[s.folder+" "+reason.value] = s.all || v1alpha1.IsWarning(reason.value)
+			}
+		}
+		fmt.Fprintf(&page, "## %s\n\n%s\n\n| reason | meaning | what to do |\n|---|---|---|\n", s.title, s.text)
+		for _, reason := range slices.Sorted(maps.Keys(s.remedies)) {
+			meaning, known := meanings[s.folder][reason]
+			if !known {
+				return "", fmt.Errorf("%s has no comment in %s", reason, s.folder)
+			}
+			fmt.Fprintf(&page, "| `%s` | %s | %s |\n", reason, meaning, s.remedies[reason])
+			missing[s.folder+" "+reason] = false
+		}
+		page.WriteString("\n")
+	}
+	maps.DeleteFunc(missing, func(_ string, lacks bool) bool { return !lacks })
+	if len(missing) > 0 {
+		return "", fmt.Errorf("there is no remedy for the reasons %s: add them to docs/generate/troubleshooting.go",
+			strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+	}
+	return strings.TrimRight(page.String(), "\n") + "\n", nil
+}
