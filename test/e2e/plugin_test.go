@@ -165,7 +165,7 @@ func TestPluginExplains(t *testing.T) {
 
 	explains("pod", create("too-big", "16", nil), "no NodeType fits", "h100-8x: too small: asks nvidia.com/gpu 16, has 8")
 	explains("pod", create("wrong-rack", "4", func(pod *corev1.Pod) { pod.Spec.NodeSelector["rack"] = "rack-z" }),
-		"a100-4x: does not match nodeSelector/affinity rack In [rack-z]")
+		"a100-4x, h100-8x: does not match nodeSelector/affinity rack In [rack-z]")
 	explains("pod", create("gated", "4", func(pod *corev1.Pod) {
 		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/budget"}}
 	}), "the scheduling gate example.com/budget holds it")

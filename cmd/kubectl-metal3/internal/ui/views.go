@@ -256,12 +256,7 @@ type capacityRow struct {
 }
 
 // Has returns how many servers a tenant has of the type.
-func (c capacityRow) Has() (all []string) {
-	for _, tenant := range slices.Sorted(maps.Keys(c.Tenants)) {
-		all = append(all, fmt.Sprintf("%s %d", tenant, c.Tenants[tenant]))
-	}
-	return all
-}
+func (c capacityRow) Has() []string { return view.Counted(c.Tenants) }
 
 // tenantRow is a TenantCluster.
 type tenantRow struct {
@@ -283,11 +278,7 @@ func (d *drawing) capacity() error {
 	}
 	var tenants []tenantRow
 	for _, tenant := range d.version.fleet.Tenants() {
-		row := tenantRow{TenantCapacity: tenant}
-		for _, name := range slices.Sorted(maps.Keys(tenant.Types)) {
-			row.Has = append(row.Has, fmt.Sprintf("%s %d", name, tenant.Types[name]))
-		}
-		tenants = append(tenants, row)
+		tenants = append(tenants, tenantRow{TenantCapacity: tenant, Has: view.Counted(tenant.Types)})
 	}
 	return cmp.Or(d.add("main", "types", map[string]any{"Groups": groups, "Rows": rows, "All": now.all, "Bar": barOf(now.all)}),
 		d.add("main", "tenants", tenants), d.add("main", "plots", map[string]any{"Groups": groups, "Plots": plots, "Frozen": d.Frozen}))

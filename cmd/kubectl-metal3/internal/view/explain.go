@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -52,8 +53,12 @@ type Cause struct {
 // Explainable are the kinds that Explain knows, as the command line names them.
 var Explainable = []string{"pod", "podgroup", "job", "jobset", "nodeclaim", "machine", "host", "nodetype"}
 
-// maxServers is how many servers of a type are listed one by one.
-const maxServers = 20
+const (
+	// maxServers is how many servers or NodeClaims that need somebody for the same reason are listed.
+	maxServers = 20
+	// maxNamed is how many NodeTypes that do not fit for the same reason are named.
+	maxNamed = 8
+)
 
 // Explain returns the tree from an object to the causes of its state. The name of a pod, a Machine or a host may have its namespace
 // in front, and a slash; without one it must be the only one of its name. The error names what was not found.
@@ -252,10 +257,11 @@ func (f *Fleet) progressCause(machine *v1alpha1.Machine, described Machine) Caus
 	case described.Expected == nil:
 		return Cause{Text: text + ": no Machine of its type has joined yet, so there is no estimate", Verdict: Waiting}
 	case described.Expected.Time.Before(f.Now()):
-		return Cause{Text: fmt.Sprintf("%s: it takes longer than usual: it was expected %s ago", text, ago(f.Now(), described.Expected.Time)),
-			Verdict: Waiting}
+		text += ": it takes longer than usual: it was expected "
+	default:
+		text += ": its node is expected "
 	}
-	return Cause{Text: fmt.Sprintf("%s: its node is expected in %s", text, ago(described.Expected.Time, f.Now())), Verdict: Waiting}
+	return Cause{Text: text + until(f.Now(), described.Expected.Time), Verdict: Waiting}
 }
 
 // ago is a duration for people.
@@ -274,30 +280,128 @@ func (f *Fleet) candidates(machine *v1alpha1.Machine) []Cause {
 	case no.Detail != "":
 		return []Cause{{Text: no.Detail, Verdict: Wrong}}
 	}
-	var causes []Cause
+	var answers []typeAnswer
 	for _, candidate := range no.Considered {
-		cause := Cause{Text: "NodeType " + candidate.NodeType + ": " + candidate.String(), Verdict: Wrong}
-		if candidate.Fits() {
-			cause.Causes = f.out(candidate.NodeType)
-		}
-		causes = append(causes, cause)
+		answers = append(answers, typeAnswer{candidate.NodeType, candidate.String(), candidate.Fits()})
 	}
+	causes := f.typeCauses(answers)
 	slices.SortStableFunc(causes, func(a, b Cause) int { return len(b.Causes) - len(a.Causes) })
 	return causes
 }
 
-// out are the servers of a type that cannot be claimed, those that come back by themselves first.
-func (f *Fleet) out(nodeType string) []Cause {
-	var all []Cause
-	for _, server := range f.servers {
-		if slices.Contains(server.Types, nodeType) && server.State != State(inventory.StateAvailable) {
-			all = append(all, f.serverCause(server))
+// typeAnswer is why a NodeType gives no server. If it fits, its servers are why.
+type typeAnswer struct {
+	nodeType, clause string
+	fits             bool
+}
+
+// typeCauses explains NodeTypes. Those that do not fit for the same reason are in one line.
+func (f *Fleet) typeCauses(answers []typeAnswer) []Cause {
+	alike := map[string][]string{}
+	for _, answer := range answers {
+		if !answer.fits {
+			alike[answer.clause] = append(alike[answer.clause], answer.nodeType)
 		}
 	}
-	rank := map[Verdict]int{Waiting: 0, Wrong: 1, Note: 2, Good: 3}
+	var causes []Cause
+	for _, answer := range answers {
+		cause, names := Cause{Text: "NodeType " + answer.nodeType + ": " + answer.clause, Verdict: Wrong}, alike[answer.clause]
+		switch {
+		case answer.fits:
+			cause.Causes = f.out(answer.nodeType)
+		case answer.nodeType != names[0]:
+			continue
+		default:
+			cause.Text = "NodeType " + conditions.List(names, maxNamed) + ": " + answer.clause
+		}
+		causes = append(causes, cause)
+	}
+	return causes
+}
+
+// out is why the servers of a type cannot be claimed, what comes back by itself first. Servers that need somebody are named; of all others
+// it is said how many there are, and who has them.
+func (f *Fleet) out(nodeType string) []Cause {
+	var claimed []Server
+	passing, wrong := map[string]int{}, map[string][]Cause{}
+	for _, server := range f.servers {
+		if !slices.Contains(server.Types, nodeType) || server.State == State(inventory.StateAvailable) {
+			continue
+		}
+		reason := cmp.Or(string(server.reason), string(server.State))
+		switch cause := f.serverCause(server); {
+		case cause.Verdict == Wrong:
+			wrong[reason] = append(wrong[reason], cause)
+		case server.Machine != "" || server.reason == inventory.ReasonClaimed:
+			claimed = append(claimed, server)
+		default:
+			passing[reason]++
+		}
+	}
+	var all []Cause
+	if len(passing) > 0 {
+		all = append(all, Cause{Text: "servers that come back by themselves: " + strings.Join(Counted(passing), ", "), Verdict: Waiting})
+	}
+	for _, reason := range slices.Sorted(maps.Keys(wrong)) {
+		causes := wrong[reason]
+		if len(causes) == 1 {
+			all = append(all, causes[0])
+			continue
+		}
+		all = append(all, Cause{Text: fmt.Sprintf("%d servers: %s", len(causes), reason), Verdict: Wrong, Causes: few(causes, "servers")})
+	}
+	if len(claimed) > 0 {
+		all = append(all, claimedCause(claimed))
+	}
+	rank := map[Verdict]int{Waiting: 0, Wrong: 1, Note: 2}
 	slices.SortStableFunc(all, func(a, b Cause) int { return rank[a.Verdict] - rank[b.Verdict] })
-	if len(all) > maxServers {
-		all = append(all[:maxServers], Cause{Text: fmt.Sprintf("and %d more servers", len(all)-maxServers)})
+	return all
+}
+
+// few are so many causes that a person reads them, and how many things there are beyond those.
+func few(causes []Cause, things string) []Cause {
+	if len(causes) <= maxServers {
+		return causes
+	}
+	return append(causes[:maxServers:maxServers], Cause{Text: fmt.Sprintf("and %d more %s", len(causes)-maxServers, things)})
+}
+
+// claimedCause says who has servers, and what those do that are no nodes.
+func claimedCause(servers []Server) Cause {
+	owners, cause := map[string]map[State]int{}, Cause{}
+	for _, server := range servers {
+		owner := cmp.Or(server.Tenant, "Machines of no TenantCluster")
+		if server.Machine == "" {
+			owner = "others"
+		}
+		if owners[owner] == nil {
+			owners[owner] = map[State]int{}
+		}
+		owners[owner][server.State]++
+		if server.State == State(v1alpha1.MachineReleasing) {
+			cause.Verdict = Waiting
+		}
+	}
+	var parts []string
+	for _, owner := range slices.Sorted(maps.Keys(owners)) {
+		states, count := owners[owner], 0
+		for _, number := range states {
+			count += number
+		}
+		part := fmt.Sprintf("%d by %s", count, owner)
+		if owner != "others" && states[State(v1alpha1.MachineJoined)] < count {
+			part += " (" + strings.Join(Counted(states), ", ") + ")"
+		}
+		parts = append(parts, part)
+	}
+	cause.Text = fmt.Sprintf("%d claimed: %s", len(servers), strings.Join(parts, ", "))
+	return cause
+}
+
+// Counted is how many there are of each, in the order of their names, as "Joined 3".
+func Counted[K ~string, N int | int32](counts map[K]N) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%s %d", name, counts[name]))
 	}
 	return all
 }
@@ -360,6 +464,44 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 			Remedy: "see what the provider says: kubectl describe nodeclaim " + claim.Name + ", in the tenant cluster"})
 	}
 	return withCause(cause, f.explainMachine(machine))
+}
+
+// claimCauses explains NodeClaims. Those that need somebody are there one by one; of the others it is said how many there are, unless there
+// is only one.
+func (f *Fleet) claimCauses(claims []*karpv1.NodeClaim) []Cause {
+	byVerdict := map[Verdict][]Cause{}
+	var first, last *metav1.Time
+	for _, claim := range claims {
+		cause := f.explainNodeClaim(claim)
+		byVerdict[cause.Verdict] = append(byVerdict[cause.Verdict], cause)
+		if expected := f.expected(claim.Name); expected != nil && cause.Verdict == Waiting {
+			if first == nil || expected.Before(first) {
+				first = expected
+			}
+			if last == nil || last.Before(expected) {
+				last = expected
+			}
+		}
+	}
+	if coming := byVerdict[Waiting]; len(coming) > 1 {
+		text := fmt.Sprintf("%d NodeClaims are on their way", len(coming))
+		if first != nil {
+			text += fmt.Sprintf(": the first is expected %s, the last %s", until(f.Now(), first.Time), until(f.Now(), last.Time))
+		}
+		byVerdict[Waiting] = []Cause{{Text: text, Verdict: Waiting}}
+	}
+	if ready := byVerdict[Good]; len(ready) > 1 {
+		byVerdict[Good] = []Cause{{Text: fmt.Sprintf("%d NodeClaims are nodes", len(ready)), Verdict: Good}}
+	}
+	return slices.Concat(few(byVerdict[Wrong], "NodeClaims"), byVerdict[Waiting], byVerdict[Good])
+}
+
+// until is when something is expected, in words.
+func until(now, then time.Time) string {
+	if then.Before(now) {
+		return ago(now, then) + " ago"
+	}
+	return "in " + ago(then, now)
 }
 
 // unknownTenant is why nothing can be said of an object in a tenant cluster.
@@ -460,16 +602,17 @@ func (f *Fleet) accelerators(nodeType string) (int64, error) {
 
 // coming are the NodeClaims of these types that are not nodes yet. They may be for other pods.
 func (f *Fleet) coming(nodeTypes []string) []Cause {
-	var causes []Cause
+	var claims []*karpv1.NodeClaim
 	for i := range f.snapshot.Tenant.NodeClaims {
 		claim := &f.snapshot.Tenant.NodeClaims[i]
-		if !claim.DeletionTimestamp.IsZero() || !slices.Contains(nodeTypes, claim.Labels[corev1.LabelInstanceTypeStable]) ||
-			conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeInitialized).Status == metav1.ConditionTrue {
-			continue
+		if claim.DeletionTimestamp.IsZero() && slices.Contains(nodeTypes, claim.Labels[corev1.LabelInstanceTypeStable]) &&
+			conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeInitialized).Status != metav1.ConditionTrue {
+			claims = append(claims, claim)
 		}
-		explained := f.explainNodeClaim(claim)
-		explained.Text = "a node of a type that fits is on its way, for this pod or another: " + explained.Text
-		causes = append(causes, explained)
+	}
+	causes := f.claimCauses(claims)
+	for i := range causes {
+		causes[i].Text = "a node of a type that fits is on its way, for this pod or another: " + causes[i].Text
 	}
 	return causes
 }
@@ -530,12 +673,14 @@ func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cau
 	default:
 		cause = Cause{Text: "no NodeType fits", Verdict: Wrong}
 	}
+	var answers []typeAnswer
 	for _, mismatch := range mismatches {
-		because := Cause{Text: "NodeType " + mismatch.NodeType + ": " + mismatch.Clause, Verdict: Wrong}
-		if mismatch.Reason == explain.NoneFree {
-			fitting, because.Causes = append(fitting, mismatch.NodeType), f.out(mismatch.NodeType)
+		fits := mismatch.Reason == explain.NoneFree
+		if fits {
+			fitting = append(fitting, mismatch.NodeType)
 		}
-		cause.Causes = append(cause.Causes, because)
+		answers = append(answers, typeAnswer{mismatch.NodeType, mismatch.Clause, fits})
 	}
+	cause.Causes = f.typeCauses(answers)
 	return cause, fitting
 }

@@ -116,11 +116,8 @@ func (f *Fleet) explainGroup(kind, name string) (Cause, error) {
 		pending := slices.IndexFunc(members, func(member *corev1.Pod) bool { return member.Spec.NodeName == "" })
 		cause = withCause(cause, f.explainPod(members[pending]))
 	}
-	for i, claim := range claims {
-		if i == maxServers {
-			return withCause(cause, Cause{Text: fmt.Sprintf("and %d more NodeClaims", len(claims)-i)}), nil
-		}
-		cause = withCause(cause, f.explainNodeClaim(claim))
+	for _, because := range f.claimCauses(claims) {
+		cause = withCause(cause, because)
 	}
 	return cause, nil
 }

@@ -315,6 +315,27 @@ func withPod(change func(*corev1.Pod)) func(*Snapshot) {
 	}
 }
 
+// many are changes for so many things, whose names begin with a letter.
+func many(count int, letter string, change func(name string) func(*Snapshot)) (changes []func(*Snapshot)) {
+	for i := range count {
+		changes = append(changes, change(fmt.Sprint(letter, i)))
+	}
+	return changes
+}
+
+// withCPUTypes adds two types without accelerators.
+func withCPUTypes(s *Snapshot) {
+	for _, name := range []string{"cpu-a", "cpu-b"} {
+		nodeType := s.Management.NodeTypes[0].DeepCopy()
+		nodeType.Name, nodeType.Status = name, v1alpha1.NodeTypeStatus{}
+		nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: env.Resources("cpu", "32", "memory", "128Gi"),
+			BareMetalHosts: env.HostsWith(map[string]string{"type": "cpu"})}
+		s.Management.NodeTypes = append(s.Management.NodeTypes, *nodeType)
+		s.Management.NodeProviders[0].Spec.Metal3.NodeTypes = append(s.Management.NodeProviders[0].Spec.Metal3.NodeTypes,
+			v1alpha1.NodeTypeTemplate{Name: name})
+	}
+}
+
 // outline is a tree in lines: the verdict, the text and the remedy, indented.
 func outline(cause Cause, indent string) string {
 	line := fmt.Sprintf("%s[%s] %s", indent, cause.Verdict, cause.Text)
@@ -348,12 +369,46 @@ func TestExplain(t *testing.T) {
 		"pod, served": {"Karpenter is at work", "pod", "training", fixture(withPod(nil), withHost("s1", nil)),
 			"[Waiting" + podIs + pool + "  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod " +
 				"say why not"},
-		"pod, all in use": {"the servers that are out are listed, and the one that comes back by itself first", "pod", "default/training",
+		"pod, all in use": {"nobody has to act, so no server is named", "pod", "default/training",
 			fixture(withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withMachine("m2", "s2", v1alpha1.MachineReleasing, nil)),
 			"[Wrong" + podIs + pool + "  [Wrong] no server is available for it\n" +
 				"    [Wrong] NodeType h100: 2 servers match, 2 claimed, 0 in error\n" +
-				"      [Waiting] server metal3/s2 (rack r1, zone global) is Releasing, as Machine acme/m2 of TenantCluster acme/acme\n" +
-				"      [OK] server metal3/s1 (rack r1, zone global) is Joined, as Machine acme/m1 of TenantCluster acme/acme"},
+				"      [Waiting] 2 claimed: 2 by acme/acme (Joined 1, Releasing 1)"},
+		"pod, alike": {"what is the same is in one line, and servers that need somebody are named", "pod", "training",
+			fixture(append(many(24, "j", func(name string) func(*Snapshot) {
+				return withMachine("m"+name, name, v1alpha1.MachineJoined, nil)
+			}), withPod(nil), withHost("w1", annotated(v1alpha1.MaintenanceAnnotationKey, "DIMM")), withHost("w2",
+				annotated(v1alpha1.MaintenanceAnnotationKey, "DIMM")), withHost("q1", annotated(v1alpha1.QuarantinedAnnotationKey, "x")),
+				withHost("i1", func(host *bmov1alpha1.BareMetalHost) { host.Status.Provisioning.State = bmov1alpha1.StateInspecting }),
+				withHost("o1", func(host *bmov1alpha1.BareMetalHost) {
+					host.Spec.ConsumerRef = &corev1.ObjectReference{Kind: "Metal3Machine", Namespace: "capm3", Name: "worker-0"}
+				}), withCPUTypes)...), "[Wrong" + podIs + pool + "  [Wrong] no server is available for it\n" +
+				"    [Wrong] NodeType h100: 29 servers match, 25 claimed, 0 in error, 4 not ready\n" +
+				"      [Waiting] servers that come back by themselves: Inspecting 1\n      [Wrong] 2 servers: Maintenance\n" +
+				"        [Wrong] server metal3/w1 (rack r1, zone global) is in maintenance -> when the work is done: kubectl annotate baremetalhost " +
+				"-n metal3 w1 karpenter.metal3.io/maintenance-\n" +
+				"        [Wrong] server metal3/w2 (rack r1, zone global) is in maintenance -> when the work is done: kubectl annotate baremetalhost " +
+				"-n metal3 w2 karpenter.metal3.io/maintenance-\n" +
+				"      [Wrong] server metal3/q1 (rack r1, zone global) is quarantined; an operator must check it and remove the annotation " +
+				"karpenter.metal3.io/quarantined -> check the server, then: kubectl annotate baremetalhost -n metal3 q1 " +
+				"karpenter.metal3.io/quarantined-\n" +
+				"      [] 25 claimed: 24 by acme/acme, 1 by others\n    [Wrong] NodeType cpu-a, cpu-b: has no nvidia.com/gpu"},
+		"pod, several on their way": {"for so many the first and the last say enough", "pod", "training", fixture(append(
+			many(3, "p", func(name string) func(*Snapshot) {
+				return withMachine("m-"+name, name, v1alpha1.MachineProvisioning, func(m *v1alpha1.Machine) {
+					m.Status.Progress = &v1alpha1.MachineProgress{Step: 3, Steps: 5, Description: "writing image",
+						ExpectedReadyTime: &metav1.Time{Time: time.Date(2026, 1, 2, 15, 1+int(name[1]-'0'), 0, 0, time.UTC)}}
+				})
+			}), withPod(nil), func(s *Snapshot) {
+				for _, name := range []string{"m-p0", "m-p1", "m-p2"} {
+					claim := karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name,
+						Labels: map[string]string{corev1.LabelInstanceTypeStable: "h100"}}}
+					s.Tenant.NodeClaims = append(s.Tenant.NodeClaims, claim)
+				}
+			})...), "[Waiting" + podIs + pool + "  [Waiting] no server is available for it\n" +
+			"    [Wrong] NodeType h100: 3 servers match, 3 claimed, 0 in error\n      [] 3 claimed: 3 by acme/acme (Provisioning 3)\n" +
+			"    [Waiting] a node of a type that fits is on its way, for this pod or another: 3 NodeClaims are on their way: the first is " +
+			"expected in 1m0s, the last in 3m0s"},
 		"pod, on its way": {"a node that fits is being installed", "pod", "training",
 			fixture(withPod(nil), withMachine("m1", "s1", v1alpha1.MachineProvisioning, func(m *v1alpha1.Machine) {
 				m.Status.Progress = &v1alpha1.MachineProgress{Step: 3, Steps: 5, Description: "writing image",
@@ -362,7 +417,7 @@ func TestExplain(t *testing.T) {
 			}), claim),
 			"[Waiting" + podIs + pool + "  [Waiting] no server is available for it\n" +
 				"    [Wrong] NodeType h100: 1 server matches, 1 claimed, 0 in error\n" +
-				"      [Waiting] server metal3/s1 (rack r1, zone global) is Provisioning, as Machine acme/m1 of TenantCluster acme/acme\n" +
+				"      [] 1 claimed: 1 by acme/acme (Provisioning 1)\n" +
 				"    [Waiting] a node of a type that fits is on its way, for this pod or another: NodeClaim m1\n" +
 				"      [Waiting] Machine acme/m1 is Provisioning: what the manager says\n" +
 				"        [Waiting] step 3/5 writing image since 2m0s: its node is expected in 4m0s"},
