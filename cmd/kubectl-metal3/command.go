@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,8 +39,8 @@ type options struct {
 	events bool
 	// callers says to read who can ask the webhook, too.
 	callers bool
-	// output is wide, json, yaml, name, or empty for a table.
-	output string
+	// output is how the command prints, nil for one that has no choice.
+	output *output
 	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
 	connect func(flags *genericclioptions.ConfigFlags, what string) (client.WithWatch, error)
 }
@@ -81,24 +79,12 @@ func (o *options) command() *cobra.Command {
 	flags.StringVar(&o.tenantContext, "tenant-context", "", "Context of the tenant cluster.")
 	flags.StringVar(&o.snapshot, "snapshot", "", "Read this file, which 'kubectl metal3 snapshot' has written, and no cluster.")
 	command.AddCommand(
-		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(),
+		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(), o.tenantsCommand(),
 		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.whatIfCommand(), o.reportCommand(), o.snapshotCommand(),
 		o.uiCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.releaseCommand(), o.rebootCommand(), o.powerCommand(),
 		o.registerCommand(), o.supportBundleCommand(), o.proposeTypesCommand(),
 	)
-	return command
-}
-
-// addOutput adds -o to a command, with the formats that it has beside the one for people.
-func (o *options) addOutput(command *cobra.Command, formats ...string) *cobra.Command {
-	command.Flags().StringVarP(&o.output, "output", "o", "", "Format: "+strings.Join(formats, ", ")+". Empty is for people to read.")
-	command.PreRunE = func(*cobra.Command, []string) error {
-		if o.output != "" && !slices.Contains(formats, o.output) {
-			return fmt.Errorf("--output is %q: it must be one of %s", o.output, strings.Join(formats, ", "))
-		}
-		return nil
-	}
 	return command
 }
 

@@ -62,8 +62,8 @@ func (o *options) explainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.output != "" {
-				err = o.print([]view.Cause{cause}, nil, nil, nil)
+			if !o.output.isForPeople() {
+				err = o.print(listing{kind: "Cause", items: []item{{value: cause}}})
 			} else {
 				draw(o.Out, cause, "", "", isColoured(o.Out))
 			}
@@ -73,7 +73,7 @@ func (o *options) explainCommand() *cobra.Command {
 			return err
 		},
 	}
-	return o.addOutput(command, "json", "yaml")
+	return o.addOutput(command)
 }
 
 // singular is the kind that a name of its resource means: "pods", "po", "bmh" and so on.
@@ -134,7 +134,7 @@ func (o *options) issuesCommand() *cobra.Command {
 		Use: "issues", Short: "List what is wrong in the fleet now, the worst first, with what mends it", Args: cobra.NoArgs,
 		Long: "Lists what is wrong in the fleet now, the worst first, each with the command that mends it. The exit code is 1 if an issue is\n" +
 			"Critical or a Warning.",
-		Example: "  kubectl metal3 issues",
+		Example: "  kubectl metal3 issues\n  kubectl metal3 issues --no-headers -o custom-columns=OBJECT:.object,REMEDY:.remedy",
 		RunE: func(command *cobra.Command, _ []string) error {
 			o.callers = true
 			fleet, err := o.fleet(command.Context())
@@ -143,14 +143,14 @@ func (o *options) issuesCommand() *cobra.Command {
 			}
 			issues := fleet.Issues()
 			wrong := len(issues) > 0 && issues[0].Severity != view.Info
-			if len(issues) == 0 && o.output == "" {
+			if len(issues) == 0 && o.output.isForPeople() {
 				fmt.Fprintln(o.Out, "nothing is wrong")
 			} else {
-				var rows [][]string
+				list := listing{kind: "Issue", columns: columns("Severity", "Object", "Problem", "Remedy")}
 				for _, issue := range issues {
-					rows = append(rows, []string{string(issue.Severity), issue.Object, issue.Problem, issue.Remedy})
+					list.add(issue, string(issue.Severity), issue.Object, issue.Problem, issue.Remedy)
 				}
-				err = o.print(issues, columns("Severity", "Object", "Problem", "Remedy"), rows, nil)
+				err = o.print(list)
 			}
 			if err == nil && wrong {
 				return errWrong
@@ -158,7 +158,7 @@ func (o *options) issuesCommand() *cobra.Command {
 			return err
 		},
 	}
-	return o.addOutput(command, "json", "yaml")
+	return o.addTable(command)
 }
 
 func (o *options) timelineCommand() *cobra.Command {
@@ -182,16 +182,14 @@ func (o *options) timelineCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.print(steps, timelineColumns, timelineRows(steps, fleet.Now()), nil)
+			return o.print(timelineOf(steps, fleet.Now()))
 		},
 	}
-	return o.addOutput(command, "json", "yaml")
+	return o.addTable(command)
 }
 
-var timelineColumns = columns("Start", "Step", "Took", "Typical", "Note")
-
-func timelineRows(steps []view.Step, now time.Time) [][]string {
-	rows := make([][]string, 0, len(steps))
+func timelineOf(steps []view.Step, now time.Time) listing {
+	list := listing{kind: "Step", columns: columns("Start", "Step", "Took", "Typical", "Note")}
 	for _, step := range steps {
 		took, typical := step.Duration(now).Round(time.Second).String(), ""
 		if step.End == nil {
@@ -200,9 +198,9 @@ func timelineRows(steps []view.Step, now time.Time) [][]string {
 		if step.TypicalSeconds > 0 {
 			typical = (time.Duration(step.TypicalSeconds) * time.Second).String()
 		}
-		rows = append(rows, []string{step.Start.UTC().Format(time.RFC3339), step.Name, took, typical, step.Note})
+		list.add(step, step.Start.UTC().Format(time.RFC3339), step.Name, took, typical, step.Note)
 	}
-	return rows
+	return list
 }
 
 func (o *options) snapshotCommand() *cobra.Command {

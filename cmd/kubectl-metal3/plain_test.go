@@ -90,7 +90,9 @@ func poisoned(t *testing.T, snapshot *view.Snapshot, names bool) *view.Snapshot 
 
 // printing are arguments with which each command prints what others wrote. NAMES are those of the fleet.
 var printing = map[string][]string{
-	"hosts": {"hosts", "hosts -o wide", "hosts -o json", "hosts -o yaml", "hosts -o name"}, "fleet": {"fleet", "fleet -o yaml"},
+	"hosts": {"hosts", "hosts -o wide", "hosts -o json", "hosts -o yaml", "hosts -o name", "hosts --show-labels -L type",
+		"hosts -o custom-columns=WHY:.why --sort-by .metadata.name", "hosts -o jsonpath={.items[*].why}"},
+	"fleet": {"fleet", "fleet -o yaml"}, "tenants": {"tenants -o wide", "tenants -o yaml"},
 	"machines": {"machines -o wide", "machines -o json", "machines -o name"}, "capacity": {"capacity -o wide", "capacity -o yaml"},
 	"explain": {"explain pod training-0", "explain pod training-1", "explain nodeclaim default-x7f2k", "explain machine acme/default-new",
 		"explain host server-07", "explain host server-11", "explain nodetype h100-8x", "explain nodeclaim default-x7f2k -o yaml",

@@ -35,11 +35,10 @@ const (
 
 // registered is a line of what "register" prints.
 type registered struct {
-	Namespace   string   `json:"namespace"`
-	Name        string   `json:"name"`
-	Result      string   `json:"result"`
-	Credentials string   `json:"credentials"`
-	Changes     []string `json:"changes,omitempty"`
+	view.Metadata `json:"metadata"`
+	Result        string   `json:"result"`
+	Credentials   string   `json:"credentials"`
+	Changes       []string `json:"changes,omitempty"`
 	// Host is as it is now, or would be.
 	Host *bmov1alpha1.BareMetalHost `json:"host"`
 }
@@ -81,7 +80,7 @@ func (o *options) registerCommand() *cobra.Command {
 	command.Flags().StringVarP(&file, "filename", "f", "", "The list of servers: a file that ends with .csv, .yaml or .yml. Required.")
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "Have the API server and its webhooks check everything, and write nothing.")
 	_ = command.MarkFlagRequired("filename") // the flag is there
-	return o.addOutput(command, "json", "yaml", "name")
+	return o.addTable(command)
 }
 
 func (o *options) register(ctx context.Context, list *serverList, dryRun bool) error {
@@ -140,19 +139,18 @@ func (o *options) register(ctx context.Context, list *serverList, dryRun bool) e
 }
 
 func (o *options) printRegistered(done []registered) error {
-	var rows [][]string
-	var names []string
+	list := listing{kind: "Registration", about: bmov1alpha1.GroupVersion.WithKind("BareMetalHost"),
+		columns: columns("Namespace", "Name", "Result", "Credentials", "Changes")}
 	for _, result := range done {
-		rows = append(rows, []string{result.Namespace, result.Name, result.Result, result.Credentials, strings.Join(result.Changes, ", ")})
-		names = append(names, "baremetalhost.metal3.io/"+result.Name)
+		list.add(result, result.Namespace, result.Name, result.Result, result.Credentials, strings.Join(result.Changes, ", "))
 	}
-	return o.print(done, columns("Namespace", "Name", "Result", "Credentials", "Changes"), rows, names)
+	return o.print(list)
 }
 
 // write makes the Secret, and then the host, so that a host never waits for credentials. It may be killed between, and run again.
 func (r *registration) write(ctx context.Context, cluster client.Client, dryRun ...dryRunOption) (registered, error) {
 	host := r.host.DeepCopy()
-	done := registered{Namespace: host.Namespace, Name: host.Name, Credentials: host.Spec.BMC.CredentialsName, Changes: r.changes,
+	done := registered{Metadata: view.MetadataOf(host), Credentials: host.Spec.BMC.CredentialsName, Changes: r.changes,
 		Result: resultUnchanged}
 	if r.password != "" {
 		version, err := r.writeSecret(ctx, cluster, dryRun)

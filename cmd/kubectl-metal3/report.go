@@ -58,7 +58,11 @@ func (o *options) reportCommand() *cobra.Command {
 	flags.StringVar(&from, "from", from, "Begin of the time that is counted.")
 	flags.StringVar(&to, "to", to, "End of the time that is counted. Empty is now.")
 	flags.StringVar(&groupBy, "by", groupBy, "What is counted by: "+strings.Join(view.UsageBy, " or ")+".")
-	return o.addOutput(command, "table", "csv", "json", "yaml")
+	shown := tableOutput()
+	shown.csv = true
+	o.addFlags(command, shown)
+	command.Flag("output").Usage += " csv is for spreadsheets."
+	return command
 }
 
 // usageOfServers reads the record, and nothing else.
@@ -92,7 +96,7 @@ func (o *options) printUsage(report view.Usage, groupBy string) error {
 		}
 		return []string{name, fmt.Sprint(row.Uses), fmt.Sprint(row.Servers), number(row.Hours), number(row.Cost)}
 	}
-	if o.output == "csv" {
+	if o.output.format() == "csv" {
 		out := csv.NewWriter(o.Out)
 		lines := [][]string{{"from", "to", groupBy, "uses", "servers", "hours", "cost"}}
 		for _, row := range report.Rows {
@@ -100,14 +104,14 @@ func (o *options) printUsage(report view.Usage, groupBy string) error {
 		}
 		return out.WriteAll(lines)
 	}
-	var rows [][]string
+	list := listing{kind: "Usage", columns: columns(strings.ToUpper(groupBy[:1])+groupBy[1:], "Uses", "Servers", "Hours", "Cost")}
 	for _, row := range report.Rows {
-		rows = append(rows, cells(row, 2))
+		list.add(row, cells(row, 2)...)
 	}
-	if len(rows) > 0 {
-		rows = append(rows, append([]string{"(all)"}, cells(report.Total, 2)[1:]...))
+	if len(list.items) > 0 && o.output.isForPeople() {
+		list.add(nil, append([]string{"(all)"}, cells(report.Total, 2)[1:]...)...)
 	}
-	return o.print(report.Rows, columns(strings.ToUpper(groupBy[:1])+groupBy[1:], "Uses", "Servers", "Hours", "Cost"), rows, nil)
+	return o.print(list)
 }
 
 // timeOf reads a time, a date, or how long ago a time is.

@@ -4,75 +4,19 @@
 package main
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
-	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
-
-// columns are the heads of a table. One that ends with a star is shown with -o wide only.
-func columns(heads ...string) []metav1.TableColumnDefinition {
-	definitions := make([]metav1.TableColumnDefinition, len(heads))
-	for i, head := range heads {
-		name, wide := strings.CutSuffix(head, "*")
-		definitions[i].Name = name
-		if wide {
-			definitions[i].Priority = 1
-		}
-	}
-	return definitions
-}
-
-// print writes items as -o says. The rows are those of the table, and the names those of -o name.
-func (o *options) print(items any, columns []metav1.TableColumnDefinition, rows [][]string, names []string) error {
-	switch o.output {
-	case "json", "yaml":
-		view.PlainAll(items)
-		text, err := json.MarshalIndent(map[string]any{"items": items}, "", "  ")
-		if err == nil && o.output == "yaml" {
-			text, err = yaml.JSONToYAML(text)
-		}
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(o.Out, strings.TrimSuffix(string(text), "\n"))
-		return err
-	case "name":
-		for _, name := range names {
-			fmt.Fprintln(o.Out, name)
-		}
-		return nil
-	}
-	if len(rows) == 0 {
-		fmt.Fprintln(o.ErrOut, "nothing found")
-		return nil
-	}
-	return writeTable(o.Out, columns, rows, o.output == "wide")
-}
-
-func writeTable(out io.Writer, columns []metav1.TableColumnDefinition, rows [][]string, wide bool) error {
-	table := &metav1.Table{ColumnDefinitions: columns}
-	for _, row := range rows {
-		cells := make([]any, len(row))
-		for i := range row {
-			cells[i] = cmp.Or(view.Shown(row[i]), "-")
-		}
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
-	}
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out)
-}
 
 func (o *options) hostsCommand() *cobra.Command {
 	where := view.Filter{}
@@ -80,26 +24,27 @@ func (o *options) hostsCommand() *cobra.Command {
 		Use: "hosts", Short: "List the servers, and what each of them does", Args: cobra.NoArgs,
 		Long: "Lists the servers by zone, rack and name. STATE is available, error, quarantined or unavailable; for a claimed server it is\n" +
 			"the phase of its Machine, or claimed if something else uses it. -o wide says why.",
-		Example: "  kubectl metal3 hosts --state quarantined -o wide\n  kubectl metal3 hosts --type h100-8x --rack r1",
+		Example: "  kubectl metal3 hosts --state quarantined -o wide\n  kubectl metal3 hosts --type h100-8x --rack r1\n" +
+			"  kubectl metal3 hosts -l type=h100-8x --sort-by .since -o custom-columns=NAME:.metadata.name,STATE:.state,WHY:.why",
 		RunE: func(command *cobra.Command, _ []string) error {
-			fleet, err := o.fleet(command.Context())
-			if err != nil {
-				return err
-			}
-			servers := slices.DeleteFunc(fleet.Servers(), func(server view.Server) bool { return !where.Has(server) })
-			var rows [][]string
-			var names []string
-			for _, server := range servers {
-				rows = append(rows, []string{server.Namespace, server.Name, server.Zone, server.Rack, typesOf(server), string(server.State),
-					server.Tenant, server.Machine, age(fleet.Now(), server.Since), server.Node, server.Metal3, server.Why})
-				names = append(names, "baremetalhost.metal3.io/"+server.Name)
-			}
-			return o.print(servers, columns("Namespace", "Name", "Zone", "Rack", "Types", "State", "Tenant", "Machine", "Claimed", "Node*",
-				"Metal3*", "Why*"), rows, names)
+			return o.list(command.Context(), func(fleet *view.Fleet) listing {
+				list := listing{kind: "Server", about: bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), columns: columns("Namespace", "Name",
+					"Zone", "Rack", "Types", "State", "Tenant", "Machine", "Claimed", "Node*", "Metal3*", "Why*")}
+				for _, server := range o.selectedServers(fleet, where) {
+					list.add(server, server.Namespace, server.Name, server.Zone, server.Rack, typesOf(server), string(server.State), server.Tenant,
+						server.Machine, age(fleet.Now(), server.Since), server.Node, server.Metal3, server.Why)
+				}
+				return list
+			})
 		},
 	}
 	addFilter(command, &where)
-	return o.addOutput(command, "wide", "json", "yaml", "name")
+	return o.addList(command)
+}
+
+// selectedServers are those that the flags select.
+func (o *options) selectedServers(fleet *view.Fleet, where view.Filter) []view.Server {
+	return slices.DeleteFunc(fleet.Servers(), func(server view.Server) bool { return !where.Has(server) || !o.output.selects(server.Labels) })
 }
 
 // addFilter adds the flags of a filter.
@@ -123,30 +68,24 @@ type rack struct {
 
 func (o *options) fleetCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use: "fleet", Short: "Count the servers of each rack by what they do", Args: cobra.NoArgs, Example: "  kubectl metal3 fleet",
+		Use: "fleet", Short: "Count the servers of each rack by what they do", Args: cobra.NoArgs,
+		Example: "  kubectl metal3 fleet\n  kubectl metal3 fleet -l type=h100-8x --sort-by .servers",
 		RunE: func(command *cobra.Command, _ []string) error {
-			fleet, err := o.fleet(command.Context())
-			if err != nil {
-				return err
-			}
-			racks := racksOf(fleet.Servers())
-			var rows [][]string
-			for _, rack := range racks {
-				rows = append(rows, []string{rack.Zone, rack.Rack, fmt.Sprint(rack.Servers), countsOf(rack.States), strings.Join(rack.Tenants, ", ")})
-			}
-			return o.print(racks, columns("Zone", "Rack", "Servers", "States", "Tenants"), rows, nil)
+			return o.list(command.Context(), func(fleet *view.Fleet) listing {
+				list := listing{kind: "Rack", columns: columns("Zone", "Rack", "Servers", "States", "Tenants")}
+				for _, rack := range racksOf(o.selectedServers(fleet, view.Filter{})) {
+					list.add(rack, rack.Zone, rack.Rack, fmt.Sprint(rack.Servers), countsOf(rack.States), strings.Join(rack.Tenants, ", "))
+				}
+				return list
+			})
 		},
 	}
-	return o.addOutput(command, "json", "yaml")
+	return o.addList(command)
 }
 
-// countsOf says how many servers are in each state.
-func countsOf(states map[view.State]int) string {
-	var counts []string
-	for _, state := range slices.Sorted(maps.Keys(states)) {
-		counts = append(counts, fmt.Sprintf("%s %d", state, states[state]))
-	}
-	return strings.Join(counts, ", ")
+// countsOf says how many there are of each.
+func countsOf[K ~string, N int | int32](counts map[K]N) string {
+	return strings.Join(view.Counted(counts), ", ")
 }
 
 // racksOf counts servers that come by zone and rack.
@@ -169,26 +108,23 @@ func racksOf(servers []view.Server) []rack {
 func (o *options) machinesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "machines", Short: "List the Machines, and how far each is", Args: cobra.NoArgs,
-		Example: "  kubectl metal3 machines -n acme\n  kubectl metal3 machines -o wide",
+		Example: "  kubectl metal3 machines -n acme\n  kubectl metal3 machines -A -o wide --sort-by .metadata.creationTimestamp",
 		RunE: func(command *cobra.Command, _ []string) error {
-			fleet, err := o.fleet(command.Context())
-			if err != nil {
-				return err
-			}
-			machines := fleet.Machines()
-			var rows [][]string
-			var names []string
-			for _, machine := range machines {
-				rows = append(rows, []string{machine.Namespace, machine.Name, string(machine.Phase), machine.NodeType, machine.Server,
-					machine.Tenant, machine.Progress, expectedOf(machine, fleet.Now()), machine.Drifted, age(fleet.Now(), &machine.Created),
-					machine.Node, machine.Message})
-				names = append(names, "machine.karpenter.metal3.io/"+machine.Name)
-			}
-			return o.print(machines, columns("Namespace", "Name", "Phase", "Type", "Server", "Tenant", "Progress", "Expected", "Drifted", "Age",
-				"Node*", "Message*"), rows, names)
+			return o.list(command.Context(), func(fleet *view.Fleet) listing {
+				list := listing{kind: "Machine", about: v1alpha1.GroupVersion.WithKind("Machine"), columns: columns("Namespace", "Name", "Phase",
+					"Type", "Server", "Tenant", "Progress", "Expected", "Drifted", "Age", "Node*", "Message*")}
+				for _, machine := range fleet.Machines() {
+					if o.output.selects(machine.Labels) {
+						list.add(machine, machine.Namespace, machine.Name, string(machine.Phase), machine.NodeType, machine.Server, machine.Tenant,
+							machine.Progress, expectedOf(machine, fleet.Now()), machine.Drifted, age(fleet.Now(), &machine.Created), machine.Node,
+							machine.Message)
+					}
+				}
+				return list
+			})
 		},
 	}
-	return o.addOutput(command, "wide", "json", "yaml", "name")
+	return o.addList(command)
 }
 
 // expectedOf says when a Machine is expected to have joined, "in 5m" or "5m ago"; empty if that is not known.
@@ -207,36 +143,67 @@ func (o *options) capacityCommand() *cobra.Command {
 		Use: "capacity", Short: "Show what each NodeType has left, and which tenants have the rest", Args: cobra.NoArgs,
 		Example: "  kubectl metal3 capacity",
 		RunE: func(command *cobra.Command, _ []string) error {
-			fleet, err := o.fleet(command.Context())
-			if err != nil {
-				return err
-			}
-			types := fleet.Capacity()
-			var rows [][]string
-			var names []string
-			for _, capacity := range types {
-				var tenants []string
-				for _, tenant := range slices.Sorted(maps.Keys(capacity.Tenants)) {
-					tenants = append(tenants, fmt.Sprintf("%s %d", tenant, capacity.Tenants[tenant]))
+			return o.list(command.Context(), func(fleet *view.Fleet) listing {
+				list := listing{kind: "Capacity", about: v1alpha1.GroupVersion.WithKind("NodeType"), columns: columns("Type", "Accelerators",
+					"Total", "Available", "Claimed", "In-Transit", "Error", "Quarantined", "Not-Ready", "Limit", "Typical", "Tenants", "Cost*",
+					"Too-Small*", "Not-Cleaned*")}
+				for _, capacity := range fleet.Capacity() {
+					if o.output.selects(capacity.Labels) {
+						list.add(capacity, capacityCells(capacity)...)
+					}
 				}
-				limit, typical := "", ""
-				if capacity.MaxCapacity != nil {
-					limit = fmt.Sprint(*capacity.MaxCapacity)
-				}
-				if capacity.TypicalSeconds > 0 {
-					typical = duration.HumanDuration(time.Duration(capacity.TypicalSeconds) * time.Second)
-				}
-				rows = append(rows, []string{capacity.NodeType, capacity.Accelerators, fmt.Sprint(capacity.Total), fmt.Sprint(capacity.Available),
-					fmt.Sprint(capacity.Claimed), fmt.Sprint(capacity.InTransit), fmt.Sprint(capacity.Error), fmt.Sprint(capacity.Quarantined),
-					fmt.Sprint(capacity.NotReady), limit, typical, strings.Join(tenants, ", "), fmt.Sprint(capacity.Cost),
-					fmt.Sprint(capacity.TooSmall), fmt.Sprint(capacity.NotCleaned)})
-				names = append(names, "nodetype.karpenter.metal3.io/"+capacity.NodeType)
-			}
-			return o.print(types, columns("Type", "Accelerators", "Total", "Available", "Claimed", "In-Transit", "Error", "Quarantined",
-				"Not-Ready", "Limit", "Typical", "Tenants", "Cost*", "Too-Small*", "Not-Cleaned*"), rows, names)
+				return list
+			})
 		},
 	}
-	return o.addOutput(command, "wide", "json", "yaml", "name")
+	return o.addList(command)
+}
+
+func capacityCells(capacity view.TypeCapacity) []string {
+	limit, typical := "", ""
+	if capacity.MaxCapacity != nil {
+		limit = fmt.Sprint(*capacity.MaxCapacity)
+	}
+	if capacity.TypicalSeconds > 0 {
+		typical = duration.HumanDuration(time.Duration(capacity.TypicalSeconds) * time.Second)
+	}
+	return []string{capacity.NodeType, capacity.Accelerators, fmt.Sprint(capacity.Total), fmt.Sprint(capacity.Available),
+		fmt.Sprint(capacity.Claimed), fmt.Sprint(capacity.InTransit), fmt.Sprint(capacity.Error), fmt.Sprint(capacity.Quarantined),
+		fmt.Sprint(capacity.NotReady), limit, typical, countsOf(capacity.Tenants), fmt.Sprint(capacity.Cost), fmt.Sprint(capacity.TooSmall),
+		fmt.Sprint(capacity.NotCleaned)}
+}
+
+func (o *options) tenantsCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use: "tenants", Short: "List the TenantClusters: what each has, may have and waits for", Args: cobra.NoArgs,
+		Long: "Lists all TenantClusters as the management cluster knows them. No tenant's kubeconfig is needed. WAITING are the Machines that\n" +
+			"have no server, and IN-TRANSIT the servers that are being installed or given back. -o wide says of which types the servers are,\n" +
+			"and what a TenantCluster is stopped by.",
+		Example: "  kubectl metal3 tenants\n  kubectl metal3 tenants --sort-by .waiting -o wide",
+		RunE: func(command *cobra.Command, _ []string) error {
+			return o.list(command.Context(), func(fleet *view.Fleet) listing {
+				list := listing{kind: "Tenant", about: v1alpha1.GroupVersion.WithKind("TenantCluster"), columns: columns("Namespace", "Name",
+					"Servers", "Server-Quota", "Accelerators", "GPU-Quota", "In-Transit", "Waiting", "Ready", "Types*", "Message*")}
+				for _, tenant := range fleet.Tenants() {
+					if o.output.selects(tenant.Labels) {
+						list.add(tenant, tenant.Namespace, tenant.Name, fmt.Sprint(tenant.Servers), bound(tenant.Quota.Servers),
+							fmt.Sprint(tenant.Accelerators), bound(tenant.Quota.GPUs), fmt.Sprint(tenant.InTransit), fmt.Sprint(tenant.Waiting),
+							string(tenant.Ready), countsOf(tenant.Types), tenant.Message)
+					}
+				}
+				return list
+			})
+		},
+	}
+	return o.addList(command)
+}
+
+// bound is a quota in words; empty if there is none.
+func bound(most *int64) string {
+	if most == nil {
+		return ""
+	}
+	return fmt.Sprint(*most)
 }
 
 // age since a time; empty if there is none.

@@ -18,6 +18,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
@@ -348,7 +349,8 @@ func (t *top) open() {
 	if t.detail.timeline {
 		steps, err := t.fleet.Timeline("host", t.detail.server)
 		if err == nil {
-			err = writeTable(&text, timelineColumns, timelineRows(steps, t.fleet.Now()), false)
+			list := timelineOf(steps, t.fleet.Now())
+			err = printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(fit(list.table(nil), false, t.width), &text)
 		}
 		if err != nil {
 			fmt.Fprintln(&text, err)

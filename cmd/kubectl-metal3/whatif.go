@@ -64,7 +64,7 @@ func (o *options) whatIfCommand() *cobra.Command {
 				}
 				return o.whatIf(command.Context(), q, change)
 			},
-		}, "json", "yaml")
+		})
 	}
 	command.AddCommand(
 		change("drain HOST", "Say where the pods of a server would go", "  kubectl metal3 what-if drain server-07", 1,
@@ -90,7 +90,7 @@ func (o *options) whatIfCommand() *cobra.Command {
 			}),
 	)
 	command.AddCommand(o.rolloutCommand(q))
-	return o.addOutput(command, "json", "yaml")
+	return o.addOutput(command)
 }
 
 func (o *options) rolloutCommand(q *question) *cobra.Command {
@@ -131,17 +131,19 @@ func (o *options) rolloutCommand(q *question) *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&image, "os-image", "", "Name of the OSImage that the NodeType would name.")
-	return o.addOutput(command, "json", "yaml")
+	return o.addOutput(command)
 }
 
 func (o *options) drawRollout(rollout *whatif.Rollout) error {
-	var rows [][]string
-	for _, replacement := range rollout.Replacements {
-		rows = append(rows, []string{replacement.Machine, replacement.Server, string(replacement.Way), replacement.By,
-			fmt.Sprint(replacement.Pods), replacement.Why})
+	if !o.output.isForPeople() {
+		return o.print(listing{kind: "Rollout", items: []item{{value: rollout}}})
 	}
-	err := o.print([]*whatif.Rollout{rollout}, columns("Machine", "Server", "Way", "By", "Pods", "Why"), rows, nil)
-	if err != nil || o.output != "" {
+	list := listing{columns: columns("Machine", "Server", "Way", "By", "Pods", "Why")}
+	for _, replacement := range rollout.Replacements {
+		list.add(nil, replacement.Machine, replacement.Server, string(replacement.Way), replacement.By, fmt.Sprint(replacement.Pods),
+			replacement.Why)
+	}
+	if err := o.print(list); err != nil {
 		return err
 	}
 	for _, pool := range slices.Sorted(maps.Keys(rollout.AtOnce)) {
@@ -177,8 +179,8 @@ func (o *options) whatIf(ctx context.Context, q *question, change whatif.Change)
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		err = o.print([]*whatif.Prediction{prediction}, nil, nil, nil)
+	if !o.output.isForPeople() {
+		err = o.print(listing{kind: "Prediction", items: []item{{value: prediction}}})
 	} else {
 		err = o.draw(prediction)
 	}
@@ -215,15 +217,15 @@ func (o *options) draw(p *whatif.Prediction) error {
 	for _, note := range p.Notes {
 		fmt.Fprintf(o.Out, "%s\n", note)
 	}
-	var servers, placed, left [][]string
+	servers := listing{columns: columns("Server", "Zone", "Rack", "Type", "Pool", "Runs", "Pods")}
 	for _, server := range p.Servers {
 		ready := ""
 		if server.TypicalSeconds > 0 {
 			ready = "in " + duration.HumanDuration(time.Duration(server.TypicalSeconds)*time.Second)
 		}
-		servers = append(servers, []string{server.Name, server.Zone, server.Rack, server.NodeType, server.NodePool, ready,
-			conditions.List(server.Pods, maxNamed)})
+		servers.add(nil, server.Name, server.Zone, server.Rack, server.NodeType, server.NodePool, ready, conditions.List(server.Pods, maxNamed))
 	}
+	placed := listing{columns: columns("Node", "Runs", "Pods")}
 	for _, placement := range p.OnNodes() {
 		runs := "now"
 		switch {
@@ -232,29 +234,23 @@ func (o *options) draw(p *whatif.Prediction) error {
 		case placement.Runs.After(p.Time.Time):
 			runs = "in " + duration.HumanDuration(placement.Runs.Sub(p.Time.Time))
 		}
-		placed = append(placed, []string{placement.Node, runs, conditions.List(placement.Pods, maxNamed)})
+		placed.add(nil, placement.Node, runs, conditions.List(placement.Pods, maxNamed))
 	}
+	left := listing{columns: columns("Type", "Total", "Available", "After", "For")}
 	for _, capacity := range p.Capacity {
-		left = append(left, []string{capacity.NodeType, fmt.Sprint(capacity.Total), fmt.Sprint(capacity.Before), fmt.Sprint(capacity.After),
-			strings.Join(capacity.Allowed, ", ")})
+		left.add(nil, capacity.NodeType, fmt.Sprint(capacity.Total), fmt.Sprint(capacity.Before), fmt.Sprint(capacity.After),
+			strings.Join(capacity.Allowed, ", "))
 	}
+	fmt.Fprintf(o.Out, "%s would be taken\n", count(len(p.Servers), "server"))
 	for _, section := range []struct {
-		head  string
-		heads []string
-		rows  [][]string
-	}{
-		{count(len(servers), "server") + " would be taken", []string{"Server", "Zone", "Rack", "Type", "Pool", "Runs", "Pods"}, servers},
-		{"On nodes that there are, or that are on their way", []string{"Node", "Runs", "Pods"}, placed},
-		{"Servers left", []string{"Type", "Total", "Available", "After", "For"}, left},
-	} {
-		if len(section.rows) == 0 && section.heads[0] != "Server" {
+		head string
+		list listing
+	}{{"", servers}, {"On nodes that there are, or that are on their way\n", placed}, {"Servers left\n", left}} {
+		if len(section.list.items) == 0 {
 			continue
 		}
-		fmt.Fprintf(o.Out, "%s\n", section.head)
-		if len(section.rows) == 0 {
-			continue
-		}
-		if err := o.print(nil, columns(section.heads...), section.rows, nil); err != nil {
+		fmt.Fprint(o.Out, section.head)
+		if err := o.print(section.list); err != nil {
 			return err
 		}
 	}

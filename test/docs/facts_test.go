@@ -187,10 +187,11 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// otherFlags are flags of other programs on the pages, and flags of ours whose names the code concatenates.
+// otherFlags are flags of other programs on the pages, and flags of ours whose names the code concatenates, or a library has.
 var otherFlags = map[string]bool{
 	"config": true, "take-ownership": true, "management-kubeconfig": true, "bump-revision": true, "mark-compacted": true, "secure-port": true,
 	"admission-control-config-file": true, "management-kube-api-qps": true, "tenant-allow-unsafe-kubeconfig": true,
 	"enable-bootstrap-token-auth": true, "inspector-collectors": true, "inspector-extra-kernel-param": true,
 	"installer-extra-kernel-param": true, "callback-insecure-skip-verify": true,
+	"show-labels": true, "sort-by": true, "no-headers": true,
 }

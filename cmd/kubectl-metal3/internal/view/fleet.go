@@ -107,12 +107,25 @@ func (f *Fleet) addType(nodeType *v1alpha1.NodeType) {
 // phase of its Machine.
 type State string
 
+// Metadata is what an object has of that name, as far as people select and sort by it.
+type Metadata struct {
+	Namespace string            `json:"namespace,omitempty"`
+	Name      string            `json:"name"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Created   metav1.Time       `json:"creationTimestamp,omitzero"`
+}
+
+// MetadataOf returns that of an object. The labels are shared with it.
+func MetadataOf(object metav1.Object) Metadata {
+	return Metadata{Namespace: object.GetNamespace(), Name: object.GetName(), Labels: object.GetLabels(),
+		Created: object.GetCreationTimestamp()}
+}
+
 // Server is one BareMetalHost.
 type Server struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Rack      string `json:"rack,omitempty"`
-	Zone      string `json:"zone,omitempty"`
+	Metadata `json:"metadata"`
+	Rack     string `json:"rack,omitempty"`
+	Zone     string `json:"zone,omitempty"`
 	// Types are the NodeTypes that it matches.
 	Types []string `json:"types,omitempty"`
 	// State is available, error, quarantined or unavailable; for a claimed server the phase of its Machine, such as Provisioning or
@@ -154,7 +167,7 @@ func keyOf(object metav1.Object) types.NamespacedName {
 func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
 	known, _ := f.inventory.Server(keyOf(host))
 	server := Server{
-		Namespace: host.Namespace, Name: host.Name, Rack: host.Labels[v1alpha1.RackLabelKey], Zone: f.zone(host, known.Types),
+		Metadata: MetadataOf(host), Rack: host.Labels[v1alpha1.RackLabelKey], Zone: f.zone(host, known.Types),
 		Types: known.Types, Metal3: string(host.Status.Provisioning.State),
 	}
 	if machine := f.MachineOn(host); machine != nil {
@@ -234,13 +247,12 @@ func (f *Fleet) chargedTo(machine *v1alpha1.Machine) *v1alpha1.TenantCluster {
 
 // Machine is one Machine.
 type Machine struct {
-	Namespace string                `json:"namespace"`
-	Name      string                `json:"name"`
-	Phase     v1alpha1.MachinePhase `json:"phase"`
-	NodeType  string                `json:"nodeType,omitempty"`
-	Server    string                `json:"server,omitempty"`
-	Tenant    string                `json:"tenant,omitempty"`
-	Node      string                `json:"node,omitempty"`
+	Metadata `json:"metadata"`
+	Phase    v1alpha1.MachinePhase `json:"phase"`
+	NodeType string                `json:"nodeType,omitempty"`
+	Server   string                `json:"server,omitempty"`
+	Tenant   string                `json:"tenant,omitempty"`
+	Node     string                `json:"node,omitempty"`
 	// Progress is "3/5 writing image" on the way to the node.
 	Progress string `json:"progress,omitempty"`
 	// Expected is when Machines of the type usually have joined; nil once it has, and while the type has no estimate.
@@ -248,8 +260,7 @@ type Machine struct {
 	// Drifted is the reason of the condition of that name while that is true.
 	Drifted string `json:"drifted,omitempty"`
 	// Message of the condition Ready.
-	Message string      `json:"message,omitempty"`
-	Created metav1.Time `json:"created"`
+	Message string `json:"message,omitempty"`
 }
 
 // Machines returns all Machines, by namespace and name.
@@ -266,8 +277,7 @@ func (f *Fleet) Machines() []Machine {
 
 func (f *Fleet) describe(machine *v1alpha1.Machine) Machine {
 	described := Machine{
-		Namespace: machine.Namespace, Name: machine.Name, Phase: cmp.Or(machine.Status.Phase, v1alpha1.MachinePending),
-		Node: machine.Status.NodeName, Created: machine.CreationTimestamp,
+		Metadata: MetadataOf(machine), Phase: cmp.Or(machine.Status.Phase, v1alpha1.MachinePending), Node: machine.Status.NodeName,
 		Message: conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Message,
 	}
 	if nodeType := cmp.Or(machine.Status.NodeTypeRef, machine.Spec.NodeTypeRef); nodeType != nil {
@@ -291,6 +301,7 @@ func (f *Fleet) describe(machine *v1alpha1.Machine) Machine {
 
 // TypeCapacity is what a NodeType has, and which tenants have it.
 type TypeCapacity struct {
+	Metadata     `json:"metadata"`
 	NodeType     string `json:"nodeType"`
 	Accelerators string `json:"accelerators,omitempty"`
 	Cost         int64  `json:"cost"`
@@ -313,7 +324,8 @@ func (f *Fleet) Capacity() []TypeCapacity {
 	for name, nodeType := range f.nodeTypes {
 		summary, _ := f.inventory.Summary(name)
 		typeCapacity := TypeCapacity{
-			NodeType: name, Accelerators: capacity.Accelerators(&nodeType.Spec.HardwareProfile), Cost: nodeType.EffectiveCost(),
+			Metadata: MetadataOf(nodeType), NodeType: name, Accelerators: capacity.Accelerators(&nodeType.Spec.HardwareProfile),
+			Cost:     nodeType.EffectiveCost(),
 			Capacity: summary.Capacity, NotReady: summary.NotReady, MaxCapacity: nodeType.Spec.MaxCapacity, Tenants: map[string]int32{},
 		}
 		if estimate := nodeType.Status.Provisioning; estimate != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 func TestFilter(t *testing.T) {
-	server := view.Server{Namespace: "metal3-system", Name: "server-07", Rack: "r1", Zone: "hall-a", Types: []string{"cpu", "h100-8x"},
-		State: "Joined", Tenant: "acme/blue", Machine: "acme/default-x7f2k", Node: "node-7", Why: "is a node"}
+	server := view.Server{Metadata: view.Metadata{Namespace: "metal3-system", Name: "server-07"}, Rack: "r1", Zone: "hall-a",
+		Types: []string{"cpu", "h100-8x"}, State: "Joined", Tenant: "acme/blue", Machine: "acme/default-x7f2k", Node: "node-7", Why: "is a node"}
 	for name, tc := range map[string]struct {
 		filter view.Filter
 		want   bool

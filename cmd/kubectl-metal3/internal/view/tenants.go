@@ -8,12 +8,16 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // TenantCapacity is what a TenantCluster has, beside its quota.
 type TenantCapacity struct {
+	Metadata `json:"metadata"`
 	// Tenant is its namespace and name.
 	Tenant string `json:"tenant"`
 	// Types is how many servers of each NodeType it has or claims.
@@ -21,8 +25,13 @@ type TenantCapacity struct {
 	Servers      int64            `json:"servers"`
 	Accelerators int64            `json:"accelerators"`
 	// InTransit is how many of the servers are not nodes: they are being installed, or released.
-	InTransit int64          `json:"inTransit"`
-	Quota     v1alpha1.Quota `json:"quota"`
+	InTransit int64 `json:"inTransit"`
+	// Waiting is how many Machines have no server.
+	Waiting int64          `json:"waiting"`
+	Quota   v1alpha1.Quota `json:"quota"`
+	// Ready and Message are those of the condition.
+	Ready   metav1.ConditionStatus `json:"ready"`
+	Message string                 `json:"message,omitempty"`
 }
 
 // Tenants returns what each TenantCluster has, by namespace and name.
@@ -34,7 +43,9 @@ func (f *Fleet) Tenants() []TenantCapacity {
 	var all []TenantCapacity
 	for namespace, tenants := range f.tenants {
 		for _, tenant := range tenants {
-			capacity := TenantCapacity{Tenant: nameOf(tenant), Types: map[string]int32{}}
+			ready := conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionReady)
+			capacity := TenantCapacity{Metadata: MetadataOf(tenant), Tenant: nameOf(tenant), Types: map[string]int32{},
+				Ready: cmp.Or(ready.Status, metav1.ConditionUnknown), Message: ready.Message}
 			if tenant.Spec.Quota != nil {
 				capacity.Quota = *tenant.Spec.Quota
 			}
@@ -47,6 +58,9 @@ func (f *Fleet) Tenants() []TenantCapacity {
 				}
 			}
 			for _, machine := range charged {
+				if !machine.HasHost() && machine.DeletionTimestamp.IsZero() {
+					capacity.Waiting++
+				}
 				if machine.Status.HostRef != nil && cmp.Or(machine.Status.Phase, v1alpha1.MachinePending) != v1alpha1.MachineJoined {
 					capacity.InTransit++
 				}
