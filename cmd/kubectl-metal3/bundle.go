@@ -151,7 +151,7 @@ func (b *bundle) collect(ctx context.Context) error {
 		}
 		places, reader = append(places, tenant), tenant.client
 	}
-	snapshot, err := view.Read(ctx, management.client, reader, *b.management.Namespace, metav1.NewTime(b.began))
+	snapshot, err := view.Read(ctx, management.client, reader, b.reads(), metav1.NewTime(b.began))
 	if err != nil {
 		return err
 	}

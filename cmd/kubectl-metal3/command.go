@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,10 @@ type options struct {
 	tenantKubeconfig, tenantContext string
 	// snapshot is a file to read instead of clusters.
 	snapshot string
+	// scope is what the command needs, without what -n says.
+	scope view.Scope
+	// servers is true for a command about servers: -n is their namespace then, and otherwise that of Machines and TenantClusters.
+	servers bool
 	// planning is true for commands that plan: these need more than the others.
 	planning bool
 	// usage says to read the record of servers, too: of the hosts of that name, or of all if it is empty.
@@ -88,6 +93,30 @@ func (o *options) command() *cobra.Command {
 	return command
 }
 
+// reads is how much is read of the clusters.
+func (o *options) reads() view.Scope {
+	scope, namespace := o.scope, *o.management.Namespace
+	if o.servers {
+		scope.Hosts = cmp.Or(scope.Hosts, namespace)
+	} else {
+		scope.Machines = cmp.Or(scope.Machines, namespace)
+	}
+	return scope
+}
+
+// readFor has no more be read than what is needed for an object, if its name has the namespace in front.
+func (o *options) readFor(kind, name string) {
+	namespace, _, qualified := strings.Cut(name, "/")
+	o.servers = kind == "host"
+	switch {
+	case !qualified:
+	case kind == "host":
+		o.scope.Hosts = namespace
+	case kind == "pod" || view.IsGroup(kind):
+		o.scope.Pods = namespace
+	}
+}
+
 // fleet reads the clusters or the file.
 func (o *options) fleet(ctx context.Context) (*view.Fleet, error) {
 	snapshot, err := o.read(ctx)
@@ -125,7 +154,7 @@ func (o *options) follow(ctx context.Context) (*view.Live, error) {
 	if err != nil {
 		return nil, err
 	}
-	live, err := view.Follow(ctx, management, tenant, *o.management.Namespace, clock.RealClock{})
+	live, err := view.Follow(ctx, management, tenant, o.reads(), clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +209,7 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := view.Read(ctx, management, tenant, *o.management.Namespace, metav1.NewTime(time.Now()))
+	snapshot, err := view.Read(ctx, management, tenant, o.reads(), metav1.NewTime(time.Now()))
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +224,7 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 		}
 	}
 	if o.events {
-		if err := snapshot.ReadEvents(ctx, tenant); err != nil {
+		if err := snapshot.ReadEvents(ctx, tenant, o.reads()); err != nil {
 			return nil, err
 		}
 	}

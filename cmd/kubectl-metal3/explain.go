@@ -54,6 +54,7 @@ func (o *options) explainCommand() *cobra.Command {
 			}
 			kind := singular(arguments[0])
 			o.events = view.IsGroup(kind)
+			o.readFor(kind, arguments[1])
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
 				return err
@@ -171,14 +172,16 @@ func (o *options) timelineCommand() *cobra.Command {
 			"of the NodeType. Of a host, it has the earlier uses that are recorded.",
 		Example: "  kubectl metal3 timeline host server-07\n  kubectl metal3 timeline machine acme/default-x7f2k",
 		RunE: func(command *cobra.Command, arguments []string) error {
-			if singular(arguments[0]) == "host" {
+			kind := singular(arguments[0])
+			o.readFor(kind, arguments[1])
+			if kind == "host" {
 				o.usage = &arguments[1]
 			}
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
 				return err
 			}
-			steps, err := fleet.Timeline(singular(arguments[0]), arguments[1])
+			steps, err := fleet.Timeline(kind, arguments[1])
 			if err != nil {
 				return err
 			}

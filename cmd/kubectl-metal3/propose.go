@@ -25,6 +25,7 @@ func (o *options) proposeTypesCommand() *cobra.Command {
 			"accelerators: add them. Servers that others use are left out.",
 		Example: "  kubectl metal3 propose-types\n  kubectl metal3 propose-types --hosts-in metal3-system",
 		RunE: func(command *cobra.Command, _ []string) error {
+			o.scope.Hosts = namespace
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
 				return err

@@ -22,11 +22,12 @@ func (o *options) hostsCommand() *cobra.Command {
 	where := view.Filter{}
 	command := &cobra.Command{
 		Use: "hosts", Short: "List the servers, and what each of them does", Args: cobra.NoArgs,
-		Long: "Lists the servers by zone, rack and name. STATE is available, error, quarantined or unavailable; for a claimed server it is\n" +
-			"the phase of its Machine, or claimed if something else uses it. -o wide says why.",
+		Long: "Lists the servers by zone, rack and name, with -n those of one namespace. STATE is available, error, quarantined or\n" +
+			"unavailable; for a claimed server it is the phase of its Machine, or claimed if something else uses it. -o wide says why.",
 		Example: "  kubectl metal3 hosts --state quarantined -o wide\n  kubectl metal3 hosts --type h100-8x --rack r1\n" +
 			"  kubectl metal3 hosts -l type=h100-8x --sort-by .since -o custom-columns=NAME:.metadata.name,STATE:.state,WHY:.why",
 		RunE: func(command *cobra.Command, _ []string) error {
+			o.servers = true
 			return o.list(command.Context(), func(fleet *view.Fleet) listing {
 				list := listing{kind: "Server", about: bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), columns: columns("Namespace", "Name",
 					"Zone", "Rack", "Types", "State", "Tenant", "Machine", "Claimed", "Node*", "Metal3*", "Why*")}
@@ -71,6 +72,7 @@ func (o *options) fleetCommand() *cobra.Command {
 		Use: "fleet", Short: "Count the servers of each rack by what they do", Args: cobra.NoArgs,
 		Example: "  kubectl metal3 fleet\n  kubectl metal3 fleet -l type=h100-8x --sort-by .servers",
 		RunE: func(command *cobra.Command, _ []string) error {
+			o.servers = true
 			return o.list(command.Context(), func(fleet *view.Fleet) listing {
 				list := listing{kind: "Rack", columns: columns("Zone", "Rack", "Servers", "States", "Tenants")}
 				for _, rack := range racksOf(o.selectedServers(fleet, view.Filter{})) {
@@ -105,11 +107,15 @@ func racksOf(servers []view.Server) []rack {
 	return racks
 }
 
+// machineResources are those that say everything of a Machine, with the tenant that it is charged to.
+var machineResources = []string{"machines", "tenantclusters"}
+
 func (o *options) machinesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "machines", Short: "List the Machines, and how far each is", Args: cobra.NoArgs,
 		Example: "  kubectl metal3 machines -n acme\n  kubectl metal3 machines -A -o wide --sort-by .metadata.creationTimestamp",
 		RunE: func(command *cobra.Command, _ []string) error {
+			o.scope.Resources = machineResources
 			return o.list(command.Context(), func(fleet *view.Fleet) listing {
 				list := listing{kind: "Machine", about: v1alpha1.GroupVersion.WithKind("Machine"), columns: columns("Namespace", "Name", "Phase",
 					"Type", "Server", "Tenant", "Progress", "Expected", "Drifted", "Age", "Node*", "Message*")}
@@ -181,6 +187,7 @@ func (o *options) tenantsCommand() *cobra.Command {
 			"and what a TenantCluster is stopped by.",
 		Example: "  kubectl metal3 tenants\n  kubectl metal3 tenants --sort-by .waiting -o wide",
 		RunE: func(command *cobra.Command, _ []string) error {
+			o.scope.Resources = append(machineResources, "nodetypes") // for the accelerators
 			return o.list(command.Context(), func(fleet *view.Fleet) listing {
 				list := listing{kind: "Tenant", about: v1alpha1.GroupVersion.WithKind("TenantCluster"), columns: columns("Namespace", "Name",
 					"Servers", "Server-Quota", "Accelerators", "GPU-Quota", "In-Transit", "Waiting", "Ready", "Types*", "Message*")}

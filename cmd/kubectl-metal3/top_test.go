@@ -402,7 +402,7 @@ func TestFollow(t *testing.T) { synctest.Test(t, testFollow) }
 func testFollow(t *testing.T) {
 	management := cluster(followable)
 	ctx, stop := context.WithCancel(t.Context())
-	live, err := view.Follow(ctx, management, nil, "", clock.RealClock{})
+	live, err := view.Follow(ctx, management, nil, view.Scope{}, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}

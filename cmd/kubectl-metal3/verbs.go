@@ -249,6 +249,7 @@ func addConfirmation(command *cobra.Command, reason *string, yes *bool) {
 
 // hostVerb finds a host.
 func (o *options) hostVerb(ctx context.Context, name string) (*verb, *bmov1alpha1.BareMetalHost, error) {
+	o.readFor("host", name)
 	v, err := o.verb(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -259,6 +260,10 @@ func (o *options) hostVerb(ctx context.Context, name string) (*verb, *bmov1alpha
 
 // machineVerb finds a Machine that has a server, and asks if a node is in use on it.
 func (o *options) machineVerb(ctx context.Context, name, does string, yes bool) (*verb, *v1alpha1.Machine, error) {
+	o.scope.Resources = machineResources
+	if namespace, _, qualified := strings.Cut(name, "/"); qualified {
+		o.scope.Machines = namespace
+	}
 	v, err := o.verb(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -115,7 +115,7 @@ func testFollowCallers(t *testing.T) {
 		})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	live, err := Follow(ctx, cluster, nil, "", clock.RealClock{})
+	live, err := Follow(ctx, cluster, nil, Scope{}, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,13 +50,13 @@ var podReasons = map[string]Verdict{
 	explain.ReasonNoNodeTypeFits: Wrong, explain.ReasonNoCapacityType: Wrong,
 }
 
-// ReadEvents adds what the provider says of pods that have no server.
-func (s *Snapshot) ReadEvents(ctx context.Context, tenant client.Reader) error {
+// ReadEvents adds what the provider says of the pods of a scope that have no server.
+func (s *Snapshot) ReadEvents(ctx context.Context, tenant client.Reader, scope Scope) error {
 	if tenant == nil || s.Tenant == nil {
 		return nil
 	}
 	err := s.read(ctx, kindOf(tenantCluster, "", "events", func() client.ObjectList { return &corev1.EventList{} },
-		func(s *Snapshot) *[]corev1.Event { return &s.Tenant.Events }, nothingElse[corev1.Event]), tenant, "")
+		func(s *Snapshot) *[]corev1.Event { return &s.Tenant.Events }, nothingElse[corev1.Event]).listIn(pods), tenant, scope)
 	s.Tenant.Events = slices.DeleteFunc(s.Tenant.Events, func(event corev1.Event) bool {
 		return event.InvolvedObject.Kind != "Pod" || podReasons[event.Reason] == ""
 	})

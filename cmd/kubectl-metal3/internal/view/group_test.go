@@ -121,11 +121,11 @@ func TestReadEvents(t *testing.T) {
 	})
 	cluster := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(pod, event("ours", "Pod", "GangIncomplete"),
 		event("kubelet", "Pod", "Pulled"), event("pool", "NodePool", "NoCapacityType")).Build()
-	s, err := Read(t.Context(), cluster, cluster, "", metav1.Now())
+	s, err := Read(t.Context(), cluster, cluster, Scope{}, metav1.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ReadEvents(t.Context(), cluster); err != nil {
+	if err := s.ReadEvents(t.Context(), cluster, Scope{}); err != nil {
 		t.Fatal(err)
 	}
 	if events := s.DeepCopy().Tenant.Events; len(events) != 1 || events[0].Name != "ours" {

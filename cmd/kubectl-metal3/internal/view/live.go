@@ -45,9 +45,9 @@ type followed struct {
 }
 
 // Follow starts to follow the management cluster and, if that is not nil, a tenant, until the context ends. It returns when all objects
-// are there. Namespace is as in Read. Kinds that may not be listed and watched are in Missing until they may be. The error is that of a
+// are there. Kinds that may not be listed and watched are in Missing until they may be. The error is that of a
 // cluster that cannot be reached at first. Later ones are in Lost.
-func Follow(ctx context.Context, management, tenant client.WithWatch, namespace string, clk clock.PassiveClock) (*Live, error) {
+func Follow(ctx context.Context, management, tenant client.WithWatch, scope Scope, clk clock.PassiveClock) (*Live, error) {
 	var reader client.Reader
 	if tenant != nil {
 		reader = tenant
@@ -59,7 +59,10 @@ func Follow(ctx context.Context, management, tenant client.WithWatch, namespace 
 	l := &Live{clock: clk, empty: empty, changed: make(chan struct{})}
 	from := map[string]client.WithWatch{managementCluster: management, tenantCluster: tenant}
 	for _, kind := range kinds(tenant != nil) {
-		if err := l.follow(ctx, kind, from[kind.cluster], namespace); err != nil {
+		if !scope.reads(kind) {
+			continue
+		}
+		if err := l.follow(ctx, kind, from[kind.cluster], scope); err != nil {
 			return nil, err
 		}
 	}
@@ -112,14 +115,10 @@ func (s stopped) Now() time.Time                  { return s.Time }
 func (s stopped) Since(t time.Time) time.Duration { return s.Sub(t) }
 
 // follow starts the informer of a kind.
-func (l *Live) follow(ctx context.Context, kind kind, from client.WithWatch, namespace string) error {
+func (l *Live) follow(ctx context.Context, kind kind, from client.WithWatch, scope Scope) error {
 	follows := &followed{kind: kind, answered: make(chan struct{})}
 	options := func(raw metav1.ListOptions) *client.ListOptions {
-		options := &client.ListOptions{Raw: &raw, Limit: raw.Limit, Continue: raw.Continue}
-		if kind.namespaced {
-			options.Namespace = namespace
-		}
-		return options
+		return (&client.ListOptions{Raw: &raw, Limit: raw.Limit, Continue: raw.Continue}).ApplyOptions(kind.options(scope))
 	}
 	follows.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {

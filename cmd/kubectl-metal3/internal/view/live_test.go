@@ -78,7 +78,7 @@ func TestFollow(t *testing.T) {
 	environment.CreateHost(t, first)
 
 	person := reader(t, environment, "baremetalhosts", "nodeproviders", "nodetypes", "tenantclusters")
-	live, err := Follow(ctx, person, nil, "", clock.RealClock{})
+	live, err := Follow(ctx, person, nil, Scope{}, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestFollowLost(t *testing.T) {
 			return events, err
 		},
 	})
-	live, err := Follow(t.Context(), cluster, nil, "", clock.RealClock{})
+	live, err := Follow(t.Context(), cluster, nil, Scope{}, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestFollowUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Follow(t.Context(), absent, nil, "", clock.RealClock{}); err == nil || !strings.Contains(err.Error(),
+	if _, err := Follow(t.Context(), absent, nil, Scope{}, clock.RealClock{}); err == nil || !strings.Contains(err.Error(),
 		"reading baremetalhosts in the management cluster, ") || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("got %v", err)
 	}

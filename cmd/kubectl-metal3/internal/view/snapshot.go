@@ -164,8 +164,8 @@ func Scheme() *runtime.Scheme {
 // kind is one that is read.
 type kind struct {
 	cluster, group, resource string
-	// namespaced kinds are read of the namespace that a person has named, others of all.
-	namespaced bool
+	// namespace in which objects are listed; nil for a kind that has none.
+	namespace func(Scope) string
 	// object is an empty one.
 	object client.Object
 	// list returns an empty list. Each page has one of its own: decoding into that of the page before would write to what was taken of it.
@@ -200,9 +200,32 @@ func kindOf[T any, P interface {
 	}
 }
 
-func (k kind) inNamespace() kind {
-	k.namespaced = true
+// Scope is how much is read of clusters. The least that a command needs takes the fewest rights.
+type Scope struct {
+	// Machines is the namespace of the Machines and TenantClusters that are read, Hosts that of the BareMetalHosts, and Pods that of the pods
+	// and their events in a tenant cluster. Empty are all.
+	Machines, Hosts, Pods string
+	// Resources are those that are read of the management cluster, by their names in the API; nil are all.
+	Resources []string
+}
+
+// reads returns whether a kind is read.
+func (s Scope) reads(kind kind) bool {
+	return kind.cluster != managementCluster || s.Resources == nil || slices.Contains(s.Resources, kind.resource)
+}
+
+// listIn has a kind be listed in the namespace that a scope has for it.
+func (k kind) listIn(namespace func(Scope) string) kind {
+	k.namespace = namespace
 	return k
+}
+
+// options to list a kind.
+func (k kind) options(scope Scope) []client.ListOption {
+	if k.namespace == nil {
+		return nil
+	}
+	return []client.ListOption{client.InNamespace(k.namespace(scope))}
 }
 
 // kinds are those that a snapshot has, of the management cluster and, if there is one, of a tenant.
@@ -210,7 +233,7 @@ func kinds(tenant bool) []kind {
 	all := []kind{
 		kindOf(managementCluster, bmov1alpha1.GroupVersion.Group, "baremetalhosts",
 			func() client.ObjectList { return &bmov1alpha1.BareMetalHostList{} },
-			func(s *Snapshot) *[]bmov1alpha1.BareMetalHost { return &s.Management.Hosts }, trimHost),
+			func(s *Snapshot) *[]bmov1alpha1.BareMetalHost { return &s.Management.Hosts }, trimHost).listIn(hosts),
 		kindOf(managementCluster, v1alpha1.Group, "nodeproviders",
 			func() client.ObjectList { return &v1alpha1.NodeProviderList{} },
 			func(s *Snapshot) *[]v1alpha1.NodeProvider { return &s.Management.NodeProviders }, trimProvider),
@@ -219,17 +242,17 @@ func kinds(tenant bool) []kind {
 			func(s *Snapshot) *[]v1alpha1.NodeType { return &s.Management.NodeTypes }, trimType),
 		kindOf(managementCluster, v1alpha1.Group, "tenantclusters",
 			func() client.ObjectList { return &v1alpha1.TenantClusterList{} },
-			func(s *Snapshot) *[]v1alpha1.TenantCluster { return &s.Management.TenantClusters }, trimTenantCluster).inNamespace(),
+			func(s *Snapshot) *[]v1alpha1.TenantCluster { return &s.Management.TenantClusters }, trimTenantCluster).listIn(machines),
 		kindOf(managementCluster, v1alpha1.Group, "machines",
 			func() client.ObjectList { return &v1alpha1.MachineList{} },
-			func(s *Snapshot) *[]v1alpha1.Machine { return &s.Management.Machines }, trimMachine).inNamespace(),
+			func(s *Snapshot) *[]v1alpha1.Machine { return &s.Management.Machines }, trimMachine).listIn(machines),
 	}
 	if !tenant {
 		return all
 	}
 	return append(all,
 		kindOf(tenantCluster, "", "pods", func() client.ObjectList { return &corev1.PodList{} },
-			func(s *Snapshot) *[]corev1.Pod { return &s.Tenant.Pods }, trimPod),
+			func(s *Snapshot) *[]corev1.Pod { return &s.Tenant.Pods }, trimPod).listIn(pods),
 		kindOf(tenantCluster, "", "nodes", func() client.ObjectList { return &corev1.NodeList{} },
 			func(s *Snapshot) *[]corev1.Node { return &s.Tenant.Nodes }, trimNode),
 		kindOf(tenantCluster, karpenterapis.Group, "nodepools", func() client.ObjectList { return &karpv1.NodePoolList{} },
@@ -239,6 +262,11 @@ func kinds(tenant bool) []kind {
 		kindOf(tenantCluster, v1alpha1.Group, "metalnodeclasses", func() client.ObjectList { return &v1alpha1.MetalNodeClassList{} },
 			func(s *Snapshot) *[]v1alpha1.MetalNodeClass { return &s.Tenant.NodeClasses }, trimClass))
 }
+
+// Namespaces that a scope has for a kind.
+func machines(scope Scope) string { return scope.Machines }
+func hosts(scope Scope) string    { return scope.Hosts }
+func pods(scope Scope) string     { return scope.Pods }
 
 // missing returns what is missing if an error says that a kind cannot be read, and otherwise nil.
 func (k kind) missing(err error) *Missing {
@@ -256,16 +284,19 @@ func NewSnapshot(now metav1.Time) *Snapshot {
 	return &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
 }
 
-// Read reads a snapshot of the management cluster and, if that is not nil, of a tenant. Namespace limits the Machines and
-// TenantClusters; empty are all. Kinds that the reader may not list, or that a cluster does not have, are in Missing.
-func Read(ctx context.Context, management, tenant client.Reader, namespace string, now metav1.Time) (*Snapshot, error) {
+// Read reads a snapshot of the management cluster and, if that is not nil, of a tenant. Kinds that the reader may not list, or that a
+// cluster does not have, are in Missing.
+func Read(ctx context.Context, management, tenant client.Reader, scope Scope, now metav1.Time) (*Snapshot, error) {
 	s, err := newSnapshot(ctx, tenant, now)
 	if err != nil {
 		return nil, err
 	}
 	from := map[string]client.Reader{managementCluster: management, tenantCluster: tenant}
 	for _, kind := range kinds(tenant != nil) {
-		if err := s.read(ctx, kind, from[kind.cluster], namespace); err != nil {
+		if !scope.reads(kind) {
+			continue
+		}
+		if err := s.read(ctx, kind, from[kind.cluster], scope); err != nil {
 			return nil, err
 		}
 	}
@@ -294,13 +325,13 @@ func (s *Snapshot) ReadPlanning(ctx context.Context, management, tenant client.R
 	if err := s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "nodeprofiles",
 		func() client.ObjectList { return &v1alpha1.NodeProfileList{} },
 		func(s *Snapshot) *[]v1alpha1.NodeProfile { return &s.Management.NodeProfiles }, nothingElse[v1alpha1.NodeProfile]),
-		management, ""); err != nil {
+		management, Scope{}); err != nil {
 		return err
 	}
 	if tenant != nil && s.Tenant != nil {
 		if err := s.read(ctx, kindOf(tenantCluster, appsv1.GroupName, "daemonsets",
 			func() client.ObjectList { return &appsv1.DaemonSetList{} },
-			func(s *Snapshot) *[]appsv1.DaemonSet { return &s.Tenant.DaemonSets }, trimDaemonSet), tenant, ""); err != nil {
+			func(s *Snapshot) *[]appsv1.DaemonSet { return &s.Tenant.DaemonSets }, trimDaemonSet), tenant, Scope{}); err != nil {
 			return err
 		}
 	}
@@ -320,12 +351,9 @@ func (s *Snapshot) ReadCallers(ctx context.Context, management client.Reader) {
 	}
 }
 
-func (s *Snapshot) read(ctx context.Context, kind kind, from client.Reader, namespace string) error {
+func (s *Snapshot) read(ctx context.Context, kind kind, from client.Reader, scope Scope) error {
 	for next := ""; ; {
-		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
-		if kind.namespaced {
-			options = append(options, client.InNamespace(namespace))
-		}
+		options := append(kind.options(scope), client.Limit(pageSize), client.Continue(next))
 		list := kind.list()
 		if err := from.List(ctx, list, options...); err != nil {
 			if missing := kind.missing(err); missing != nil {

@@ -25,15 +25,17 @@ import (
 // ReadUsage reads the record of who had which server when into the snapshot: of the hosts of one name, which may have its namespace in
 // front, or of all if that is empty. It is apart from Read, because of a large fleet it is far more than everything else.
 func (s *Snapshot) ReadUsage(ctx context.Context, management client.Reader, host string) error {
-	if _, name, qualified := strings.Cut(host, "/"); qualified {
-		host = name
+	var scope Scope
+	if namespace, name, qualified := strings.Cut(host, "/"); qualified {
+		scope.Hosts, host = namespace, name
 	}
 	if host != "" {
 		management = named{management, host}
 	}
 	return s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "hostusages",
 		func() client.ObjectList { return &v1alpha1.HostUsageList{} },
-		func(s *Snapshot) *[]v1alpha1.HostUsage { return &s.Management.HostUsages }, nothingElse[v1alpha1.HostUsage]), management, "")
+		func(s *Snapshot) *[]v1alpha1.HostUsage { return &s.Management.HostUsages }, nothingElse[v1alpha1.HostUsage]).listIn(hosts),
+		management, scope)
 }
 
 // ReadHistory reads who had a host and when, the first use first. The host has its namespace in front. The error is one sentence.

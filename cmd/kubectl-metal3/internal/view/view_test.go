@@ -80,7 +80,7 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	management := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(host, provider, nodeType, tenant, machine).Build()
 	cluster := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(class, pod, set,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"k": []byte(secret)}}).Build()
-	snapshot, err := Read(context.Background(), management, cluster, "", metav1.NewTime(time.Unix(100, 0).UTC()))
+	snapshot, err := Read(context.Background(), management, cluster, Scope{}, metav1.NewTime(time.Unix(100, 0).UTC()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestReadWithoutRights(t *testing.T) {
 					return c.List(ctx, list, options...)
 				},
 			})
-			snapshot, err := Read(context.Background(), reader, nil, "", metav1.Now())
+			snapshot, err := Read(context.Background(), reader, nil, Scope{}, metav1.Now())
 			if tc.ended != "" {
 				if err == nil || err.Error() != tc.ended {
 					t.Errorf("%s: got %v, want %s", tc.reason, err, tc.ended)
@@ -215,7 +215,7 @@ func TestReadPages(t *testing.T) {
 			return json.Unmarshal(text, list)
 		},
 	})
-	snapshot, err := Read(context.Background(), reader, nil, "", metav1.Now())
+	snapshot, err := Read(context.Background(), reader, nil, Scope{}, metav1.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
