@@ -143,15 +143,23 @@ func (b *bundle) collect(ctx context.Context) error {
 		return err
 	}
 	places := []place{management}
-	var reader client.Reader
-	if flags := b.tenantFlags(); flags != nil {
-		tenant, err := b.place("tenant", flags)
+	var readers []client.Reader
+	tenants, err := b.tenantFlags()
+	if err != nil {
+		return err
+	}
+	for i, flags := range tenants {
+		name := "tenant"
+		if i > 0 {
+			name = fmt.Sprint("tenant-", i+1)
+		}
+		tenant, err := b.place(name, flags)
 		if err != nil {
 			return err
 		}
-		places, reader = append(places, tenant), tenant.client
+		places, readers = append(places, tenant), append(readers, tenant.client)
 	}
-	snapshot, err := view.Read(ctx, management.client, reader, b.reads(), metav1.NewTime(b.began))
+	snapshot, err := view.Read(ctx, management.client, readers, b.reads(), metav1.NewTime(b.began))
 	if err != nil {
 		return err
 	}

@@ -28,8 +28,8 @@ import (
 type options struct {
 	genericiooptions.IOStreams
 	management *genericclioptions.ConfigFlags
-	// tenantKubeconfig and tenantContext lead to the tenant cluster. Both empty: none is read.
-	tenantKubeconfig, tenantContext string
+	// tenantKubeconfigs and tenantContexts lead to tenant clusters. Both empty: none is read.
+	tenantKubeconfigs, tenantContexts []string
 	// snapshot is a file to read instead of clusters.
 	snapshot string
 	// scope is what the command needs, without what -n says.
@@ -66,7 +66,7 @@ func (o *options) command() *cobra.Command {
 			"server waits, with your rights. It reads no Secret. maintenance, quarantine, release, reboot, power and register write;\nthe others " +
 			"only read.\n\n" +
 			"The kubeconfig and context of kubectl lead to the management cluster. --tenant-kubeconfig or --tenant-context lead to\n" +
-			"the cluster of a tenant, which pods and NodeClaims are in.\n\n" +
+			"the cluster of a tenant, which pods and NodeClaims are in, and may be repeated for those of several.\n\n" +
 			"The exit code is 1 if explain or issues finds something wrong or what-if has a pod that would not fit, and 2 after an error.",
 		Example: "  kubectl metal3 fleet\n  kubectl metal3 explain pod training-0 --tenant-kubeconfig acme.kubeconfig\n  kubectl " +
 			"metal3 issues",
@@ -79,9 +79,9 @@ func (o *options) command() *cobra.Command {
 	command.SetErr(o.ErrOut)
 	flags := command.PersistentFlags()
 	o.management.AddFlags(flags)
-	flags.StringVar(&o.tenantKubeconfig, "tenant-kubeconfig", "", "Kubeconfig of the tenant cluster. Empty with --tenant-context: that of "+
-		"kubectl.")
-	flags.StringVar(&o.tenantContext, "tenant-context", "", "Context of the tenant cluster.")
+	flags.StringArrayVar(&o.tenantKubeconfigs, "tenant-kubeconfig", nil, "Kubeconfig of a tenant cluster; repeat it for several. Empty with "+
+		"--tenant-context: that of kubectl.")
+	flags.StringArrayVar(&o.tenantContexts, "tenant-context", nil, "Context of a tenant cluster in that kubeconfig; repeat it for several.")
 	flags.StringVar(&o.snapshot, "snapshot", "", "Read this file, which 'kubectl metal3 snapshot' has written, and no cluster.")
 	command.AddCommand(
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(), o.tenantsCommand(),
@@ -150,11 +150,11 @@ func (o *options) follow(ctx context.Context) (*view.Live, error) {
 	if err != nil {
 		return nil, err
 	}
-	tenant, err := o.tenant()
+	tenants, err := o.tenants()
 	if err != nil {
 		return nil, err
 	}
-	live, err := view.Follow(ctx, management, tenant, o.reads(), clock.RealClock{})
+	live, err := view.Follow(ctx, management, tenants, o.reads(), clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}
@@ -174,47 +174,57 @@ func (o *options) load() (*view.Snapshot, error) {
 	return snapshot, nil
 }
 
-// tenantFlags lead to the tenant cluster, nil if there is none.
-func (o *options) tenantFlags() *genericclioptions.ConfigFlags {
-	if o.tenantKubeconfig == "" && o.tenantContext == "" {
-		return nil
-	}
-	flags := genericclioptions.NewConfigFlags(true)
-	kubeconfig := cmp.Or(o.tenantKubeconfig, *o.management.KubeConfig)
-	flags.KubeConfig, flags.Context = &kubeconfig, &o.tenantContext
-	return flags
-}
-
-// tenant returns a client of the tenant cluster, nil if there is none.
-func (o *options) tenant() (client.WithWatch, error) {
-	flags := o.tenantFlags()
-	if flags == nil {
+// tenantFlags lead to the tenant clusters.
+func (o *options) tenantFlags() (all []*genericclioptions.ConfigFlags, err error) {
+	kubeconfigs, contexts := o.tenantKubeconfigs, o.tenantContexts
+	switch {
+	case len(kubeconfigs) == 0 && len(contexts) == 0:
 		return nil, nil
+	case len(kubeconfigs) > 1 && len(contexts) > 0:
+		return nil, fmt.Errorf("--tenant-kubeconfig names %d files, and --tenant-context is of one: leave one of the flags out", len(kubeconfigs))
+	case len(kubeconfigs) == 0:
+		kubeconfigs = []string{*o.management.KubeConfig}
+	case len(contexts) == 0:
+		contexts = []string{""}
 	}
-	return o.connect(flags, "tenant cluster")
+	for _, kubeconfig := range kubeconfigs {
+		for _, context := range contexts {
+			flags := genericclioptions.NewConfigFlags(true)
+			flags.KubeConfig, flags.Context = &kubeconfig, &context
+			all = append(all, flags)
+		}
+	}
+	return all, nil
 }
 
-// tenantReader is tenant for those that only read. It is nil, and no interface of a nil, if there is none.
-func (o *options) tenantReader() (client.Reader, error) {
-	found, err := o.tenant()
-	if found == nil {
-		return nil, err
-	}
-	return found, nil
-}
-
-// readClusters reads the management cluster and, if flags lead to it, a tenant cluster.
-func (o *options) readClusters(ctx context.Context, management client.Reader) (*view.Snapshot, error) {
-	tenant, err := o.tenantReader()
+// tenants are clients of the tenant clusters.
+func (o *options) tenants() ([]client.WithWatch, error) {
+	all, err := o.tenantFlags()
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := view.Read(ctx, management, tenant, o.reads(), metav1.NewTime(time.Now()))
+	clients := make([]client.WithWatch, len(all))
+	for i, flags := range all {
+		if clients[i], err = o.connect(flags, "tenant cluster"); err != nil {
+			return nil, err
+		}
+	}
+	return clients, nil
+}
+
+// readClusters reads the management cluster and the tenant clusters that flags lead to.
+func (o *options) readClusters(ctx context.Context, management client.Reader) (*view.Snapshot, error) {
+	clients, err := o.tenants()
+	if err != nil {
+		return nil, err
+	}
+	tenants := view.Readers(clients)
+	snapshot, err := view.Read(ctx, management, tenants, o.reads(), metav1.NewTime(time.Now()))
 	if err != nil {
 		return nil, err
 	}
 	if o.planning {
-		if err := snapshot.ReadPlanning(ctx, management, tenant); err != nil {
+		if err := snapshot.ReadPlanning(ctx, management, tenants); err != nil {
 			return nil, err
 		}
 	}
@@ -224,7 +234,7 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 		}
 	}
 	if o.events {
-		if err := snapshot.ReadEvents(ctx, tenant, o.reads()); err != nil {
+		if err := snapshot.ReadEvents(ctx, tenants, o.reads()); err != nil {
 			return nil, err
 		}
 	}

@@ -65,10 +65,6 @@ func (o *options) names(ctx context.Context, kind, typed string) []string {
 			names = append(names, name)
 		}
 	}
-	tenant := snapshot.Tenant
-	if tenant == nil {
-		tenant = &view.Tenant{}
-	}
 	switch kind {
 	case "host":
 		each(snapshot.Management.Hosts, add)
@@ -76,16 +72,20 @@ func (o *options) names(ctx context.Context, kind, typed string) []string {
 		each(snapshot.Management.Machines, add)
 	case "nodetype":
 		each(snapshot.Management.NodeTypes, add)
-	case "nodeclaim":
-		each(tenant.NodeClaims, add)
-	case "pod":
-		each(tenant.Pods, add)
-	default:
-		each(tenant.Pods, func(pod client.Object) {
-			if group := view.GroupOf(kind, pod.(*corev1.Pod)); group != "" {
-				add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.GetNamespace(), Name: group}})
-			}
-		})
+	}
+	for _, part := range snapshot.PerTenant() {
+		switch kind {
+		case "nodeclaim":
+			each(part.Tenant.NodeClaims, add)
+		case "pod":
+			each(part.Tenant.Pods, add)
+		default:
+			each(part.Tenant.Pods, func(pod client.Object) {
+				if group := view.GroupOf(kind, pod.(*corev1.Pod)); group != "" {
+					add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.GetNamespace(), Name: group}})
+				}
+			})
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names) // the pods of a group have the same

@@ -70,3 +70,35 @@ func TestScope(t *testing.T) {
 		})
 	}
 }
+
+// TestTenantFlags: the flags lead to one tenant cluster or to several.
+func TestTenantFlags(t *testing.T) {
+	for arguments, tc := range map[string]struct{ reason, want string }{
+		"":                      {"none is read", ""},
+		"--tenant-kubeconfig a": {"its current context", "a:"},
+		"--tenant-context x":    {"of the kubeconfig of kubectl", "kube:x"},
+		"--tenant-kubeconfig a --tenant-kubeconfig b":                 {"a file for each tenant", "a: b:"},
+		"--tenant-context x --tenant-context y":                       {"a context for each tenant", "kube:x kube:y"},
+		"--tenant-kubeconfig a --tenant-context x --tenant-context y": {"contexts of a file", "a:x a:y"},
+		"--tenant-kubeconfig a --tenant-kubeconfig b --tenant-context x": {"it is not clear whose context it is",
+			"--tenant-kubeconfig names 2 files, and --tenant-context is of one: leave one of the flags out"},
+	} {
+		t.Run(arguments, func(t *testing.T) {
+			o := newOptions(genericiooptions.IOStreams{})
+			if err := o.command().ParseFlags(strings.Fields(arguments + " --kubeconfig kube")); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			all, err := o.tenantFlags()
+			for _, flags := range all {
+				got = append(got, *flags.KubeConfig+":"+*flags.Context)
+			}
+			if err != nil {
+				got = []string{err.Error()}
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -17,7 +17,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -131,7 +130,7 @@ type top struct {
 	servers  []view.Server
 	machines map[string]view.Machine
 	onTheWay []view.Machine
-	waiting  []*corev1.Pod
+	waiting  []view.UnscheduledPod
 	// name, kind and tenant are how wide these columns are.
 	name, kind, tenant int
 
@@ -499,9 +498,9 @@ func (t *top) below() []string {
 	})
 	section("pods without a node", len(t.waiting), func(i int) string {
 		pod := t.waiting[i]
-		cause := t.waits(pod)
+		cause := waits(pod)
 		sign := signs[cause.Verdict]
-		asks := v1alpha1.HardwareProfile{Resources: resources.RequestsForPods(pod)}
+		asks := v1alpha1.HardwareProfile{Resources: resources.RequestsForPods(pod.Pod)}
 		return paint(sign.colour, fmt.Sprintf("  %s %s/%s  %s  %s  %s", sign.sign, pod.Namespace, pod.Name,
 			cmp.Or(age(t.fleet.Now(), &pod.CreationTimestamp), "-"), cmp.Or(capacity.Accelerators(&asks), "no accelerator"), view.Plain(cause.Text)))
 	})
@@ -509,11 +508,8 @@ func (t *top) below() []string {
 }
 
 // waits is why a pod has no node, in one line.
-func (t *top) waits(pod *corev1.Pod) view.Cause {
-	cause, err := t.fleet.Explain("pod", pod.Namespace+"/"+pod.Name)
-	if err != nil {
-		return view.Cause{Text: err.Error(), Verdict: view.Wrong}
-	}
+func waits(pod view.UnscheduledPod) view.Cause {
+	cause := pod.Explain()
 	for _, inner := range cause.Causes {
 		if inner.Verdict == cause.Verdict {
 			return inner

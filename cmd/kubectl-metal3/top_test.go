@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
@@ -426,6 +427,37 @@ func testFollow(t *testing.T) {
 	if message := next(); message != nil {
 		t.Errorf("after the end there is %v", message)
 	}
+}
+
+// What changes in any of several tenant clusters is shown.
+func TestFollowTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tenants []client.WithWatch
+		pod := fleet().Tenant.Pods[0]
+		for range 2 {
+			tenants = append(tenants, fake.NewClientBuilder().WithScheme(view.Scheme()).WithInterceptorFuncs(followable).
+				WithObjects(pod.DeepCopy()).Build())
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		live, err := view.Follow(ctx, cluster(followable), tenants, view.Scope{}, clock.RealClock{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, next := follow(ctx, live)
+		if count := len(now.Unscheduled()); count != 2 {
+			t.Errorf("%d pods have no node, want one in each cluster", count)
+		}
+		more := fleet().Tenant.Pods[0]
+		more.Name = "more"
+		if err := tenants[1].Create(ctx, &more); err != nil {
+			t.Fatal(err)
+		}
+		if changed, is := next().(fleetNow); !is || len(changed.Unscheduled()) != 3 || len(changed.Missing()) != 0 {
+			t.Errorf("after the change it is %+v", changed)
+		}
+		stop()
+		next()
+	})
 }
 
 // fleetOf is a snapshot of so many servers.

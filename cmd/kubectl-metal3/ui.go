@@ -54,13 +54,13 @@ func (o *options) uiCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				tenant, err := o.tenantReader()
+				tenants, err := o.tenants()
 				if err != nil {
 					return err
 				}
 				source.FollowCallers(command.Context(), management)
 				settings.Planning = func(ctx context.Context, snapshot *view.Snapshot) error {
-					return snapshot.ReadPlanning(ctx, management, tenant)
+					return snapshot.ReadPlanning(ctx, management, view.Readers(tenants))
 				}
 				settings.History = func(ctx context.Context, name string) ([]view.Use, error) {
 					return view.ReadHistory(ctx, management, name)

@@ -68,21 +68,7 @@ func (f *Fleet) Explain(kind, name string) (Cause, error) {
 		if f.snapshot.Tenant == nil {
 			return Cause{}, fmt.Errorf("a %s is in a tenant cluster: name its kubeconfig with --tenant-kubeconfig", kind)
 		}
-		if IsGroup(kind) {
-			return f.explainGroup(kind, name)
-		}
-		if kind == "nodeclaim" {
-			claim := nodeClaim(f.snapshot.Tenant, name)
-			if claim == nil {
-				return Cause{}, fmt.Errorf("NodeClaim %q was not found in the tenant cluster", name)
-			}
-			return f.explainNodeClaim(claim), nil
-		}
-		pod, err := find(kind, name, f.snapshot.Tenant.Pods)
-		if err != nil {
-			return Cause{}, err
-		}
-		return f.explainPod(pod), nil
+		return f.explainInTenants(kind, name)
 	case "machine":
 		machine, err := f.Machine(name)
 		if err != nil {
@@ -103,6 +89,53 @@ func (f *Fleet) Explain(kind, name string) (Cause, error) {
 		return f.explainType(nodeType), nil
 	}
 	return Cause{}, fmt.Errorf("%q cannot be explained: name one of %s", kind, strings.Join(Explainable, ", "))
+}
+
+// errNotFound is wrapped by the error of what is not there.
+var errNotFound = errors.New("was not found")
+
+// explainInTenants explains what one of the tenant clusters has.
+func (f *Fleet) explainInTenants(kind, name string) (Cause, error) {
+	var found Cause
+	var tenants []string
+	var missing error
+	for _, focused := range f.perTenant {
+		cause, err := focused.explainInTenant(kind, name)
+		switch {
+		case err == nil:
+			found, tenants = cause, append(tenants, focused.tenantName())
+		case !errors.Is(err, errNotFound):
+			return Cause{}, err
+		default:
+			missing = err
+		}
+	}
+	switch len(tenants) {
+	case 0:
+		return Cause{}, missing
+	case 1:
+		return found, nil
+	}
+	return Cause{}, fmt.Errorf("there are %d of the name %q, in the clusters of %s: name one of them only", len(tenants), name,
+		strings.Join(tenants, ", "))
+}
+
+func (f *Fleet) explainInTenant(kind, name string) (Cause, error) {
+	if IsGroup(kind) {
+		return f.explainGroup(kind, name)
+	}
+	if kind == "nodeclaim" {
+		claim := nodeClaim(f.snapshot.Tenant, name)
+		if claim == nil {
+			return Cause{}, fmt.Errorf("NodeClaim %q %w in the tenant cluster", name, errNotFound)
+		}
+		return f.explainNodeClaim(claim), nil
+	}
+	pod, err := find(kind, name, f.snapshot.Tenant.Pods)
+	if err != nil {
+		return Cause{}, err
+	}
+	return f.explainPod(pod), nil
 }
 
 // Host returns the host of that name, which may have its namespace in front.
@@ -133,7 +166,7 @@ func find[T any, P interface {
 	}
 	switch len(namespaces) {
 	case 0:
-		return nil, fmt.Errorf("%s %q was not found", kind, name)
+		return nil, fmt.Errorf("%s %q %w", kind, name, errNotFound)
 	case 1:
 		return found, nil
 	}
@@ -432,7 +465,7 @@ func (f *Fleet) explainType(nodeType *v1alpha1.NodeType) Cause {
 }
 
 func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
-	cause := Cause{Text: "NodeClaim " + claim.Name, Verdict: Waiting}
+	cause := Cause{Text: "NodeClaim " + claim.Name + f.ofTenant, Verdict: Waiting}
 	for _, condition := range claim.Status.Conditions {
 		if condition.Type == "Ready" {
 			cause.Text += " is Ready: " + string(condition.Status)
@@ -450,7 +483,7 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 			Verdict: Wrong})
 		cause.Verdict = Wrong
 	}
-	tenant := f.tenantCluster()
+	tenant := f.tenant
 	if tenant == nil {
 		return withCause(cause, unknownTenant)
 	}
@@ -520,7 +553,7 @@ func withCause(cause, because Cause) Cause {
 }
 
 func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
-	cause := Cause{Text: fmt.Sprintf("pod %s/%s is %s", pod.Namespace, pod.Name, cmp.Or(pod.Status.Phase, corev1.PodPending))}
+	cause := Cause{Text: fmt.Sprintf("pod %s%s is %s", nameOf(pod), f.ofTenant, cmp.Or(pod.Status.Phase, corev1.PodPending))}
 	switch {
 	case pod.Spec.NodeName != "":
 		return f.explainScheduledPod(pod, cause)
@@ -531,7 +564,7 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 		cause.Verdict = because.Verdict
 		return withCause(cause, because)
 	}
-	tenant := f.tenantCluster()
+	tenant := f.tenant
 	if tenant == nil {
 		cause.Verdict = Wrong
 		return withCause(cause, unknownTenant)

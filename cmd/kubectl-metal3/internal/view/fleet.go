@@ -42,6 +42,11 @@ type Fleet struct {
 	topology topology.Mapping
 	// servers are all, by zone, rack and name.
 	servers []Server
+	// perTenant has a fleet for each tenant cluster that was read. Such a fleet answers what is asked of its tenant cluster only: tenant is
+	// its TenantCluster, nil if that is not known, and ofTenant names it in a sentence if there are several.
+	perTenant []*Fleet
+	tenant    *v1alpha1.TenantCluster
+	ofTenant  string
 	// nodes of the tenant cluster and the pods on them, by the name of the node; nil until one is asked for.
 	nodes  map[string]*corev1.Node
 	podsOn map[string][]*corev1.Pod
@@ -83,6 +88,14 @@ func New(snapshot *Snapshot) *Fleet {
 		f.servers = append(f.servers, f.server(host))
 	}
 	slices.SortFunc(f.servers, CompareServers)
+	for _, part := range snapshot.PerTenant() {
+		focused := *f
+		focused.snapshot, focused.tenant = part, part.TenantCluster()
+		if len(snapshot.More) > 0 {
+			focused.ofTenant = " of TenantCluster " + focused.tenantName()
+		}
+		f.perTenant = append(f.perTenant, &focused)
+	}
 	return f
 }
 
@@ -364,8 +377,13 @@ func (f *Fleet) HasTenant() bool { return f.snapshot.Tenant != nil }
 // Now is when the snapshot was read.
 func (f *Fleet) Now() time.Time { return f.snapshot.Time.Time }
 
-// tenantCluster is that of the snapshot.
-func (f *Fleet) tenantCluster() *v1alpha1.TenantCluster { return f.snapshot.TenantCluster() }
+// tenantName is the namespace and name of the TenantCluster of a fleet of one.
+func (f *Fleet) tenantName() string {
+	if f.tenant == nil {
+		return "unknown"
+	}
+	return nameOf(f.tenant)
+}
 
 func nodeClaim(tenant *Tenant, name string) *karpv1.NodeClaim {
 	if index := slices.IndexFunc(tenant.NodeClaims, func(claim karpv1.NodeClaim) bool { return claim.Name == name }); index >= 0 {

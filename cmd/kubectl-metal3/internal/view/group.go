@@ -51,15 +51,14 @@ var podReasons = map[string]Verdict{
 }
 
 // ReadEvents adds what the provider says of the pods of a scope that have no server.
-func (s *Snapshot) ReadEvents(ctx context.Context, tenant client.Reader, scope Scope) error {
-	if tenant == nil || s.Tenant == nil {
-		return nil
+func (s *Snapshot) ReadEvents(ctx context.Context, tenants []client.Reader, scope Scope) error {
+	err := s.readTenants(ctx, tenants, scope, kindOf(tenantCluster, "", "events", func() client.ObjectList { return &corev1.EventList{} },
+		func(s *Snapshot) *[]corev1.Event { return &s.Tenant.Events }, nothingElse[corev1.Event]).listIn(pods))
+	for _, part := range s.PerTenant() {
+		part.Tenant.Events = slices.DeleteFunc(part.Tenant.Events, func(event corev1.Event) bool {
+			return event.InvolvedObject.Kind != "Pod" || podReasons[event.Reason] == ""
+		})
 	}
-	err := s.read(ctx, kindOf(tenantCluster, "", "events", func() client.ObjectList { return &corev1.EventList{} },
-		func(s *Snapshot) *[]corev1.Event { return &s.Tenant.Events }, nothingElse[corev1.Event]).listIn(pods), tenant, scope)
-	s.Tenant.Events = slices.DeleteFunc(s.Tenant.Events, func(event corev1.Event) bool {
-		return event.InvolvedObject.Kind != "Pod" || podReasons[event.Reason] == ""
-	})
 	return err
 }
 
@@ -88,14 +87,14 @@ func (f *Fleet) explainGroup(kind, name string) (Cause, error) {
 	}
 	switch len(namespaces) {
 	case 0:
-		return Cause{}, fmt.Errorf("%s %q was not found: no pod of it is in the tenant cluster", groups[kind], name)
+		return Cause{}, fmt.Errorf("%s %q %w: no pod of it is in the tenant cluster", groups[kind], name, errNotFound)
 	case 1:
 	default:
 		return Cause{}, fmt.Errorf("there are %d of the name %q, in the namespaces %s: name it as NAMESPACE/%s", len(namespaces), name,
 			strings.Join(sets.List(namespaces), ", "), bare)
 	}
-	cause := Cause{Text: fmt.Sprintf("%s %s/%s: %d of its %d pods have a node", groups[kind], members[0].Namespace, bare, running,
-		len(members)), Verdict: Waiting}
+	cause := Cause{Text: fmt.Sprintf("%s %s/%s%s: %d of its %d pods have a node", groups[kind], members[0].Namespace, bare, f.ofTenant,
+		running, len(members)), Verdict: Waiting}
 	if running == len(members) {
 		cause.Verdict = Good
 	}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -121,11 +122,11 @@ func TestReadEvents(t *testing.T) {
 	})
 	cluster := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(pod, event("ours", "Pod", "GangIncomplete"),
 		event("kubelet", "Pod", "Pulled"), event("pool", "NodePool", "NoCapacityType")).Build()
-	s, err := Read(t.Context(), cluster, cluster, Scope{}, metav1.Now())
+	s, err := Read(t.Context(), cluster, []client.Reader{cluster}, Scope{}, metav1.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ReadEvents(t.Context(), cluster, Scope{}); err != nil {
+	if err := s.ReadEvents(t.Context(), []client.Reader{cluster}, Scope{}); err != nil {
 		t.Fatal(err)
 	}
 	if events := s.DeepCopy().Tenant.Events; len(events) != 1 || events[0].Name != "ours" {

@@ -67,10 +67,10 @@ func (f *Fleet) Issues() []Issue {
 		stalled(Critical, "NodeProvider "+provider.Name, conditions.Find(provider.Status.Conditions, v1alpha1.ConditionStalled),
 			"kubectl describe nodeproviders.karpenter.metal3.io "+provider.Name)
 	}
-	if f.snapshot.Tenant != nil {
-		for i := range f.snapshot.Tenant.NodeClasses {
-			class := &f.snapshot.Tenant.NodeClasses[i]
-			stalled(Critical, "MetalNodeClass "+class.Name, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled),
+	for _, focused := range f.perTenant {
+		for i := range focused.snapshot.Tenant.NodeClasses {
+			class := &focused.snapshot.Tenant.NodeClasses[i]
+			stalled(Critical, "MetalNodeClass "+class.Name+focused.ofTenant, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled),
 				"kubectl describe metalnodeclasses.karpenter.metal3.io "+class.Name+", in the tenant cluster")
 		}
 	}

@@ -37,6 +37,8 @@ type Live struct {
 // followed is a kind with its objects.
 type followed struct {
 	kind
+	// tenant is the index of the tenant cluster that has the objects; -1 for the management cluster.
+	tenant   int
 	informer cache.SharedIndexInformer
 	// answered is closed after the first answer of the API server.
 	answered chan struct{}
@@ -44,26 +46,29 @@ type followed struct {
 	err error
 }
 
-// Follow starts to follow the management cluster and, if that is not nil, a tenant, until the context ends. It returns when all objects
-// are there. Kinds that may not be listed and watched are in Missing until they may be. The error is that of a
-// cluster that cannot be reached at first. Later ones are in Lost.
-func Follow(ctx context.Context, management, tenant client.WithWatch, scope Scope, clk clock.PassiveClock) (*Live, error) {
-	var reader client.Reader
-	if tenant != nil {
-		reader = tenant
-	}
-	empty, err := newSnapshot(ctx, reader, metav1.Time{})
+// Follow starts to follow the management cluster and tenant clusters, until the context ends. It returns when all objects are there.
+// Kinds that may not be listed and watched are in Missing until they may be. The error is that of a cluster that cannot be reached at
+// first. Later ones are in Lost.
+func Follow(ctx context.Context, management client.WithWatch, tenants []client.WithWatch, scope Scope, clk clock.PassiveClock) (*Live,
+	error) {
+	empty, err := newSnapshot(ctx, Readers(tenants), metav1.Time{})
 	if err != nil {
 		return nil, err
 	}
 	l := &Live{clock: clk, empty: empty, changed: make(chan struct{})}
-	from := map[string]client.WithWatch{managementCluster: management, tenantCluster: tenant}
-	for _, kind := range kinds(tenant != nil) {
+	for _, kind := range managementKinds() {
 		if !scope.reads(kind) {
 			continue
 		}
-		if err := l.follow(ctx, kind, from[kind.cluster], scope); err != nil {
+		if err := l.follow(ctx, &followed{kind: kind, tenant: -1}, management, scope); err != nil {
 			return nil, err
+		}
+	}
+	for i, tenant := range tenants {
+		for _, kind := range tenantKinds() {
+			if err := l.follow(ctx, &followed{kind: kind, tenant: i}, tenant, scope); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, kind := range l.kinds {
@@ -82,6 +87,15 @@ func Follow(ctx context.Context, management, tenant client.WithWatch, scope Scop
 		}
 	}
 	return l, nil
+}
+
+// Readers are clients for what only reads.
+func Readers(clients []client.WithWatch) []client.Reader {
+	readers := make([]client.Reader, len(clients))
+	for i := range clients {
+		readers[i] = clients[i]
+	}
+	return readers
 }
 
 // callersInterval is the time between two questions of FollowCallers. What it asks for changes when the chart is upgraded.
@@ -115,16 +129,16 @@ func (s stopped) Now() time.Time                  { return s.Time }
 func (s stopped) Since(t time.Time) time.Duration { return s.Sub(t) }
 
 // follow starts the informer of a kind.
-func (l *Live) follow(ctx context.Context, kind kind, from client.WithWatch, scope Scope) error {
-	follows := &followed{kind: kind, answered: make(chan struct{})}
+func (l *Live) follow(ctx context.Context, kind *followed, from client.WithWatch, scope Scope) error {
+	kind.answered = make(chan struct{})
 	options := func(raw metav1.ListOptions) *client.ListOptions {
 		return (&client.ListOptions{Raw: &raw, Limit: raw.Limit, Continue: raw.Continue}).ApplyOptions(kind.options(scope))
 	}
-	follows.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
+	kind.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
 			list := kind.list()
 			err := from.List(ctx, list, options(raw))
-			l.note(ctx, follows, err)
+			l.note(ctx, kind, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
@@ -132,30 +146,30 @@ func (l *Live) follow(ctx context.Context, kind kind, from client.WithWatch, sco
 			// The informer lists after most errors of a stream of all objects, and if what it has is too old.
 			streams := raw.SendInitialEvents != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 			if !streams && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-				l.note(ctx, follows, err)
+				l.note(ctx, kind, err)
 			}
 			return events, err
 		},
 	}, kind.object, 0, nil)
 	if err := errors.Join(
-		follows.informer.SetTransform(func(object any) (any, error) {
+		kind.informer.SetTransform(func(object any) (any, error) {
 			if object, is := object.(client.Object); is {
 				kind.trim(object)
 			}
 			return object, nil
 		}),
 		// Lost says it.
-		follows.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
+		kind.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
 	); err != nil {
 		return kind.unreachable(err)
 	}
-	if _, err := follows.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := kind.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { l.change() }, UpdateFunc: func(any, any) { l.change() }, DeleteFunc: func(any) { l.change() },
 	}); err != nil {
 		return kind.unreachable(err)
 	}
-	l.kinds = append(l.kinds, follows)
-	go follows.informer.RunWithContext(ctx)
+	l.kinds = append(l.kinds, kind)
+	go kind.informer.RunWithContext(ctx)
 	return nil
 }
 
@@ -213,20 +227,29 @@ func (l *Live) Snapshot() *Snapshot {
 
 func (l *Live) snapshot() *Snapshot {
 	s := *l.empty
-	if s.Tenant != nil {
-		tenant := *s.Tenant
-		s.Tenant = &tenant
+	s.Tenant, s.More = nil, nil
+	for _, part := range l.empty.PerTenant() {
+		tenant := *part.Tenant
+		s.addTenant(&tenant)
 	}
+	var parts []*Snapshot
 	for _, kind := range l.kinds {
+		part := &s
+		if kind.tenant >= 0 { // those of the management cluster come first, and say which tenant it is
+			if parts == nil {
+				parts = s.PerTenant()
+			}
+			part = parts[kind.tenant]
+		}
 		if missing := kind.missing(kind.err); missing != nil {
 			missing.Live = true
-			s.Missing = append(s.Missing, *missing)
+			s.addMissing(part, *missing)
 		}
 		keys := kind.informer.GetStore().ListKeys()
 		slices.Sort(keys)
 		for _, key := range keys {
 			if object, found, _ := kind.informer.GetStore().GetByKey(key); found {
-				kind.add(&s, object.(client.Object))
+				kind.add(part, object.(client.Object))
 			}
 		}
 	}

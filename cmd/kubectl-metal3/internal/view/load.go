@@ -32,11 +32,13 @@ func (f *Fleet) Gauge(server Server) (Gauge, bool) {
 	if progress := machine.Status.Progress; progress != nil && machine.IsOnItsWay() {
 		return Gauge{Of: progress.Description, Value: int64(progress.Step), Full: int64(progress.Steps)}, true
 	}
-	tenant := f.tenantCluster()
-	if tenant == nil || server.Tenant != tenant.Namespace+"/"+tenant.Name || server.Node == "" {
+	index := slices.IndexFunc(f.perTenant, func(focused *Fleet) bool {
+		return focused.tenant != nil && server.Tenant == nameOf(focused.tenant)
+	})
+	if index < 0 || server.Node == "" {
 		return Gauge{}, false
 	}
-	node, pods := f.nodeOf(server.Node)
+	node, pods := f.perTenant[index].nodeOf(server.Node)
 	if node == nil {
 		return Gauge{}, false
 	}
@@ -66,19 +68,25 @@ func (f *Fleet) nodeOf(name string) (*corev1.Node, []*corev1.Pod) {
 	return f.nodes[name], f.podsOn[name]
 }
 
-// Unscheduled are the pods of the tenant cluster that was read that have no node yet, the oldest first.
-func (f *Fleet) Unscheduled() []*corev1.Pod {
-	if f.snapshot.Tenant == nil {
-		return nil
-	}
-	var pods []*corev1.Pod
-	for i := range f.snapshot.Tenant.Pods {
-		pod := &f.snapshot.Tenant.Pods[i]
-		if pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && cmp.Or(pod.Status.Phase, corev1.PodPending) == corev1.PodPending {
-			pods = append(pods, pod)
+// UnscheduledPod is a pod that has no node yet.
+type UnscheduledPod struct {
+	*corev1.Pod
+	// Explain is as that of a Fleet.
+	Explain  func() Cause
+	ofTenant string
+}
+
+// Unscheduled are the pods of the tenant clusters that were read that have no node yet, the oldest first.
+func (f *Fleet) Unscheduled() (pods []UnscheduledPod) {
+	for _, focused := range f.perTenant {
+		for i := range focused.snapshot.Tenant.Pods {
+			pod := &focused.snapshot.Tenant.Pods[i]
+			if pod.Spec.NodeName == "" && pod.DeletionTimestamp.IsZero() && cmp.Or(pod.Status.Phase, corev1.PodPending) == corev1.PodPending {
+				pods = append(pods, UnscheduledPod{pod, func() Cause { return focused.explainPod(pod) }, focused.ofTenant})
+			}
 		}
 	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+	slices.SortFunc(pods, func(a, b UnscheduledPod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace),
 			strings.Compare(a.Name, b.Name))
 	})

@@ -49,8 +49,9 @@ type Snapshot struct {
 	// Time at which reading began.
 	Time       metav1.Time `json:"time"`
 	Management Management  `json:"management"`
-	// Tenant is the tenant cluster that was read, nil if none was.
-	Tenant *Tenant `json:"tenant,omitempty"`
+	// Tenant is the tenant cluster that was read, nil if none was; More are those that were read beside it.
+	Tenant *Tenant   `json:"tenant,omitempty"`
+	More   []*Tenant `json:"moreTenants,omitempty"`
 	// Missing is what could not be read. What depends on it is incomplete.
 	Missing []Missing `json:"missing,omitempty"`
 	// Issues are those that ReadCallers has found. All others follow from the objects.
@@ -92,11 +93,13 @@ func (s *Snapshot) DeepCopy() *Snapshot {
 		Hosts: copied(m.Hosts), NodeProviders: copied(m.NodeProviders), NodeProfiles: copied(m.NodeProfiles), NodeTypes: copied(m.NodeTypes),
 		TenantClusters: copied(m.TenantClusters), Machines: copied(m.Machines), HostUsages: copied(m.HostUsages),
 	}
-	if t := s.Tenant; t != nil {
-		c.Tenant = &Tenant{
+	c.Tenant, c.More = nil, nil
+	for _, part := range s.PerTenant() {
+		t := part.Tenant
+		c.addTenant(&Tenant{
 			UID: t.UID, Pods: copied(t.Pods), Nodes: copied(t.Nodes), NodePools: copied(t.NodePools), NodeClaims: copied(t.NodeClaims),
 			NodeClasses: copied(t.NodeClasses), DaemonSets: copied(t.DaemonSets), Events: copied(t.Events),
-		}
+		})
 	}
 	c.Missing, c.Issues = slices.Clone(s.Missing), slices.Clone(s.Issues)
 	return &c
@@ -111,6 +114,37 @@ func copied[T any, P interface {
 		P(&from[i]).DeepCopyInto(&to[i])
 	}
 	return to
+}
+
+// PerTenant is the snapshot with each tenant cluster that was read, and no other. What is shared with the snapshot stays so.
+func (s *Snapshot) PerTenant() (all []*Snapshot) {
+	if s.Tenant == nil {
+		return nil
+	}
+	for _, tenant := range append([]*Tenant{s.Tenant}, s.More...) {
+		part := *s
+		part.Tenant, part.More = tenant, nil
+		all = append(all, &part)
+	}
+	return all
+}
+
+func (s *Snapshot) addTenant(tenant *Tenant) {
+	if s.Tenant == nil {
+		s.Tenant = tenant
+	} else {
+		s.More = append(s.More, tenant)
+	}
+}
+
+// addMissing adds what could not be read of one of several tenant clusters, or of the only one.
+func (s *Snapshot) addMissing(part *Snapshot, missing ...Missing) {
+	for _, absent := range missing {
+		if tenant := part.TenantCluster(); len(s.More) > 0 && tenant != nil {
+			absent.Tenant = nameOf(tenant)
+		}
+		s.Missing = append(s.Missing, absent)
+	}
 }
 
 // TenantCluster is the TenantCluster of the tenant cluster that was read; nil if there is none of its identity.
@@ -129,7 +163,9 @@ func (s *Snapshot) TenantCluster() *v1alpha1.TenantCluster {
 // Missing is a kind that could not be read.
 type Missing struct {
 	// Cluster is "management" or "tenant".
-	Cluster  string `json:"cluster"`
+	Cluster string `json:"cluster"`
+	// Tenant is the namespace and name of the TenantCluster if several were read.
+	Tenant   string `json:"tenant,omitempty"`
 	Group    string `json:"group"`
 	Resource string `json:"resource"`
 	// NotInstalled is true if the cluster does not have the kind. Otherwise the right to list it is missing.
@@ -140,16 +176,19 @@ type Missing struct {
 
 // String says what is missing and what gives it, in one sentence.
 func (m Missing) String() string {
-	name := strings.TrimSuffix(m.Resource+"."+m.Group, ".")
+	name, cluster := strings.TrimSuffix(m.Resource+"."+m.Group, "."), m.Cluster+" cluster"
+	if m.Tenant != "" {
+		cluster += " of " + m.Tenant
+	}
 	if m.NotInstalled {
-		return fmt.Sprintf("the %s cluster has no %s: install its CRD, or name another cluster", m.Cluster, name)
+		return fmt.Sprintf("the %s has no %s: install its CRD, or name another cluster", cluster, name)
 	}
 	verbs, rule := "list", "list"
 	if m.Live {
 		verbs, rule = "list or not watch", "list, watch"
 	}
-	return fmt.Sprintf("you may not %s %s in the %s cluster, and what depends on them is not shown: the rule that is missing is "+
-		"apiGroups [%q], resources [%q], verbs [%s]", verbs, name, m.Cluster, m.Group, m.Resource, rule)
+	return fmt.Sprintf("you may not %s %s in the %s, and what depends on them is not shown: the rule that is missing is "+
+		"apiGroups [%q], resources [%q], verbs [%s]", verbs, name, cluster, m.Group, m.Resource, rule)
 }
 
 // Scheme has the kinds that are read.
@@ -228,9 +267,9 @@ func (k kind) options(scope Scope) []client.ListOption {
 	return []client.ListOption{client.InNamespace(k.namespace(scope))}
 }
 
-// kinds are those that a snapshot has, of the management cluster and, if there is one, of a tenant.
-func kinds(tenant bool) []kind {
-	all := []kind{
+// managementKinds are those that a snapshot has of the management cluster.
+func managementKinds() []kind {
+	return []kind{
 		kindOf(managementCluster, bmov1alpha1.GroupVersion.Group, "baremetalhosts",
 			func() client.ObjectList { return &bmov1alpha1.BareMetalHostList{} },
 			func(s *Snapshot) *[]bmov1alpha1.BareMetalHost { return &s.Management.Hosts }, trimHost).listIn(hosts),
@@ -247,10 +286,11 @@ func kinds(tenant bool) []kind {
 			func() client.ObjectList { return &v1alpha1.MachineList{} },
 			func(s *Snapshot) *[]v1alpha1.Machine { return &s.Management.Machines }, trimMachine).listIn(machines),
 	}
-	if !tenant {
-		return all
-	}
-	return append(all,
+}
+
+// tenantKinds are those that a snapshot has of a tenant cluster.
+func tenantKinds() []kind {
+	return []kind{
 		kindOf(tenantCluster, "", "pods", func() client.ObjectList { return &corev1.PodList{} },
 			func(s *Snapshot) *[]corev1.Pod { return &s.Tenant.Pods }, trimPod).listIn(pods),
 		kindOf(tenantCluster, "", "nodes", func() client.ObjectList { return &corev1.NodeList{} },
@@ -260,7 +300,8 @@ func kinds(tenant bool) []kind {
 		kindOf(tenantCluster, karpenterapis.Group, "nodeclaims", func() client.ObjectList { return &karpv1.NodeClaimList{} },
 			func(s *Snapshot) *[]karpv1.NodeClaim { return &s.Tenant.NodeClaims }, nothingElse[karpv1.NodeClaim]),
 		kindOf(tenantCluster, v1alpha1.Group, "metalnodeclasses", func() client.ObjectList { return &v1alpha1.MetalNodeClassList{} },
-			func(s *Snapshot) *[]v1alpha1.MetalNodeClass { return &s.Tenant.NodeClasses }, trimClass))
+			func(s *Snapshot) *[]v1alpha1.MetalNodeClass { return &s.Tenant.NodeClasses }, trimClass),
+	}
 }
 
 // Namespaces that a scope has for a kind.
@@ -284,56 +325,66 @@ func NewSnapshot(now metav1.Time) *Snapshot {
 	return &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
 }
 
-// Read reads a snapshot of the management cluster and, if that is not nil, of a tenant. Kinds that the reader may not list, or that a
-// cluster does not have, are in Missing.
-func Read(ctx context.Context, management, tenant client.Reader, scope Scope, now metav1.Time) (*Snapshot, error) {
-	s, err := newSnapshot(ctx, tenant, now)
+// Read reads a snapshot of the management cluster and of tenant clusters. Kinds that the reader may not list, or that a cluster does not
+// have, are in Missing.
+func Read(ctx context.Context, management client.Reader, tenants []client.Reader, scope Scope, now metav1.Time) (*Snapshot, error) {
+	s, err := newSnapshot(ctx, tenants, now)
 	if err != nil {
 		return nil, err
 	}
-	from := map[string]client.Reader{managementCluster: management, tenantCluster: tenant}
-	for _, kind := range kinds(tenant != nil) {
+	for _, kind := range managementKinds() {
 		if !scope.reads(kind) {
 			continue
 		}
-		if err := s.read(ctx, kind, from[kind.cluster], scope); err != nil {
+		if err := s.read(ctx, kind, management, scope); err != nil {
 			return nil, err
 		}
 	}
-	return s, nil
+	return s, s.readTenants(ctx, tenants, scope, tenantKinds()...)
 }
 
-// newSnapshot returns one without objects that knows which tenant it is of.
-func newSnapshot(ctx context.Context, tenant client.Reader, now metav1.Time) (*Snapshot, error) {
+// newSnapshot returns one without objects that knows which tenants it is of.
+func newSnapshot(ctx context.Context, tenants []client.Reader, now metav1.Time) (*Snapshot, error) {
 	s := NewSnapshot(now)
-	if tenant == nil {
-		return s, nil
-	}
-	s.Tenant = &Tenant{}
-	system := &corev1.Namespace{}
-	if err := tenant.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err == nil {
-		s.Tenant.UID = system.UID
-	} else if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reaching the tenant cluster, %w", err)
+	for _, reader := range tenants {
+		tenant, system := &Tenant{}, &corev1.Namespace{}
+		if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, system); err == nil {
+			tenant.UID = system.UID
+		} else if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("reaching the tenant cluster, %w", err)
+		}
+		s.addTenant(tenant)
 	}
 	return s, nil
 }
 
-// ReadPlanning adds what only planning needs: the DaemonSets of the tenant, which take room on each node, and the NodeProfiles. The tenant
-// may be nil.
-func (s *Snapshot) ReadPlanning(ctx context.Context, management, tenant client.Reader) error {
+// readTenants reads kinds of the tenant clusters that the snapshot is of.
+func (s *Snapshot) readTenants(ctx context.Context, tenants []client.Reader, scope Scope, kinds ...kind) error {
+	parts := s.PerTenant()
+	for i, reader := range tenants {
+		parts[i].Missing = nil
+		for _, kind := range kinds {
+			if err := parts[i].read(ctx, kind, reader, scope); err != nil {
+				return err
+			}
+		}
+		s.addMissing(parts[i], parts[i].Missing...)
+	}
+	return nil
+}
+
+// ReadPlanning adds what only planning needs: the DaemonSets of the tenants, which take room on each node, and the NodeProfiles.
+func (s *Snapshot) ReadPlanning(ctx context.Context, management client.Reader, tenants []client.Reader) error {
 	if err := s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "nodeprofiles",
 		func() client.ObjectList { return &v1alpha1.NodeProfileList{} },
 		func(s *Snapshot) *[]v1alpha1.NodeProfile { return &s.Management.NodeProfiles }, nothingElse[v1alpha1.NodeProfile]),
 		management, Scope{}); err != nil {
 		return err
 	}
-	if tenant != nil && s.Tenant != nil {
-		if err := s.read(ctx, kindOf(tenantCluster, appsv1.GroupName, "daemonsets",
-			func() client.ObjectList { return &appsv1.DaemonSetList{} },
-			func(s *Snapshot) *[]appsv1.DaemonSet { return &s.Tenant.DaemonSets }, trimDaemonSet), tenant, Scope{}); err != nil {
-			return err
-		}
+	if err := s.readTenants(ctx, tenants, Scope{}, kindOf(tenantCluster, appsv1.GroupName, "daemonsets",
+		func() client.ObjectList { return &appsv1.DaemonSetList{} },
+		func(s *Snapshot) *[]appsv1.DaemonSet { return &s.Tenant.DaemonSets }, trimDaemonSet)); err != nil {
+		return err
 	}
 	// A cluster without the kind has none of them.
 	s.Missing = slices.DeleteFunc(s.Missing, func(missing Missing) bool { return missing.NotInstalled && missing.Resource == "nodeprofiles" })

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -80,11 +81,11 @@ func TestSnapshotHasNoSecret(t *testing.T) {
 	management := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(host, provider, nodeType, tenant, machine).Build()
 	cluster := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(class, pod, set,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"k": []byte(secret)}}).Build()
-	snapshot, err := Read(context.Background(), management, cluster, Scope{}, metav1.NewTime(time.Unix(100, 0).UTC()))
+	snapshot, err := Read(context.Background(), management, []client.Reader{cluster}, Scope{}, metav1.NewTime(time.Unix(100, 0).UTC()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := snapshot.ReadPlanning(context.Background(), management, cluster); err != nil {
+	if err := snapshot.ReadPlanning(context.Background(), management, []client.Reader{cluster}); err != nil {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
@@ -226,6 +227,85 @@ func TestReadPages(t *testing.T) {
 		if diff := cmp.Diff(hosts[i].Labels, host.Labels); diff != "" {
 			t.Fatalf("labels of host %d (-want +got):\n%s", i, diff)
 		}
+	}
+}
+
+// withTenant adds a second tenant cluster, which has a pod of the same name as the first, and one of its own.
+func withTenant(s *Snapshot) {
+	tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "globex", Name: "globex"}}
+	tenant.Status.ClusterUID = "globex-uid"
+	s.Management.TenantClusters = append(s.Management.TenantClusters, tenant)
+	first := s.Tenant
+	s.Tenant = &Tenant{}
+	withPod(nil)(s)
+	withPod(func(pod *corev1.Pod) { pod.Name = "inference" })(s)
+	s.Tenant.UID, s.Tenant.NodePools = "globex-uid", first.NodePools
+	class := v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	class.Status.Conditions = []status.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Message: "no such image"}}
+	s.Tenant.NodeClasses = []v1alpha1.MetalNodeClass{class}
+	s.Tenant, s.More = first, []*Tenant{s.Tenant}
+}
+
+// What several tenant clusters have is told apart, also from a file.
+func TestSeveralTenants(t *testing.T) {
+	var file bytes.Buffer
+	if err := fixture(withPod(nil), withTenant).DeepCopy().Save(&file); err != nil {
+		t.Fatal(err)
+	}
+	content := file.Bytes()
+	content = bytes.Replace(content, []byte("{"), fmt.Appendf(nil, `{"kind": %q, "apiVersion": %q,`, SnapshotKind, SnapshotVersion), 1)
+	snapshot, err := Load(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(snapshot)
+	for name, want := range map[string]string{
+		"inference": "pod default/inference of TenantCluster globex/globex is Pending",
+		"training":  `there are 2 of the name "training", in the clusters of acme/acme, globex/globex: name one of them only`,
+		"nothing":   `pod "nothing" was not found`,
+	} {
+		cause, err := f.Explain("pod", name)
+		if err != nil {
+			cause.Text = err.Error()
+		}
+		if cause.Text != want {
+			t.Errorf("pod %s: %q, want %q", name, cause.Text, want)
+		}
+	}
+	var waiting []string
+	all, _ := f.Waiting(10)
+	for _, waiters := range all {
+		waiting = append(waiting, waiters.Names...)
+	}
+	if diff := cmp.Diff([]string{"default/inference of TenantCluster globex/globex", "default/training of TenantCluster acme/acme",
+		"default/training of TenantCluster globex/globex"}, waiting); diff != "" {
+		t.Errorf("these wait (-want +got):\n%s", diff)
+	}
+	if issues := f.Issues(); len(issues) == 0 || issues[0].Object != "MetalNodeClass default of TenantCluster globex/globex" {
+		t.Errorf("the issues are %+v", issues)
+	}
+}
+
+// What may not be read in one of several tenant clusters is said with the tenant.
+func TestReadTenants(t *testing.T) {
+	tenants := fixture(withTenant).Management.TenantClusters
+	management := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(&tenants[0], &tenants[1]).Build()
+	reader := func(uid types.UID, funcs interceptor.Funcs) client.Reader {
+		return fake.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(funcs).
+			WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: uid}}).Build()
+	}
+	s, err := Read(t.Context(), management, []client.Reader{reader("tenant-uid", interceptor.Funcs{}), reader("globex-uid", interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if _, isPods := list.(*corev1.PodList); isPods {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
+			}
+			return c.List(ctx, list, options...)
+		}})}, Scope{}, metav1.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Missing) != 1 || !strings.HasPrefix(s.Missing[0].String(), "you may not list pods in the tenant cluster of globex/globex, ") {
+		t.Errorf("missing is %v", s.Missing)
 	}
 }
 

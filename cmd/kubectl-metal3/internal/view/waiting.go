@@ -63,16 +63,18 @@ func (f *Fleet) Waiting(most int) (all []Waiters, left int) {
 // waiters are all objects that wait.
 func (f *Fleet) waiters() []waiter {
 	var pods, claims, machines []waiter
-	if tenant := f.snapshot.Tenant; tenant != nil {
-		for _, pod := range f.Unscheduled() {
-			pods = append(pods, waiter{"pod", nameOf(pod), podLikeness(pod), pod.CreationTimestamp, nil, func() Cause { return f.explainPod(pod) }})
-		}
-		for i := range tenant.NodeClaims {
-			claim := &tenant.NodeClaims[i]
+	for _, pod := range f.Unscheduled() {
+		pods = append(pods, waiter{"pod", nameOf(pod) + pod.ofTenant, podLikeness(pod.Pod) + pod.ofTenant, pod.CreationTimestamp, nil,
+			pod.Explain})
+	}
+	for _, focused := range f.perTenant {
+		for i := range focused.snapshot.Tenant.NodeClaims {
+			claim := &focused.snapshot.Tenant.NodeClaims[i]
 			if conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeInitialized).Status != metav1.ConditionTrue &&
 				claim.Status.NodeName == "" {
-				claims = append(claims, waiter{"nodeclaim", claim.Name, claim.Name, claim.CreationTimestamp, f.expected(claim.Name),
-					func() Cause { return f.explainNodeClaim(claim) }})
+				name := claim.Name + focused.ofTenant
+				claims = append(claims, waiter{"nodeclaim", name, name, claim.CreationTimestamp, focused.expected(claim.Name),
+					func() Cause { return focused.explainNodeClaim(claim) }})
 			}
 		}
 	}
@@ -97,11 +99,10 @@ func (f *Fleet) waiters() []waiter {
 
 // expected is when the Machine of a NodeClaim is usually a node; nil if that is not known.
 func (f *Fleet) expected(claim string) *metav1.Time {
-	tenant := f.tenantCluster()
-	if tenant == nil {
+	if f.tenant == nil {
 		return nil
 	}
-	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim}]
+	machine := f.machines[types.NamespacedName{Namespace: f.tenant.Namespace, Name: claim}]
 	if machine == nil {
 		return nil
 	}

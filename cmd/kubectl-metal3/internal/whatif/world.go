@@ -131,6 +131,9 @@ func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Map
 	if snapshot.Tenant == nil {
 		return w, ctx, nil
 	}
+	if len(snapshot.More) > 0 {
+		return nil, nil, fmt.Errorf("what-if plans in one tenant cluster, and %d were read: name one of them only", len(snapshot.More)+1)
+	}
 	cluster := snapshot.TenantCluster()
 	if cluster == nil {
 		return nil, nil, errors.New("which TenantCluster this cluster is cannot be told: none has its identity in status.clusterUID: see that " +
