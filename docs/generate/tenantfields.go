@@ -83,7 +83,6 @@ var keysOfTenants = map[string]crossing{
 	"NodeProfileAppliedAnnotationKey": {"A, B", manager, "labels and taints that a node may have; its own node"},
 	"RebootAnnotationKey":             {"B, C", "the manager, which reboots", "its own server; no rate"},
 	"RebootOperationAnnotationKey":    {"B, C", "the manager, which tells two requests apart", "its own server; a digest is kept"},
-	"ReferenceRebootAnnotationKey":    {"B, C", "the manager, which reboots", "its own server; no rate"},
 	"ReasonAnnotationKey":             {"B, C", "people", "shown as data"},
 	"UserDataSecretKey":               {"B, C", manager, "for its own server; 128 KiB (policy)"},
 	"DRASyncFinalizer":                {"B", "who deletes the namespace", "claims of its own namespace"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
@@ -59,9 +60,10 @@ func RenderPlan(
 }
 
 func valuesOf(p *plan.Plan, machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, address *plan.Address) Values {
+	set := p.Set.Map()
 	values := Values{
 		NodeClaim: machine, TypeRef: p.NodeType, ProviderRef: p.Provider, Project: machine.Namespace,
-		Properties: p.Set.Map(), SSHKeys: p.SSHKeys, BareMetalHost: host,
+		Properties: lo.Assign(set, v1alpha1.OtherSpellings(set)), SSHKeys: p.SSHKeys, BareMetalHost: host,
 	}
 	if address != nil {
 		values.AllocatedIP, values.PrefixLength = address.Address.Addr().String(), address.Address.Bits()

@@ -29,7 +29,7 @@ func exampleJoin(t testing.TB) Join {
 		CACertHashes:      []string{exampleHash},
 		Token:             token,
 		Labels: map[string]string{
-			"vcluster.com/node-type":           "h100-8x",
+			"karpenter.metal3.io/node-type":    "h100-8x",
 			"node.kubernetes.io/instance-type": "h100-8x",
 		},
 		Taints: []corev1.Taint{
@@ -104,7 +104,7 @@ func TestSelfSettableLabels(t *testing.T) {
 		settable bool
 	}{
 		"Plain":           {"no namespace, no restriction", "rack", true},
-		"Other":           {"other domains are free", "vcluster.com/node-type", true},
+		"Other":           {"other domains are free", "karpenter.metal3.io/node-type", true},
 		"LookAlike":       {"a suffix must be a whole domain label", "notkubernetes.io/x", true},
 		"Zone":            {"listed", corev1.LabelTopologyZone, true},
 		"InstanceType":    {"listed", corev1.LabelInstanceTypeStable, true},

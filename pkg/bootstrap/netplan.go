@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // version2 is what of cloud-init's network configuration of version 2 (netplan's) can be said in OpenStack's
@@ -103,7 +105,7 @@ var bondParameters = map[string]struct {
 }
 
 // instead is what to do about a field that network_data does not have.
-const instead = "leave it out here and configure it on the server, in the files and commands of vcluster.com/user-data"
+const instead = "leave it out here and configure it on the server, in the files and commands of " + v1alpha1.PropertyUserData
 
 // readVersion2 reads the sections of a network configuration of version 2, and checks it as far as that can be done without a host.
 func readVersion2(sections map[string]json.RawMessage) (*version2, error) {

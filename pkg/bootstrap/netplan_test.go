@@ -114,7 +114,7 @@ func TestVersion2Refuses(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, document, want string }{
 		"Bridges": {"cloud-init has no bridge in network_data", two + "bridges: {br0: {interfaces: [eth0]}}\n",
 			`OpenStack's network_data has no "bridges"; leave it out here and configure it on the server, in the files and commands of ` +
-				`vcluster.com/user-data`},
+				`karpenter.metal3.io/user-data`},
 		"Tunnels": {"nor a tunnel", two + "tunnels: {}\n", `no "tunnels"`},
 		"Override": {"cloud-init would drop it", "version: 2\nethernets: {eth0: {dhcp4: true, dhcp4-overrides: {use-dns: false}}}\n",
 			`ethernets.eth0 has the unknown field "dhcp4-overrides", for which OpenStack's network_data has no name; leave it out`},

@@ -320,7 +320,7 @@ func TestVClusterJoin(t *testing.T) {
 		t.Errorf("it runs %q", server.runs)
 	}
 	const kubelet = "KUBELET_EXTRA_ARGS='--provider-id=metal3://hosts/server-1/gpu-7f3k2 " +
-		"--node-labels=node.kubernetes.io/instance-type=h100-8x,vcluster.com/node-type=h100-8x " +
+		"--node-labels=karpenter.metal3.io/node-type=h100-8x,node.kubernetes.io/instance-type=h100-8x " +
 		"--register-with-taints=karpenter.sh/unregistered=:NoExecute,team=a:NoSchedule --kube-reserved=cpu=100m,memory=1Gi --max-pods=200'\n"
 	for _, path := range []string{"/etc/default/kubelet", "/etc/sysconfig/kubelet", "/etc/vcluster/vcluster-flags.env"} {
 		if diff := cmp.Diff(kubelet, server.read(path)); diff != "" {

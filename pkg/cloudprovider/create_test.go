@@ -50,7 +50,7 @@ func TestCreate(t *testing.T) {
 		Requirements: []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn,
 			Values: []string{f.nodeType}}},
 		Resources:        env.Resources("nvidia.com/gpu", "1"),
-		Properties:       map[string]string{v1alpha1.PropertyOSImage: "ubuntu"},
+		Properties:       map[string]string{v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage): "ubuntu"},
 		TenantClusterRef: &v1alpha1.NameReference{Name: "tenant"},
 		Taints:           []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, karpv1.UnregisteredNoExecuteTaint},
 		Labels:           map[string]string{karpv1.NodePoolLabelKey: "gpu", "team": "vision"},
@@ -66,6 +66,7 @@ func TestCreate(t *testing.T) {
 	wantLabels := map[string]string{
 		corev1.LabelInstanceTypeStable: f.nodeType, v1alpha1.NodeTypeLabelKey: f.nodeType, corev1.LabelTopologyZone: "dc1", "rack": "r1",
 		karpv1.CapacityTypeLabelKey: "reserved", v1alpha1.ReservationIDLabelKey: f.nodeType, karpv1.NodePoolLabelKey: "gpu",
+		v1alpha1.ReferenceKey(v1alpha1.NodeTypeLabelKey): f.nodeType,
 	}
 	if diff := cmp.Diff(wantLabels, created.Labels); diff != "" {
 		t.Errorf("labels of the NodeClaim (-want +got):\n%s", diff)

@@ -22,7 +22,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get.
+// machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get. Properties and requirements have the keys of the
+// reference, because a manager of the version before knows no others.
 func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, types []*cloudprovider.InstanceType,
 	advertised func(key string) bool, options Options,
 ) *v1alpha1.Machine {
@@ -42,7 +43,7 @@ func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, typ
 			Gang:             gangFor(nodeClaim),
 			Resources:        resourcesFor(nodeClaim, types),
 			RequestedDrivers: driversFor(nodeClaim, types),
-			Properties:       maps.Clone(class.Spec.Properties),
+			Properties:       maps.Clone(v1alpha1.ByReferenceKey(class.Spec.Properties)),
 			TenantClusterRef: &v1alpha1.NameReference{Name: options.TenantCluster},
 			// Core removes the last one once it has put labels and taints on the node: until then no pod may run.
 			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpv1.UnregisteredNoExecuteTaint),
@@ -134,14 +135,15 @@ func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpv1.NodeClaim
 // labelsOf are the labels of the node as far as they follow from the server, with those that Karpenter needs in order
 // to consolidate it: type, zone, capacity type.
 func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType) map[string]string {
-	labels := map[string]string{}
-	maps.Copy(labels, machine.Status.NodeLabels)
+	labels := lo.Assign(machine.Status.NodeLabels, v1alpha1.OtherSpellings(machine.Status.NodeLabels))
 	if pool, found := machine.Labels[karpv1.NodePoolLabelKey]; found {
 		labels[karpv1.NodePoolLabelKey] = pool
 	}
 	if reference := machine.Status.NodeTypeRef; reference != nil {
 		labels[corev1.LabelInstanceTypeStable] = reference.Name
-		labels[v1alpha1.NodeTypeLabelKey] = reference.Name
+		for _, key := range v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey) {
+			labels[key] = reference.Name
+		}
 	}
 	if instanceType == nil {
 		return labels
@@ -181,7 +183,7 @@ func requirementsFor(nodeClaim *karpv1.NodeClaim, advertised func(key string) bo
 // nodeSelectorRequirement is the same with the operators of Kubernetes: Karpenter has two more.
 func nodeSelectorRequirement(requirement karpv1.NodeSelectorRequirementWithMinValues) corev1.NodeSelectorRequirement {
 	return instancetypes.WithCoreOperator(corev1.NodeSelectorRequirement{
-		Key: requirement.Key, Operator: requirement.Operator, Values: slices.Clone(requirement.Values),
+		Key: v1alpha1.ReferenceKey(requirement.Key), Operator: requirement.Operator, Values: slices.Clone(requirement.Values),
 	})
 }
 

@@ -76,7 +76,7 @@ func anyMap(random *rand.Rand) map[string]string {
 func anyText(random *rand.Rand) string {
 	texts := []string{"", "/", "a", ",", " , ,", "\x00", "-1", "99999999999999999999", "€",
 		strings.Repeat("x", 400), strings.Repeat(",", 2000),
-		"metal3.vcluster.com/server-name", v1alpha1.NodeClaimLabelKey, v1alpha1.ClaimUIDAnnotationKey, v1alpha1.TenantPoolLabelKey,
+		"karpenter.metal3.io/server-name", v1alpha1.NodeClaimLabelKey, v1alpha1.ClaimUIDAnnotationKey, v1alpha1.TenantPoolLabelKey,
 		karpv1.NodePoolLabelKey, corev1.LabelInstanceTypeStable, corev1.LabelHostname, "In", "Gte", "Lte", "Exists"}
 	return texts[random.IntN(len(texts))]
 }

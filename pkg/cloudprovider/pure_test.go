@@ -67,6 +67,12 @@ func TestRequirementsFor(t *testing.T) {
 			reason: "a Machine must ask for something",
 			want:   []corev1.NodeSelectorRequirement{anyServer},
 		},
+		"ours": {
+			reason: "a manager of the version before knows the alias alone",
+			in:     []requirement{{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}}},
+			want: []corev1.NodeSelectorRequirement{{Key: v1alpha1.ReferenceKey(v1alpha1.NodeTypeLabelKey), Operator: corev1.NodeSelectorOpIn,
+				Values: []string{"a100"}}},
+		},
 		"bounds": {
 			reason: "Kubernetes knows Gt and Lt only",
 			in: []requirement{

@@ -289,7 +289,9 @@ func (c *Catalog) build() *snapshot {
 		known = append(known, entry)
 		for _, requirement := range entry.nodeType.Status.Requirements {
 			if Selectable(requirement.Key) {
-				set[requirement.Key] = struct{}{}
+				for _, key := range v1alpha1.Spellings(requirement.Key) {
+					set[key] = struct{}{}
+				}
 			}
 		}
 	}

@@ -69,6 +69,7 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 	}
 	values[corev1.LabelInstanceTypeStable] = []string{nodeType.Name}
 	values[v1alpha1.NodeTypeLabelKey] = []string{nodeType.Name}
+	maps.Copy(values, v1alpha1.OtherSpellings(values))
 	values[karpv1.CapacityTypeLabelKey] = []string{karpv1.CapacityTypeReserved}
 	values[corev1.LabelTopologyZone] = nil
 	for _, zone := range zones {

@@ -61,6 +61,7 @@ func TestRequirements(t *testing.T) {
 	sized := nodeType("h100", 8, zone("dc1", 2))
 	sized.Status.Requirements = append(sized.Status.Requirements,
 		v1alpha1.NodeTypeRequirement{Key: v1alpha1.InstanceGPUCountLabelKey, Values: []string{"8"}},
+		v1alpha1.NodeTypeRequirement{Key: v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage), Values: []string{"ubuntu"}},
 		v1alpha1.NodeTypeRequirement{Key: corev1.LabelTopologyRegion, Values: []string{"eu"}})
 	h100 := convert(sized, nil, DefaultPods, byRack)
 	more := func(value string) scheduling.Requirements {
@@ -81,7 +82,13 @@ func TestRequirements(t *testing.T) {
 		offered, wants scheduling.Requirements
 		meets          bool
 	}{
-		"own name":                 {"the reference selects types this way", gpu.Requirements, in(v1alpha1.NodeTypeLabelKey, "a100"), true},
+		"own name": {"it is a label of its nodes", gpu.Requirements, in(v1alpha1.NodeTypeLabelKey, "a100"), true},
+		"own name by the alias": {"the reference selects types this way", gpu.Requirements,
+			in(v1alpha1.ReferenceKey(v1alpha1.NodeTypeLabelKey), "a100"), true},
+		"other name by the alias": {"it is another type", gpu.Requirements,
+			in(v1alpha1.ReferenceKey(v1alpha1.NodeTypeLabelKey), "h100"), false},
+		"image": {"its manager is of an earlier version, and knows the alias alone", h100.Requirements,
+			in(v1alpha1.PropertyOSImage, "ubuntu"), true},
 		"other name":               {"it is another type", gpu.Requirements, in(corev1.LabelInstanceTypeStable, "h100"), false},
 		"rack of some server":      {"all values of all servers count", gpu.Requirements, in("rack", "r2"), true},
 		"rack of no server":        {"core must not ask for it", gpu.Requirements, in("rack", "r9"), false},

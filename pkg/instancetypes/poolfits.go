@@ -86,8 +86,8 @@ func PoolFits(pool *karpv1.NodePool, pod *corev1.Pod, serverLabels sets.Set[stri
 // ServerLabels are the labels that tenants select servers by: those of the NodeTypes, and those that Karpenter has been
 // told to leave to the servers, even if no server has them.
 func ServerLabels(nodeTypes []v1alpha1.NodeType) sets.Set[string] {
-	known := sets.New(corev1.LabelInstanceTypeStable, v1alpha1.NodeTypeLabelKey, corev1.LabelTopologyZone,
-		corev1.LabelOSStable)
+	known := sets.New(v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey)...)
+	known.Insert(corev1.LabelInstanceTypeStable, corev1.LabelTopologyZone, corev1.LabelOSStable)
 	for key := range karpv1.WellKnownLabels {
 		if Selectable(key) {
 			known.Insert(key)
@@ -95,7 +95,7 @@ func ServerLabels(nodeTypes []v1alpha1.NodeType) sets.Set[string] {
 	}
 	for i := range nodeTypes {
 		for _, offered := range nodeTypes[i].Status.Requirements {
-			known.Insert(offered.Key)
+			known.Insert(v1alpha1.Spellings(offered.Key)...)
 		}
 	}
 	return known

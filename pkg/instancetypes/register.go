@@ -36,11 +36,12 @@ func Register(labels []string) error {
 	}
 	cloudprovider.ReservationIDLabel = v1alpha1.ReservationIDLabelKey
 	cloudprovider.ReservedCapacityLabels.Insert(v1alpha1.ReservationIDLabelKey)
-	karpv1.WellKnownLabels.Insert(v1alpha1.NodeTypeLabelKey, v1alpha1.ReservationIDLabelKey)
+	karpv1.WellKnownLabels.Insert(v1alpha1.ReservationIDLabelKey)
+	karpv1.WellKnownLabels.Insert(v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey)...)
 	karpv1.WellKnownLabels.Insert(v1alpha1.InstanceLabelKeys()...)
 	for _, key := range labels {
 		if Selectable(key) {
-			karpv1.WellKnownLabels.Insert(key)
+			karpv1.WellKnownLabels.Insert(v1alpha1.Spellings(key)...)
 		}
 	}
 	return nil

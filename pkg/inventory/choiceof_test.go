@@ -35,7 +35,7 @@ func TestRecall(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, known := inventory.ChoiceOf(host, tc.nodeType)
-			if known != tc.known || got.Labels["rack"] != tc.rack || got.Labels["vcluster.com/node-type"] != tc.want.NodeType {
+			if known != tc.known || got.Labels["rack"] != tc.rack || got.Labels["karpenter.metal3.io/node-type"] != tc.want.NodeType {
 				t.Errorf("%s\nknown is %t, labels are %v", tc.reason, known, got.Labels)
 			}
 			got.Labels = nil

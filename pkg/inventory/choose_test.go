@@ -5,6 +5,7 @@ package inventory
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -233,13 +234,19 @@ func TestChoiceLabels(t *testing.T) {
 		Host:     v1alpha1.HostReference{Namespace: "metal3", Name: "a0", UID: "uid-of-a0"},
 		NodeType: "a100-4x", Cost: 41152,
 		Labels: map[string]string{
-			"vcluster.com/node-type": "a100-4x", "node.kubernetes.io/instance-type": "a100-4x",
+			"karpenter.metal3.io/node-type": "a100-4x", "node.kubernetes.io/instance-type": "a100-4x",
 			"topology.kubernetes.io/zone": "global", "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64",
-			"rack": "r7", "team": "ml", "vcluster.com/os-image": "ubuntu",
+			"rack": "r7", "team": "ml", "karpenter.metal3.io/os-image": "ubuntu",
 		},
 	}
+	maps.Copy(want.Labels, v1alpha1.OtherSpellings(want.Labels))
 	if diff := cmp.Diff(want, choice); diff != "" {
 		t.Errorf("Choose (-want +got):\n%s", diff)
+	}
+	for _, key := range v1alpha1.Spellings(v1alpha1.PropertyOSImage) {
+		if _, err := inventory.give(Request{NodeType: "a100-4x", Requirements: []corev1.NodeSelectorRequirement{in(key, "ubuntu")}}); err != nil {
+			t.Errorf("a server is selected by %s: %v", key, err)
+		}
 	}
 	if again, _ := inventory.give(Request{NodeType: "a100-4x", ServerName: "a0"}); again.Host.Name != "a0" {
 		t.Error("a request without a Machine assumed the host")

@@ -20,8 +20,8 @@ import (
 )
 
 // typeLabels are the labels that all nodes of a type have: its name, its size, and those of its properties that can be labels.
-// No property wins over a label that this package sets. A property with several values, or any, is in choices: each node has
-// one of them.
+// No property wins over a label that this package sets. What has two keys is there under both. A property with several values, or any, is
+// in choices: each node has one of them.
 func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 	set, choices = labels.Set{}, matching.Offered{}
 	for key, value := range profile.Properties {
@@ -51,6 +51,7 @@ func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 			delete(set, key)
 		}
 	}
+	maps.Copy(set, v1alpha1.OtherSpellings(set))
 	return set, choices
 }
 

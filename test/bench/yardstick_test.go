@@ -273,11 +273,11 @@ var ourBurst = burst{setUp: func(ctx context.Context, box *sandbox.Sandbox, tena
 	}
 	image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "linux"}}
 	image.Spec.Properties = map[string]string{
-		"metal3.vcluster.com/image-url":      "https://images.example.com/linux.qcow2",
-		"metal3.vcluster.com/image-checksum": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+		"karpenter.metal3.io/image-url":      "https://images.example.com/linux.qcow2",
+		"karpenter.metal3.io/image-checksum": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 	}
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "burst"}}
-	provider.Spec.Properties = map[string]string{"vcluster.com/os-image": image.Name}
+	provider.Spec.Properties = map[string]string{"karpenter.metal3.io/os-image": image.Name}
 	provider.Spec.Metal3.ClusterRef.Namespace = sandbox.HostNamespace
 	nodeType := v1alpha1.NodeTypeTemplate{Name: "burst"}
 	nodeType.Resources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi")}

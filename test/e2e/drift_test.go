@@ -50,7 +50,7 @@ func TestDriftReplacesFullPool(t *testing.T) {
 			return "", err
 		}
 		for _, claim := range claims {
-			if containsAll(claim.Annotations[v1alpha1.DriftAnnotationKey], "OSImageChanged: property vcluster.com/os-image of NodeType trio",
+			if containsAll(claim.Annotations[v1alpha1.DriftAnnotationKey], "OSImageChanged: property karpenter.metal3.io/os-image of NodeType trio",
 				`is "trio-new", and was "trio-old"`) == "" {
 				return "", nil
 			}
@@ -309,7 +309,7 @@ func (w *fixture) onNewImage(count int) func(context.Context) (string, error) {
 		done := 0
 		for _, machine := range machines {
 			isNew := slices.ContainsFunc(machine.Status.Installed, func(f v1alpha1.InstalledField) bool {
-				return f.Field == v1alpha1.PropertyOSImage && f.Value == newImage
+				return v1alpha1.CanonicalKey(f.Field) == v1alpha1.PropertyOSImage && f.Value == newImage
 			})
 			up := slices.ContainsFunc(claims, func(claim karpv1.NodeClaim) bool { return claim.Name == machine.Name && isUp(&claim) })
 			if isNew && up && meta.IsStatusConditionFalse(machine.Status.Conditions, v1alpha1.ConditionDrifted) {

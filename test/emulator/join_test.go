@@ -46,7 +46,7 @@ func (c *testCluster) joinOf(t *testing.T, name string) bootstrap.Join {
 		APIServerEndpoint: strings.TrimPrefix(c.Server, "https://"),
 		CACertHashes:      hashes,
 		Token:             token,
-		Labels:            map[string]string{"vcluster.com/node-type": "a100-4x", "node-role.kubernetes.io/gpu": ""},
+		Labels:            map[string]string{"karpenter.metal3.io/node-type": "a100-4x", "node-role.kubernetes.io/gpu": ""},
 		Taints:            []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}},
 		KubeletArgs:       map[string]string{"kube-reserved": "cpu=1"},
 	}
@@ -131,7 +131,7 @@ func testLifeOfServer(t *testing.T, c *testCluster) {
 	wantLabels := map[string]string{
 		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", // added by the API server
 		"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": join.NodeName,
-		"vcluster.com/node-type": "a100-4x", KwokNodeKey: KwokNodeValue,
+		"karpenter.metal3.io/node-type": "a100-4x", KwokNodeKey: KwokNodeValue,
 	}
 	for _, key := range []string{"beta.kubernetes.io/arch", "beta.kubernetes.io/os"} {
 		if _, ok := node.Labels[key]; !ok {

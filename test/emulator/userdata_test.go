@@ -33,7 +33,7 @@ func joinToRead(t testing.TB) bootstrap.Join {
 	return bootstrap.Join{
 		NodeName: "gpu-7f3k2", ProviderID: "metal3://hosts/server-1/gpu-7f3k2", APIServerEndpoint: "10.0.0.1:6443", Token: token,
 		CACertHashes: []string{"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-		Labels:       map[string]string{"vcluster.com/node-type": "h100-8x"},
+		Labels:       map[string]string{"karpenter.metal3.io/node-type": "h100-8x"},
 		Taints: []corev1.Taint{
 			{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}, {Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule},
 		},
@@ -127,7 +127,7 @@ func TestReadJoinRefuses(t *testing.T) {
 			want: `unknown field "dryRun"`},
 		"WrongType": {reason: "names are text", change: replace("  name: gpu-7f3k2", "  name: [a]"), want: "nodeRegistration.name"},
 		"BadToken":  {reason: "an unusable token", change: replace("abcdef.0123456789abcdef", "sesame"), want: "six characters of [a-z0-9]"},
-		"BadLabels": {reason: "the kubelet would not start", change: replace("vcluster.com/node-type=h100-8x", "gpu"),
+		"BadLabels": {reason: "the kubelet would not start", change: replace("karpenter.metal3.io/node-type=h100-8x", "gpu"),
 			want: `holds "gpu", which is not key=value`},
 		"BadEndpoint": {reason: "read values are checked like built ones", change: replace("10.0.0.1:6443", "10.0.0.1"),
 			want: "is not host:port"},

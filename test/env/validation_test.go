@@ -16,8 +16,31 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// refusal returns the API server's validation error, empty if there is none.
-func refusal(t *testing.T, object client.Object) string {
+// refusal returns the API server's validation error, empty if there is none. The same object with aliases in place of our keys must have
+// the same.
+func refusal(t *testing.T, object *unstructured.Unstructured) string {
+	t.Helper()
+	text, err := object.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	aliased := &unstructured.Unstructured{}
+	written := string(text)
+	for ours, alias := range v1alpha1.Aliases() {
+		written = strings.ReplaceAll(written, `"`+ours+`":`, `"`+alias+`":`)
+	}
+	if err := aliased.UnmarshalJSON([]byte(written)); err != nil {
+		t.Fatal(err)
+	}
+	want, got := created(t, object), created(t, aliased)
+	if want != got {
+		t.Errorf("with our keys: %q\nwith their aliases: %q", want, got)
+	}
+	return want
+}
+
+// created returns why an object cannot be created, empty if it can.
+func created(t *testing.T, object client.Object) string {
 	t.Helper()
 	err := environment.Client.Create(t.Context(), object, client.DryRunAll)
 	if err == nil {
@@ -54,7 +77,7 @@ func object(t *testing.T, kind, name, namespace, spec string) *unstructured.Unst
 const (
 	wantsPositive = "every resource must be greater than zero"
 	wantsDeadline = "provisioningDeadline must be greater than zero, for example 60m"
-	wantsNoPin    = "metal3.vcluster.com/server-name pins one Machine to one server"
+	wantsNoPin    = "karpenter.metal3.io/server-name pins one Machine to one server"
 )
 
 func TestHardwareProfileValidation(t *testing.T) {
@@ -76,7 +99,7 @@ func TestHardwareProfileValidation(t *testing.T) {
 		"NoSelector":   {"no server matches", "{resources: {cpu: '1', memory: 1Gi}, bareMetalHosts: {}}", ""},
 		"NoHosts":      {"no server matches", "{resources: {cpu: '1', memory: 1Gi}}", ""},
 		"Nothing":      {"no server matches", "{}", ""},
-		"ServerName": {"a type is many servers", "{resources: {cpu: '1', memory: 1Gi}, properties: {metal3.vcluster.com/server-name: s1}, " +
+		"ServerName": {"a type is many servers", "{resources: {cpu: '1', memory: 1Gi}, properties: {karpenter.metal3.io/server-name: s1}, " +
 			"bareMetalHosts: {selector: {}}}", wantsNoPin},
 		"NegativeCost": {"costs are compared", "{resources: {cpu: '1', memory: 1Gi}, cost: -1, bareMetalHosts: {selector: {}}}", "spec.cost"},
 		"Deadline": {"servers are slow", "{resources: {cpu: '1', memory: 1Gi}, provisioningDeadline: 1h30m, onError: Replace, " +
@@ -113,7 +136,7 @@ func TestNodeProviderValidation(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, spec, want string }{
 		"Good":      {"types can come later", "{metal3: {clusterRef: {namespace: metal3-system}}}", ""},
 		"Namespace": {"hosts are somewhere", "{metal3: {clusterRef: {}}}", "spec.metal3.clusterRef.namespace: Required value"},
-		"ServerName": {"a provider is many servers", "{properties: {metal3.vcluster.com/server-name: s1}, metal3: {clusterRef: {namespace: x}}}",
+		"ServerName": {"a provider is many servers", "{properties: {karpenter.metal3.io/server-name: s1}, metal3: {clusterRef: {namespace: x}}}",
 			wantsNoPin},
 		"Twice": {"each name once", "{metal3: {clusterRef: {namespace: x}, nodeTypes: [{name: a, resources: {cpu: 1, memory: 1}, " +
 			"bareMetalHosts: {selector: {}}}, {name: a, resources: {cpu: 1, memory: 1}, bareMetalHosts: {selector: {}}}]}}",
@@ -129,13 +152,13 @@ func TestNodeProviderValidation(t *testing.T) {
 
 func TestOtherKindsValidation(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, kind, spec, want string }{
-		"OSImage":        {"the reference", "OSImage", "{properties: {metal3.vcluster.com/image-url: 'https://x/y.qcow2'}}", ""},
+		"OSImage":        {"the reference", "OSImage", "{properties: {karpenter.metal3.io/image-url: 'https://x/y.qcow2'}}", ""},
 		"OSImageNoURL":   {"a Machine may have it, or says that it is missing", "OSImage", "{properties: {}}", ""},
 		"OSImageNothing": {"properties are optional in the reference", "OSImage", "{description: later}", ""},
-		"OSImageFTP": {"Ironic fetches by http", "OSImage", "{properties: {metal3.vcluster.com/image-url: 'ftp://x'}}",
-			"metal3.vcluster.com/image-url must be an http, https or oci URL"},
+		"OSImageFTP": {"Ironic fetches by http", "OSImage", "{properties: {karpenter.metal3.io/image-url: 'ftp://x'}}",
+			"karpenter.metal3.io/image-url must be an http, https or oci URL"},
 		"OSImagePinned": {"an image is for many servers", "OSImage",
-			"{properties: {metal3.vcluster.com/image-url: 'http://x', metal3.vcluster.com/server-name: s1}}", wantsNoPin},
+			"{properties: {karpenter.metal3.io/image-url: 'http://x', karpenter.metal3.io/server-name: s1}}", wantsNoPin},
 		"MetalNodeClass": {"everything has a default", "MetalNodeClass", "{}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,13 +232,13 @@ func TestMachineValidation(t *testing.T) {
 
 func TestPoolValidation(t *testing.T) {
 	namespace := environment.Namespace(t)
-	const pin, oneOf = "metal3.vcluster.com/server-name pins one Machine to one server", "In and NotIn need one of value and values"
+	const pin, oneOf = "karpenter.metal3.io/server-name pins one Machine to one server", "In and NotIn need one of value and values"
 	for name, tc := range map[string]struct{ reason, pools, want string }{
-		"Pinned": {"the reference", "static: [{name: a, quantity: 1, properties: {metal3.vcluster.com/server-name: s1}}]", ""},
-		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {metal3.vcluster.com/server-name: s1}}]",
+		"Pinned": {"the reference", "static: [{name: a, quantity: 1, properties: {karpenter.metal3.io/server-name: s1}}]", ""},
+		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {karpenter.metal3.io/server-name: s1}}]",
 			pin + ": set quantity to 1"},
-		"PinnedAll": {"all pools", "properties: {metal3.vcluster.com/server-name: s1}", pin + ": set it on a static pool"},
-		"Dynamic":   {"many servers", "dynamic: [{name: a, properties: {metal3.vcluster.com/server-name: s1}}]", "a dynamic pool may have many"},
+		"PinnedAll": {"all pools", "properties: {karpenter.metal3.io/server-name: s1}", pin + ": set it on a static pool"},
+		"Dynamic":   {"many servers", "dynamic: [{name: a, properties: {karpenter.metal3.io/server-name: s1}}]", "a dynamic pool may have many"},
 		"Value":     {"one", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, value: r1}]}]", ""},
 		"Values":    {"several", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, values: [r1, r2]}]}]", ""},
 		"Both":      {"which of them", "dynamic: [{name: a, nodeTypeSelector: [{property: rack, value: r1, values: [r2]}]}]", oneOf},
@@ -264,4 +287,12 @@ func TestPinIsImmutableOnceClaimed(t *testing.T) {
 		update(func(m *v1alpha1.Machine) { m.Spec.Properties[v1alpha1.PropertyServerName] = "s1" }))
 	check(t, "it would be another's", immutable, update(func(m *v1alpha1.Machine) { m.Spec.Properties = nil }))
 	check(t, "it is no pin", "", update(func(m *v1alpha1.Machine) { m.Spec.Properties["a"] = "c" }))
+	alias := v1alpha1.ReferenceKey(v1alpha1.PropertyServerName)
+	check(t, "it is the same server", "", update(func(m *v1alpha1.Machine) { m.Spec.Properties = map[string]string{alias: "s2"} }))
+	check(t, "the alias pins, too", immutable, update(func(m *v1alpha1.Machine) { m.Spec.Properties[alias] = "s1" }))
+	check(t, "another server under the other key", immutable,
+		update(func(m *v1alpha1.Machine) { m.Spec.Properties[v1alpha1.PropertyServerName] = "s1" }))
+	check(t, "back to our key", "", update(func(m *v1alpha1.Machine) {
+		m.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "s2"}
+	}))
 }

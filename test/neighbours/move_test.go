@@ -116,7 +116,7 @@ func TestMove(t *testing.T) {
 	})
 	before := c.host(t, server)
 	for key := range before.Annotations {
-		if strings.HasPrefix(key, v1alpha1.Group) || strings.HasPrefix(key, "metal3.vcluster.com") {
+		if strings.HasPrefix(key, v1alpha1.Group) || strings.HasPrefix(key, "metal3."+v1alpha1.ReferenceDomain) {
 			t.Errorf("the annotation %s of ours is left on the host", key)
 		}
 	}

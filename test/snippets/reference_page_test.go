@@ -137,8 +137,10 @@ func checkUserData(t *testing.T, w *fixture) {
 		"ntp-servers": "10.20.0.123,ntp.example.com"}
 	contains(t, data["userData"], "- 10.20.0.123", "- ntp.example.com")
 	for key, value := range want {
-		if got := host.Annotations["metal3.vcluster.com/"+key]; got != value {
-			t.Errorf("annotation %s of the host is %q, want %q", key, got, value)
+		for _, domain := range []string{v1alpha1.Group + "/", "metal3.vcluster.com/"} {
+			if got := host.Annotations[domain+key]; got != value {
+				t.Errorf("annotation %s%s of the host is %q, want %q", domain, key, got, value)
+			}
 		}
 	}
 	// The image of the provider, and a property that is not defined.
@@ -154,7 +156,7 @@ func checkUserData(t *testing.T, w *fixture) {
 		switch {
 		case property.Key == v1alpha1.PropertyUserData:
 			wantSource = "Machine team-a/user-data"
-		case strings.HasPrefix(property.Key, "metal3.vcluster.com/image-"):
+		case strings.HasPrefix(property.Key, v1alpha1.Group+"/image-"):
 			wantSource = "OSImage ubuntu-noble-gpu"
 		}
 		if !strings.HasPrefix(property.Source, wantSource) || strings.Contains(property.Value, "nvme-cli") {
@@ -214,7 +216,7 @@ func checkPools(t *testing.T, w *fixture) {
 		}
 		return errors.New("there is none")
 	})
-	if got := held.Spec.Properties[v1alpha1.PropertySSHKeys]; got != "operator" {
+	if got := v1alpha1.Value(held.Spec.Properties, v1alpha1.PropertySSHKeys); got != "operator" {
 		t.Errorf("the Machine of the pool has properties %v", held.Spec.Properties)
 	}
 
@@ -256,7 +258,7 @@ func checkPools(t *testing.T, w *fixture) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{v1alpha1.PropertySSHKeys: "operator", v1alpha1.PropertyUserDataTemplate: "ubuntu"},
-		class.Spec.Properties); diff != "" {
+		v1alpha1.ByCanonicalKey(class.Spec.Properties)); diff != "" {
 		t.Errorf("properties of the pool (-want +got):\n%s", diff)
 	}
 }

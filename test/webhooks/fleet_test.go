@@ -69,7 +69,7 @@ func makeFleet(t testing.TB) {
 	provider := parse[v1alpha1.NodeProvider](t, `
 metadata: {name: metal3-provider}
 spec:
-  properties: {vcluster.com/os-image: ubuntu, vcluster.com/ssh-keys: ops, vcluster.com/user-data-template-config: base}
+  properties: {karpenter.metal3.io/os-image: ubuntu, karpenter.metal3.io/ssh-keys: ops, karpenter.metal3.io/user-data-template: base}
   metal3:
     clusterRef: {namespace: metal3-system}
     nodeTypes:
@@ -77,16 +77,16 @@ spec:
     - {name: cpu, resources: {cpu: 32, memory: 128Gi}, bareMetalHosts: {selector: {matchLabels: {server-class: cpu}}}}
 `)
 	create(t, provider,
-		parse[v1alpha1.OSImage](t, "{metadata: {name: ubuntu}, spec: {properties: {metal3.vcluster.com/image-url: "+
-			"'https://images.example.com/ubuntu.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
-		parse[v1alpha1.OSImage](t, "{metadata: {name: popular}, spec: {properties: {metal3.vcluster.com/image-url: "+
-			"'https://images.example.com/popular.qcow2', metal3.vcluster.com/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
+		parse[v1alpha1.OSImage](t, "{metadata: {name: ubuntu}, spec: {properties: {karpenter.metal3.io/image-url: "+
+			"'https://images.example.com/ubuntu.qcow2', karpenter.metal3.io/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
+		parse[v1alpha1.OSImage](t, "{metadata: {name: popular}, spec: {properties: {karpenter.metal3.io/image-url: "+
+			"'https://images.example.com/popular.qcow2', karpenter.metal3.io/image-checksum: d41d8cd98f00b204e9800998ecf8427e}}}"),
 		parse[v1alpha1.SSHKey](t, "{metadata: {name: ops}, spec: {publicKey: 'ssh-ed25519 "+
 			"AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e ops'}}"),
 		parse[v1alpha1.MachineConfigTemplate](t, "{metadata: {name: base}, spec: {cloudInitTemplate: '#cloud-config'}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-a, name: team-a}, spec: {apiServerEndpoint: 'a.example.com:6443', "+
-			"allowedNodeTypes: [h100], quota: {servers: 1}, tenantProperties: {keys: [metal3.vcluster.com/server-name, vcluster.com/os-image, "+
-			"vcluster.com/ssh-keys, vcluster.com/user-data-template-config]}}}"),
+			"allowedNodeTypes: [h100], quota: {servers: 1}, tenantProperties: {keys: [karpenter.metal3.io/server-name, "+
+			"karpenter.metal3.io/os-image, karpenter.metal3.io/ssh-keys, karpenter.metal3.io/user-data-template]}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-b, name: team-b}, spec: {apiServerEndpoint: 'b.example.com:6443', "+
 			"tenantProperties: {keys: ['*'], osImages: [popular, debian], sshKeys: [dev]}, "+
 			"standAloneMachines: Allowed}}"),
@@ -106,10 +106,10 @@ spec:
 	for n := range 7 {
 		create(t, parse[v1alpha1.Machine](t,
 			fmt.Sprintf("{metadata: {namespace: team-b, name: crowd-%d}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: team-b}, properties: "+
-				"{vcluster.com/os-image: popular}}}", n+1)))
+				"{karpenter.metal3.io/os-image: popular}}}", n+1)))
 	}
 	holder := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-a, name: holder}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: "+
-		"{name: team-a}, properties: {metal3.vcluster.com/server-name: h100-4}}}")
+		"{name: team-a}, properties: {karpenter.metal3.io/server-name: h100-4}}}")
 	create(t, holder)
 	holder.Status.HostRef = &v1alpha1.HostReference{Namespace: hostNamespace, Name: "h100-4", UID: "u"}
 	holder.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}

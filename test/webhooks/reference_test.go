@@ -44,7 +44,7 @@ spec:
       provider: metal3-provider
       properties: {example.com/team: forms}
       static:
-      - {name: p, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: cpu}]}
+      - {name: p, quantity: 1, nodeTypeSelector: [{property: karpenter.metal3.io/node-type, value: cpu}]}
 ---
 apiVersion: karpenter.metal3.io/v1alpha1
 kind: NodeType
@@ -87,7 +87,7 @@ func TestOtherForms(t *testing.T) {
 		want := parse[v1alpha1.TenantClusterSpec](t, `{apiServerEndpoint: 't.example.com:6443', quota: {servers: 1},
 			allowedNodeTypes: [metal3-provider.*, h100, metal3-provider.cpu], privateNodes: {autoNodes: [{provider: metal3-provider,
 			properties: {example.com/team: forms}, static: [{name: p, quantity: 1, nodeTypeSelector: [
-			{property: vcluster.com/node-type, value: cpu}]}]}]}}`)
+			{property: karpenter.metal3.io/node-type, value: cpu}]}]}]}}`)
 		if diff := cmp.Diff(*want, tenant.Spec); diff != "" || tenant.Generation != generation {
 			t.Errorf("%s: generation %d, spec (-want +got):\n%s", how, tenant.Generation, diff)
 		}

@@ -47,7 +47,7 @@ var decisions = map[string]string{
 	"NoEffectMetal3Fleet.netris":         movedByHook,
 	"NoEffectNodeTypeTemplate.providerRef": "a NodeType is of the NodeProvider that lists it: list it there, or " +
 		"leave providerRef out",
-	"NoEffectPrivateNodes.joinNode": "write commands into runcmd of the property vcluster.com/user-data, which run " +
+	"NoEffectPrivateNodes.joinNode": "write commands into runcmd of the property " + v1alpha1.PropertyUserData + ", which run " +
 		"before the join, and prepare containerd in the image",
 	"NoEffectPrivateNodes.kubelet": "write kubeletArgs into a MetalNodeClass of a NodePool of your own, or prepare " +
 		"the kubelet in the image",
@@ -67,9 +67,9 @@ var decisions = map[string]string{
 	"NoEffectSync.patches":               "what is synced has these fields unchanged (%s)",
 }
 
-// Property says what to do instead of setting a property of the reference's domains that has no meaning here.
+// Property says what to do instead of setting a property of our domain or the reference's that has no meaning.
 func Property(name string) string {
-	if name == "vcluster.com/network-environment" {
+	if name == v1alpha1.ReferenceNetworkEnvironment {
 		return "there are no NodeEnvironments: write its properties into the pool, the NodeType or the NodeProvider"
 	}
 	return "it is a label of the nodes at most: for a property of your own use a domain of your own"

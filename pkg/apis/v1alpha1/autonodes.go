@@ -46,7 +46,7 @@ type AutoNodes struct {
 	// NodeType of the provider has too narrows the NodeTypes to those with this value, one of several separated by commas, or any (*).
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on a static pool of quantity 1, not on all pools of a provider"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on a static pool of quantity 1, not on all pools of a provider"
 	Properties map[string]string `json:"properties,omitempty"`
 	// Static pools have a fixed number of servers.
 	// +optional
@@ -76,7 +76,7 @@ type NodesTemplate struct {
 	NodeTypeSelector      []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
 	NoEffectNodesTemplate `json:",inline"`
 	// Properties of the pool's Machines. They win over those of the provider's entry, and narrow its NodeTypes in the same way. A static
-	// pool of one server may be pinned by metal3.vcluster.com/server-name.
+	// pool of one server may be pinned by karpenter.metal3.io/server-name.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
@@ -113,7 +113,7 @@ type NodesTemplate struct {
 
 // StaticNodes is a pool with a fixed number of servers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.properties) || !('metal3.vcluster.com/server-name' in self.properties) || self.quantity <= 1",message="metal3.vcluster.com/server-name pins one Machine to one server: set quantity to 1, and make a pool for each server"
+// +kubebuilder:validation:XValidation:rule="!has(self.properties) || self.properties.all(key, !key.matches('metal3[.].+/server-name$')) || self.quantity <= 1",message="karpenter.metal3.io/server-name pins one Machine to one server: set quantity to 1, and make a pool for each server"
 type StaticNodes struct {
 	NodesTemplate `json:",inline"`
 	// Quantity is how many servers the pool has.
@@ -124,7 +124,7 @@ type StaticNodes struct {
 
 // DynamicNodes is a pool that grows and shrinks with the pods that need servers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.properties) || !('metal3.vcluster.com/server-name' in self.properties)",message="metal3.vcluster.com/server-name pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"
+// +kubebuilder:validation:XValidation:rule="!has(self.properties) || self.properties.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"
 type DynamicNodes struct {
 	NodesTemplate `json:",inline"`
 	// Weight is the priority of the pool, 1 to 100: pools of a higher one are tried first.
@@ -151,7 +151,7 @@ const (
 )
 
 // NodeTypeSelectorRequirement selects NodeTypes by one property: any that tenants can select on, such as
-// vcluster.com/node-type, topology.kubernetes.io/zone, rack, or one of their own.
+// karpenter.metal3.io/node-type, topology.kubernetes.io/zone, rack, or one of their own.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.operator) && self.operator in ['Exists', 'NotExists'] ? !has(self.value) && !has(self.values) : has(self.value) != (has(self.values) && self.values.size() > 0)",message="In and NotIn need one of value and values, Exists and NotExists take neither"
 type NodeTypeSelectorRequirement struct {

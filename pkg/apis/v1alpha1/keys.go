@@ -11,8 +11,8 @@ import (
 
 // Labels that nodes, node pools and pods can select on.
 const (
-	// NodeTypeLabelKey is the property key of the reference for the name of the NodeType.
-	NodeTypeLabelKey = "vcluster.com/node-type"
+	// NodeTypeLabelKey is the label of nodes that has the name of the NodeType. NodeTypeAnnotationKey is the same key on another kind.
+	NodeTypeLabelKey = Group + "/node-type"
 	// AcceleratedLabelKey is "true" on instance types that have accelerators and absent from all others. It is a
 	// requirement for scheduling only and never a label of a Node: pods that ask for no accelerator are kept off
 	// such types by requiring its absence.
@@ -54,37 +54,37 @@ const (
 // GlobalZone is the zone of a server whose NodeType names none and that has no datacenter label.
 const GlobalZone = "global"
 
-// Property keys, from the reference, to the letter.
+// Keys of properties. Each has an alias (Aliases).
 const (
 	// PropertyOSImage names the OSImage to install.
-	PropertyOSImage = "vcluster.com/os-image"
+	PropertyOSImage = Group + "/os-image"
 	// PropertyServerName pins a Machine to the BareMetalHost of that name.
-	PropertyServerName = "metal3.vcluster.com/server-name"
+	PropertyServerName = Group + "/server-name"
 	// PropertyImageURL is the URL of the disk image, by http, https, or oci with a digest: oci://registry.example.com/images/ubuntu@sha256:...
-	PropertyImageURL = "metal3.vcluster.com/image-url"
+	PropertyImageURL = Group + "/image-url"
 	// PropertyImageChecksum is the checksum of the disk image, or the URL of a file that holds it.
-	PropertyImageChecksum = "metal3.vcluster.com/image-checksum"
+	PropertyImageChecksum = Group + "/image-checksum"
 	// PropertyImageChecksumType is md5, sha256 or sha512; found out from the length of the checksum if unset.
-	PropertyImageChecksumType = "metal3.vcluster.com/image-checksum-type"
+	PropertyImageChecksumType = Group + "/image-checksum-type"
 	// PropertySSHKeys names the SSHKeys, separated by commas, whose owners may log in.
-	PropertySSHKeys = "vcluster.com/ssh-keys"
+	PropertySSHKeys = Group + "/ssh-keys"
 	// PropertyUserData is a document that cloud-init reads at the first boot: cloud-config, a script, or a MIME message.
-	PropertyUserData = "vcluster.com/user-data"
+	PropertyUserData = Group + "/user-data"
 	// PropertyUserDataTemplate names the MachineConfigTemplate that makes the document for cloud-init.
-	PropertyUserDataTemplate = "vcluster.com/user-data-template-config"
+	PropertyUserDataTemplate = Group + "/user-data-template"
 	// PropertyNetworkDataTemplate names the MachineConfigTemplate that makes the network data.
-	PropertyNetworkDataTemplate = "vcluster.com/network-data-template-config"
+	PropertyNetworkDataTemplate = Group + "/network-data-template"
 	// PropertyNetworkCIDR is the network of the servers, in CIDR notation; its host part is the gateway.
-	PropertyNetworkCIDR = "metal3.vcluster.com/network-cidr"
+	PropertyNetworkCIDR = Group + "/network-cidr"
 	// PropertyNetworkIPRange are the ranges of addresses that servers may have: "a-b,c-d". All of the network if unset.
-	PropertyNetworkIPRange = "metal3.vcluster.com/network-ip-range"
+	PropertyNetworkIPRange = Group + "/network-ip-range"
 	// PropertyDNSServers are the addresses of name servers, separated by commas.
-	PropertyDNSServers = "metal3.vcluster.com/dns-servers"
+	PropertyDNSServers = Group + "/dns-servers"
 	// PropertyNTPServers are the addresses or host names of time servers, separated by commas. cloud-init configures them, unless the
 	// user data has "servers" of its own in its "ntp".
-	PropertyNTPServers = "metal3.vcluster.com/ntp-servers"
+	PropertyNTPServers = Group + "/ntp-servers"
 	// PropertyNetworkData is the whole network data, instead of what is made from the network.
-	PropertyNetworkData = "metal3.vcluster.com/network-data"
+	PropertyNetworkData = Group + "/network-data"
 )
 
 // Keys of Machines.
@@ -109,8 +109,6 @@ const (
 	// first, reset if it does not answer) or empty, which means soft. The manager removes the annotation after it has
 	// told Metal3. It takes effect once the image is installed and only while the server is to be on.
 	RebootAnnotationKey = Group + "/reboot"
-	// ReferenceRebootAnnotationKey on a Machine is the key of the reference for the same request.
-	ReferenceRebootAnnotationKey = "machines.vcluster.com/reboot"
 	// RebootOperationAnnotationKey on a Machine is the ID of the operation that its server was last to be rebooted for. The provider
 	// writes it with the request, and asks for each operation once. The manager takes two IDs for two requests.
 	RebootOperationAnnotationKey = Group + "/reboot-operation"
@@ -176,16 +174,16 @@ const (
 	CAPIUnhealthyAnnotationKey = "capi.metal3.io/unhealthy"
 )
 
-// Annotations of BareMetalHosts by which the DHCP server of the reference assigns addresses.
+// Annotations of BareMetalHosts by which a DHCP server can assign addresses. Each is written under its alias, too (Aliases).
 const (
 	// IPAddressAnnotationKey holds the address of the server and its prefix length: 192.168.100.10/24.
-	IPAddressAnnotationKey = "metal3.vcluster.com/ip-address"
+	IPAddressAnnotationKey = Group + "/ip-address"
 	// GatewayAnnotationKey holds the address of the gateway.
-	GatewayAnnotationKey = "metal3.vcluster.com/gateway"
+	GatewayAnnotationKey = Group + "/gateway"
 	// DNSServersAnnotationKey holds the addresses of the name servers, separated by commas.
-	DNSServersAnnotationKey = "metal3.vcluster.com/dns-servers"
+	DNSServersAnnotationKey = Group + "/dns-servers"
 	// NTPServersAnnotationKey holds the addresses or host names of the time servers, separated by commas.
-	NTPServersAnnotationKey = "metal3.vcluster.com/ntp-servers"
+	NTPServersAnnotationKey = Group + "/ntp-servers"
 	// SavedNetworkAnnotationKey holds, as a JSON object, what the annotations for a DHCP server were before the server was
 	// claimed; null for one that was not there. It is there as long as they hold the values of a Machine.
 	SavedNetworkAnnotationKey = Group + "/saved-network"
@@ -202,9 +200,8 @@ const (
 	// NarrowedAnnotationKey is on MetalNodeClasses of a TenantCluster's pools: the properties that narrow the NodeTypes of the pool, as
 	// keys separated by commas. A property that is not among them narrows only when no node would be replaced for it.
 	NarrowedAnnotationKey = Group + "/narrowed"
-	// NodeProfileLabelKey is the label of the reference that names a NodeProfile: on a NodePool for its nodes, and on a Node whose
-	// pool or Machine names one.
-	NodeProfileLabelKey = "vcluster.com/node-profile"
+	// NodeProfileLabelKey is the label that names a NodeProfile: on a NodePool for its nodes, and on a Node whose pool or Machine names one.
+	NodeProfileLabelKey = Group + "/node-profile"
 	// NodeProfileRestrictedLabelKey has the same value on the Node. No kubelet may set or remove it.
 	NodeProfileRestrictedLabelKey = "node-restriction.kubernetes.io/node-profile"
 	// NodeProfileAppliedAnnotationKey is on Nodes: what their NodeProfile has put onto them, as JSON, so that it is removed with

@@ -26,7 +26,7 @@ type NodeProviderSpec struct {
 	// (NodeProvider < NodeType < MetalNodeClass < Machine).
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on a NodeProvider"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on a NodeProvider"
 	Properties map[string]string `json:"properties,omitempty"`
 	// ImageHosts are the hosts that images and checksums of this provider's servers may be fetched from, as a name or an
 	// address, for one port with it (images.example.com:8443). They bind all layers of properties, and OSImages. Redirects of these hosts

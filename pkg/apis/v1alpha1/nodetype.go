@@ -58,7 +58,7 @@ type HardwareProfile struct {
 	// Properties of this type. They win over those of the NodeProvider.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on a NodeType"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on a NodeType"
 	Properties map[string]string `json:"properties,omitempty"`
 	// ProvisioningDeadline is how long a Machine of this type may go without any progress, from the claim until its
 	// node has registered, before it is given up: a duration such as 90m. Default 60m.

@@ -21,13 +21,13 @@ type MachineConfigTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// CloudInitTemplate makes a document for cloud-init, for the property vcluster.com/user-data-template-config: cloud-config,
+	// CloudInitTemplate makes a document for cloud-init, for the property karpenter.metal3.io/user-data-template: cloud-config,
 	// a script, or a MIME message. SSH keys and the join are further parts of the user data.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=524288
 	CloudInitTemplate string `json:"cloudInitTemplate,omitempty"`
-	// NetworkDataTemplate makes the network data, for the property vcluster.com/network-data-template-config: either
+	// NetworkDataTemplate makes the network data, for the property karpenter.metal3.io/network-data-template: either
 	// OpenStack network_data or a cloud-init network configuration of version 2.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -81,7 +81,7 @@ type SSHKeySpec struct {
 	NoEffectOwnership `json:",inline"`
 }
 
-// SSHKey is a public key that Machines can refer to with the property vcluster.com/ssh-keys, so that its owner can
+// SSHKey is a public key that Machines can refer to with the property karpenter.metal3.io/ssh-keys, so that its owner can
 // log in to their servers. Editing one makes the Machines that were installed with it drift: Karpenter replaces them.
 //
 // +kubebuilder:object:root=true
@@ -117,12 +117,12 @@ type OSImageSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// Properties of the image: metal3.vcluster.com/image-url (http, https, or oci with a digest), metal3.vcluster.com/image-checksum and
-	// metal3.vcluster.com/image-checksum-type. Nothing can be installed with an image that has no URL.
+	// Properties of the image: karpenter.metal3.io/image-url (http, https, or oci with a digest), karpenter.metal3.io/image-checksum and
+	// karpenter.metal3.io/image-checksum-type. Nothing can be installed with an image that has no URL.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/image-url' in self) || self['metal3.vcluster.com/image-url'].matches('^(https?|oci)://.+')",message="metal3.vcluster.com/image-url must be an http, https or oci URL"
-	// +kubebuilder:validation:XValidation:rule="!('metal3.vcluster.com/server-name' in self)",message="metal3.vcluster.com/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/image-url$') || ['http://', 'https://', 'oci://'].exists(scheme, self[key].startsWith(scheme) && self[key] != scheme))",message="karpenter.metal3.io/image-url must be an http, https or oci URL"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
 	Properties        map[string]string `json:"properties,omitempty"`
 	NoEffectOwnership `json:",inline"`
 }
@@ -133,7 +133,7 @@ type OSImageSpec struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=kmi,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Display Name",type=string,JSONPath=`.spec.displayName`
-// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.properties.metal3\.vcluster\.com/image-url`
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.properties.karpenter\.metal3\.io/image-url`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type OSImage struct {
 	metav1.TypeMeta   `json:",inline"`

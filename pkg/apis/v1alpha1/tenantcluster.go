@@ -87,8 +87,9 @@ type TenantClusterSpec struct {
 // privateNodes names it for the same property, or if it is listed here.
 type TenantProperties struct {
 	// Keys are the properties that the tenant may set, of those that have a meaning of their own; "*" is all of them. Unset:
-	// vcluster.com/os-image, vcluster.com/ssh-keys, vcluster.com/user-data-template-config and metal3.vcluster.com/ntp-servers. To allow
-	// image URLs, addresses or network data lets the tenant say what the platform's network fetches, parses and routes.
+	// karpenter.metal3.io/os-image, karpenter.metal3.io/ssh-keys, karpenter.metal3.io/user-data-template and
+	// karpenter.metal3.io/ntp-servers. To allow image URLs, addresses or network data lets the tenant say what the platform's network
+	// fetches, parses and routes.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50

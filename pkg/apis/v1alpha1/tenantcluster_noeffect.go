@@ -7,7 +7,7 @@ import corev1 "k8s.io/api/core/v1"
 
 // NoEffectPrivateNodes has the fields of a vcluster.yaml about what vCluster does on nodes.
 type NoEffectPrivateNodes struct {
-	// No effect: what vCluster runs and installs when a node joins. Use the property vcluster.com/user-data and the image.
+	// No effect: what vCluster runs and installs when a node joins. Use the property karpenter.metal3.io/user-data and the image.
 	// +optional
 	JoinNode *Opaque `json:"joinNode,omitempty"`
 	// No effect: vCluster's configuration of kubelets. Use kubeletArgs of a MetalNodeClass, or the image.

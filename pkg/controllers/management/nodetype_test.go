@@ -218,10 +218,11 @@ func TestStatusFollowsHosts(t *testing.T) {
 			{Key: "karpenter.metal3.io/instance-cpu", Values: []string{"96"}},
 			{Key: "karpenter.metal3.io/instance-gpu-count", Values: []string{"8"}},
 			{Key: "karpenter.metal3.io/instance-gpu-manufacturer", Values: []string{"nvidia"}},
-			{Key: "karpenter.metal3.io/instance-memory", Values: []string{"786432"}},
+			{Key: "karpenter.metal3.io/instance-memory", Values: []string{"786432"}}, {Key: v1alpha1.NodeTypeLabelKey, Values: []string{name}},
 			{Key: "kubernetes.io/arch", Values: []string{"amd64"}}, {Key: "kubernetes.io/os", Values: []string{"linux"}},
 			{Key: "node.kubernetes.io/instance-type", Values: []string{name}}, {Key: "rack", Values: []string{"r-server-01", "r-server-02"}},
-			{Key: "topology.kubernetes.io/zone", Values: []string{"dc1"}}, {Key: "vcluster.com/node-type", Values: []string{name}},
+			{Key: "topology.kubernetes.io/zone", Values: []string{"dc1"}},
+			{Key: v1alpha1.ReferenceKey(v1alpha1.NodeTypeLabelKey), Values: []string{name}},
 		},
 	}
 	if diff := cmp.Diff(want, got.Status); diff != "" {

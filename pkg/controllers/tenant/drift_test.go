@@ -125,12 +125,41 @@ func TestDriftIsPassedOn(t *testing.T) {
 	machine := &v1alpha1.Machine{}
 	tenanttest.Eventually(t, "the machine has the properties of its class", func(ctx context.Context) (bool, error) {
 		err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.machine), machine)
-		return machine.Spec.Properties[v1alpha1.PropertyOSImage] == "new", err
+		return v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyOSImage) == "new", err
 	})
-	// It has its server. A pin selects the server of a Machine without one.
-	want := map[string]string{v1alpha1.PropertyOSImage: "new", v1alpha1.PropertyServerName: "server-01"}
+	// It has its server. A pin selects the server of a Machine without one. A manager of the version before knows these keys alone.
+	want := map[string]string{v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage): "new",
+		v1alpha1.ReferenceKey(v1alpha1.PropertyServerName): "server-01"}
 	if diff := cmp.Diff(want, machine.Spec.Properties); diff != "" {
 		t.Errorf("properties (-want +got):\n%s", diff)
+	}
+}
+
+// TestClassWithOtherKeys: a class that has the same properties under their other keys changes nothing of its Machines.
+func TestClassWithOtherKeys(t *testing.T) {
+	f, cluster := newDriftFixture(t, map[string]string{v1alpha1.PropertyOSImage: "old"})
+	c := drift.NewController(tenanttest.Clusters(&environment, cluster, &faults.Connection{}), events.NewRecorder(f.events))
+	get := func() *v1alpha1.Machine {
+		t.Helper()
+		machine := &v1alpha1.Machine{}
+		if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(f.machine), machine); err != nil {
+			t.Fatal(err)
+		}
+		return machine
+	}
+	version := get().ResourceVersion
+	for _, key := range v1alpha1.Spellings(v1alpha1.PropertyOSImage) {
+		before := f.class.DeepCopy()
+		f.class.Spec.Properties = map[string]string{key: "old"}
+		if err := environment.Client.Patch(t.Context(), f.class, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Reconcile(t.Context(), get()); err != nil {
+			t.Fatal(err)
+		}
+		if machine := get(); machine.ResourceVersion != version {
+			t.Errorf("the Machine of a class with %s has been written: %v", key, machine.Spec.Properties)
+		}
 	}
 }
 

@@ -168,9 +168,9 @@ func TestNodeClassValidation(t *testing.T) {
 		"ImageURL": {"Ironic would fetch what the tenant says", "", map[string]string{v1alpha1.PropertyImageURL: "http://192.0.2.1/x.iso"},
 			metav1.ConditionFalse, "InvalidProperties", v1alpha1.PropertyImageURL},
 		"BadImage": {"an OSImage cannot have that name", "full", map[string]string{v1alpha1.PropertyOSImage: "Ubuntu 24"},
-			metav1.ConditionFalse, "InvalidProperties", "vcluster.com/os-image"},
-		"BadKey": {"a typing error in a key would be ignored silently", "", map[string]string{"vcluster.com/os image": "x"},
-			metav1.ConditionFalse, "InvalidProperties", `"vcluster.com/os image"`},
+			metav1.ConditionFalse, "InvalidProperties", "karpenter.metal3.io/os-image"},
+		"BadKey": {"a typing error in a key would be ignored silently", "", map[string]string{"karpenter.metal3.io/os image": "x"},
+			metav1.ConditionFalse, "InvalidProperties", `"karpenter.metal3.io/os image"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			class := createClass(t, "validation-"+strings.ToLower(name), tc.provider, tc.properties)

@@ -102,10 +102,12 @@ func AllocationOf(object *v1alpha1.IPAddress) (Allocation, error) {
 }
 
 // networkAnnotations are the keys that a DHCP server reads off a host.
-var networkAnnotations = []string{v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey, v1alpha1.DNSServersAnnotationKey,
-	v1alpha1.NTPServersAnnotationKey}
+var networkAnnotations = slices.Concat(v1alpha1.Spellings(v1alpha1.IPAddressAnnotationKey),
+	v1alpha1.Spellings(v1alpha1.GatewayAnnotationKey), v1alpha1.Spellings(v1alpha1.DNSServersAnnotationKey),
+	v1alpha1.Spellings(v1alpha1.NTPServersAnnotationKey))
 
-// Annotate returns the annotations of a host whose server is to have the address, and leaves those it is given alone.
+// Annotate returns the annotations of a host whose server is to have the address, each under both of its keys, and leaves those it is given
+// alone.
 // What they were before is saved among them, once: doing it again, with the same address or another, does not
 // overwrite what was saved. A gateway that is not valid and an empty list of servers leave no annotation, since
 // what stands there from before is for another network.
@@ -129,10 +131,10 @@ func Annotate(annotations map[string]string, given Allocation, dns []netip.Addr,
 		v1alpha1.DNSServersAnnotationKey: strings.Join(servers, ","),
 		v1alpha1.NTPServersAnnotationKey: strings.Join(ntp, ","),
 	} {
-		if value == "" {
-			delete(result, key)
-		} else {
-			result[key] = value
+		for _, spelling := range v1alpha1.Spellings(key) {
+			if result[spelling] = value; value == "" {
+				delete(result, spelling)
+			}
 		}
 	}
 	return result

@@ -13,7 +13,7 @@ import (
 )
 
 func TestCompose(t *testing.T) {
-	const nodeType, instanceType = "vcluster.com/node-type", corev1.LabelInstanceTypeStable
+	const nodeType, instanceType = "karpenter.metal3.io/node-type", corev1.LabelInstanceTypeStable
 	in := func(key string, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 	}
@@ -76,7 +76,7 @@ func TestComposeLongNames(t *testing.T) {
 	long := strings.Repeat("h100.", 50)
 	keys := map[string]bool{}
 	for _, name := range []string{long + "a", long + "b", strings.Repeat("x", 53) + ".-" + strings.Repeat("y", 20)} {
-		first := corev1.NodeSelectorRequirement{Key: "vcluster.com/node-type", Operator: corev1.NodeSelectorOpIn,
+		first := corev1.NodeSelectorRequirement{Key: "karpenter.metal3.io/node-type", Operator: corev1.NodeSelectorOpIn,
 			Values: []string{"h100"}}
 		other := first
 		other.Values = []string{name}

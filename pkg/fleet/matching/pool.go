@@ -33,5 +33,5 @@ func Narrowing(values map[string]string, types []Offered) (requirements []corev1
 
 // NamesTypes returns whether the values of a label are names of NodeTypes.
 func NamesTypes(key string) bool {
-	return key == v1alpha1.NodeTypeLabelKey || key == corev1.LabelInstanceTypeStable
+	return v1alpha1.CanonicalKey(key) == v1alpha1.NodeTypeLabelKey || key == corev1.LabelInstanceTypeStable
 }

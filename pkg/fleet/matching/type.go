@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -304,6 +305,7 @@ func OfferedBy(nodeType *v1alpha1.NodeType) Offered {
 	for _, requirement := range nodeType.Status.Requirements {
 		offered[requirement.Key] = requirement.Values
 	}
+	maps.Copy(offered, v1alpha1.OtherSpellings(offered))
 	return offered
 }
 

@@ -121,9 +121,8 @@ func (p Profile) labels() map[string]string {
 	if !p.explicit {
 		return p.spec.NodeLabels
 	}
-	return lo.Assign(p.spec.NodeLabels, map[string]string{
-		v1alpha1.NodeProfileLabelKey: p.name, v1alpha1.NodeProfileRestrictedLabelKey: p.name,
-	})
+	named := map[string]string{v1alpha1.NodeProfileLabelKey: p.name, v1alpha1.NodeProfileRestrictedLabelKey: p.name}
+	return lo.Assign(p.spec.NodeLabels, named, v1alpha1.OtherSpellings(named))
 }
 
 // apply changes values to what is wanted, takes away what was applied before and is not wanted any more, and returns the keys that

@@ -27,6 +27,7 @@ func parse[T any](t *testing.T, text string) (object T) {
 }
 
 func TestApply(t *testing.T) {
+	alias := v1alpha1.ReferenceKey(v1alpha1.NodeProfileLabelKey)
 	for name, tc := range map[string]struct {
 		reason  string
 		node    string
@@ -42,10 +43,11 @@ func TestApply(t *testing.T) {
 			reason: "a node that has nothing yet", node: "{metadata: {labels: {own: x}}, spec: {taints: [{key: own, effect: NoExecute}]}}",
 			profile:  "{nodeLabels: {class: gpu}, nodeAnnotations: {owner: ml}, taints: [{key: gpu, value: 'true', effect: NoSchedule}]}",
 			explicit: true,
-			want: "{metadata: {labels: {own: x, class: gpu, vcluster.com/node-profile: gpu, node-restriction.kubernetes.io/node-profile: gpu}, " +
-				"annotations: {owner: ml}}, spec: {taints: [{key: own, effect: NoExecute}, {key: gpu, value: 'true', effect: NoSchedule}]}}",
-			recorded: `{"profile":"gpu","labels":["class","node-restriction.kubernetes.io/node-profile","vcluster.com/node-profile"],` +
-				`"annotations":["owner"],"taints":["gpu:NoSchedule"]}`,
+			want: "{metadata: {labels: {own: x, class: gpu, karpenter.metal3.io/node-profile: gpu, " + alias + ": gpu, " +
+				"node-restriction.kubernetes.io/node-profile: gpu}, annotations: {owner: ml}}, spec: {taints: [{key: own, effect: NoExecute}, " +
+				"{key: gpu, value: 'true', effect: NoSchedule}]}}",
+			recorded: `{"profile":"gpu","labels":["class","karpenter.metal3.io/node-profile","node-restriction.kubernetes.io/node-profile","` +
+				alias + `"],"annotations":["owner"],"taints":["gpu:NoSchedule"]}`,
 		},
 		"Default": {
 			reason: "a default is in force as long as it is the default, and no label says otherwise", node: "{}",
@@ -176,6 +178,7 @@ func TestStarted(t *testing.T) {
 }
 
 func TestRegister(t *testing.T) {
+	alias := v1alpha1.ReferenceKey(v1alpha1.NodeProfileLabelKey)
 	profile := Profile{name: "gpu", explicit: true, spec: parse[v1alpha1.NodeProfileSpec](t,
 		"{nodeLabels: {class: gpu, restricted: x}, nodeAnnotations: {later: x}, taints: [{key: gpu, effect: NoSchedule}], "+
 			"startupTaints: [{key: boot, effect: NoSchedule}, {key: own, effect: NoSchedule}, {key: readiness.k8s.io/gpu, effect: NoSchedule}]}")}
@@ -183,7 +186,8 @@ func TestRegister(t *testing.T) {
 	labels, taints, startup, applied := profile.Register(map[string]string{"pool": "a"}, nil, own, func(key string) bool {
 		return key == "restricted" || strings.HasPrefix(key, "node-restriction.")
 	})
-	if diff := cmp.Diff(map[string]string{"pool": "a", "class": "gpu", v1alpha1.NodeProfileLabelKey: "gpu"}, labels); diff != "" {
+	wantLabels := map[string]string{"pool": "a", "class": "gpu", v1alpha1.NodeProfileLabelKey: "gpu", alias: "gpu"}
+	if diff := cmp.Diff(wantLabels, labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(parse[[]corev1.Taint](t, "[{key: gpu, effect: NoSchedule}]"), taints); diff != "" {
@@ -197,7 +201,8 @@ func TestRegister(t *testing.T) {
 	if !slices.Contains(scheduling.KnownEphemeralTaintKeyPrefixes, readinessTaints) {
 		t.Errorf("core does not wait for the taints of %s", readinessTaints)
 	}
-	want := `{"profile":"gpu","labels":["class","vcluster.com/node-profile"],"taints":["gpu:NoSchedule"],"startupTaints":["boot:NoSchedule"]}`
+	want := `{"profile":"gpu","labels":["class","karpenter.metal3.io/node-profile","` + alias + `"],"taints":["gpu:NoSchedule"],` +
+		`"startupTaints":["boot:NoSchedule"]}`
 	if applied.String() != want {
 		t.Errorf("it records %s\nwant %s", applied, want)
 	}

@@ -45,7 +45,7 @@ func (p *Plan) Drift(installed []v1alpha1.InstalledField) *metav1.Condition {
 }
 
 func (p *Plan) changes(installed []v1alpha1.InstalledField) []change {
-	name := func(field v1alpha1.InstalledField) string { return field.Field }
+	name := func(field v1alpha1.InstalledField) string { return v1alpha1.CanonicalKey(field.Field) }
 	before, after := lo.KeyBy(installed, name), lo.KeyBy(p.Installed(), name)
 	same := func(field string) bool {
 		recorded := before[field].Digest // by an older manager with the credentials

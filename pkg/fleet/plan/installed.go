@@ -56,7 +56,8 @@ var reasonOf = map[string]string{
 }
 
 // Installed returns the fields that the plan installs, sorted. Values from an OSImage are left out: editing one in
-// place does not replace any Machine.
+// place does not replace any Machine. Properties have the key of the reference: the records of the version before have it, and it compares
+// with these after a rollback.
 func (p *Plan) Installed() []v1alpha1.InstalledField {
 	fields := []v1alpha1.InstalledField{}
 	add := func(field, value, shown string) {
@@ -67,7 +68,7 @@ func (p *Plan) Installed() []v1alpha1.InstalledField {
 			if isURL(key) {
 				value = withoutUser(value)
 			}
-			add(key, value, p.Set.Shown(key))
+			add(v1alpha1.ReferenceKey(key), value, p.Set.Shown(key))
 		}
 	}
 	if p.KubeReserved != "" {
@@ -117,8 +118,10 @@ func (p *Plan) shapes(key string) bool {
 	if _, known := reasonOf[key]; known {
 		return true
 	}
-	return p.UserTemplate != nil && strings.Contains(p.UserTemplate.Text, key) ||
-		p.NetworkTemplate != nil && strings.Contains(p.NetworkTemplate.Text, key)
+	return slices.ContainsFunc(v1alpha1.Spellings(key), func(spelling string) bool {
+		return p.UserTemplate != nil && strings.Contains(p.UserTemplate.Text, spelling) ||
+			p.NetworkTemplate != nil && strings.Contains(p.NetworkTemplate.Text, spelling)
+	})
 }
 
 // Hash is the hash of all fields.

@@ -74,7 +74,9 @@ func TestInstalledOSImage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &Plan{Set: properties.Merge(tc.layers...).WithOSImage(image), UserTemplate: tc.template}
-			got := slices.ContainsFunc(p.Installed(), func(f v1alpha1.InstalledField) bool { return f.Field == v1alpha1.PropertyOSImage })
+			got := slices.ContainsFunc(p.Installed(), func(f v1alpha1.InstalledField) bool {
+				return v1alpha1.CanonicalKey(f.Field) == v1alpha1.PropertyOSImage
+			})
 			if got != tc.want {
 				t.Errorf("%s: installed is %t, want %t", tc.reason, got, tc.want)
 			}

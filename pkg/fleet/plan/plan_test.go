@@ -136,23 +136,23 @@ func TestResolveInvalid(t *testing.T) {
 		"NoProvider": {"names the object", func(c *cluster) { delete(c.objects, "NodeProvider/metal") }, nil,
 			`NodeProvider "metal" does not exist: create it`},
 		"NoImage": {"names who refers to it", func(c *cluster) { delete(c.objects, "OSImage/ubuntu") }, nil,
-			`property vcluster.com/os-image of NodeType h100 is "ubuntu", and there is no OSImage of that name ("ubuntu"): create it or ` +
+			`property karpenter.metal3.io/os-image of NodeType h100 is "ubuntu", and there is no OSImage of that name ("ubuntu"): create it or ` +
 				`correct the property`},
 		"EmptyTemplate": {"it has the other field", func(c *cluster) {
 			template := &v1alpha1.MachineConfigTemplate{ObjectMeta: named("gpu")}
 			template.Spec.NetworkDataTemplate = "links: []"
 			c.objects["MachineConfigTemplate/gpu"] = template
-		}, nil, `property vcluster.com/user-data-template-config of NodeType h100 is "gpu", which has no spec.cloudInitTemplate: write one ` +
+		}, nil, `property karpenter.metal3.io/user-data-template of NodeType h100 is "gpu", which has no spec.cloudInitTemplate: write one ` +
 			`there, or name another template`},
 		"Key": {"an example is not a key", func(c *cluster) { c.objects["SSHKey/admin"].(*v1alpha1.SSHKey).Spec.PublicKey = "x" }, nil,
 			`spec.publicKey of SSHKey "admin" is not a public key: copy the whole line of the file that ends in .pub, for example "ssh-ed25519 ` +
 				`AAAAC3... user@host"`},
 		"ImageHost": {"it is not fetched from anywhere", func(c *cluster) {
 			c.objects["NodeProvider/metal"].(*v1alpha1.NodeProvider).Spec.ImageHosts = []string{"mirror"}
-		}, nil, `property metal3.vcluster.com/image-url of OSImage ubuntu ("http://images/u.qcow2") is on host images, which is not among ` +
+		}, nil, `property karpenter.metal3.io/image-url of OSImage ubuntu ("http://images/u.qcow2") is on host images, which is not among ` +
 			`spec.imageHosts of NodeProvider metal: choose from mirror, or have the host added there`},
 		"Value": {"it is the Machine's", func(*cluster) {}, map[string]string{v1alpha1.PropertyImageURL: "ftp://x/y"},
-			`property metal3.vcluster.com/image-url of Machine acme/m ("ftp://x/y") is not an http, https or oci URL: set it to one, for example ` +
+			`property karpenter.metal3.io/image-url of Machine acme/m ("ftp://x/y") is not an http, https or oci URL: set it to one, for example ` +
 				`https://images.example.com/ubuntu.qcow2`},
 	} {
 		t.Run(name, func(t *testing.T) {

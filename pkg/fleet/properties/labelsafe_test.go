@@ -23,7 +23,7 @@ func TestValidateLabels(t *testing.T) {
 		"FreeText": {reason: "they have a form of their own",
 			values: map[string]string{v1alpha1.PropertyUserData: "#cloud-config\n", v1alpha1.PropertyNetworkCIDR: "10.0.0.1/24"}},
 		"Reference": {reason: "the reference has it for other providers, and it has no effect here",
-			values: map[string]string{"kubevirt.vcluster.com/image": "docker.io/example/noble"}},
+			values: map[string]string{"kubevirt." + v1alpha1.ReferenceDomain + "/image": "docker.io/example/noble"}},
 		"Keys": {reason: "a label has no such key", values: map[string]string{"gpu model": "h100", "/x": "y"},
 			want: []string{"/x", "gpu model"}},
 		"Values": {reason: "a label has no such value",

@@ -58,7 +58,7 @@ func TestNetwork(t *testing.T) {
 		"IPv6TooSmall": {reason: "it has no address for a server", cidr: "2001:db8::1/127",
 			problem: "has the prefix length 127, which leaves no network with servers in it: choose a prefix length between 1 and 126"},
 		"IPv6Outside": {reason: "an address of another network", cidr: "2001:db8::1/64", ranges: "2001:db8:0:1::10-2001:db8:0:1::20",
-			problem: "holds 2001:db8:0:1::10, which is outside metal3.vcluster.com/network-cidr 2001:db8::/64"},
+			problem: "holds 2001:db8:0:1::10, which is outside karpenter.metal3.io/network-cidr 2001:db8::/64"},
 		"IPv6FamilyOfRange": {reason: "the other family is outside too", cidr: "2001:db8::1/64", ranges: "10.0.0.2-10.0.0.9",
 			problem: "holds 10.0.0.2, which is outside"},
 		"DualStack": {reason: "a server gets one address", cidr: "10.0.0.1/24,2001:db8::1/64",
@@ -72,7 +72,7 @@ func TestNetwork(t *testing.T) {
 				Ranges: []netipx.IPRange{span("10.0.0.10-10.0.0.20"), span("10.0.1.0-10.0.1.5"), span("10.0.2.2-10.0.2.2")},
 				DNS:    []netip.Addr{address("10.0.0.53"), address("1.1.1.1")}}},
 		"NotCIDR": {reason: "an address alone", cidr: "10.0.0.1",
-			problem: `property metal3.vcluster.com/network-cidr of NodeType h100 ("10.0.0.1") is not an address and a prefix length: set it to ` +
+			problem: `property karpenter.metal3.io/network-cidr of NodeType h100 ("10.0.0.1") is not an address and a prefix length: set it to ` +
 				`the ` +
 				`gateway and the prefix length of the network, for example 192.168.100.1/24`},
 		"PrefixTooLong": {reason: "33 bits", cidr: "10.0.0.1/33", problem: "is not an address and a prefix length"},
@@ -88,13 +88,13 @@ func TestNetwork(t *testing.T) {
 			problem: "has the prefix length 31, which leaves no network with servers in it: choose a prefix length between 1 and 30"},
 		"Everything": {reason: "not a network", cidr: "10.0.0.1/0", problem: "has the prefix length 0"},
 		"NoCIDR": {reason: "prefix length and gateway are not known", ranges: "10.0.0.1-10.0.0.2",
-			problem: "is set without metal3.vcluster.com/network-cidr, and a server that does not know the prefix length and the gateway " +
-				"cannot be reached: set metal3.vcluster.com/network-cidr to the gateway and the prefix length of the network"},
+			problem: "is set without karpenter.metal3.io/network-cidr, and a server that does not know the prefix length and the gateway " +
+				"cannot be reached: set karpenter.metal3.io/network-cidr to the gateway and the prefix length of the network"},
 		"Backwards": {reason: "a range that ends before it starts", cidr: "10.0.0.1/24", ranges: "10.0.0.20-10.0.0.10",
-			problem: `property metal3.vcluster.com/network-ip-range of NodeType h100 ("10.0.0.20-10.0.0.10") holds the range ` +
+			problem: `property karpenter.metal3.io/network-ip-range of NodeType h100 ("10.0.0.20-10.0.0.10") holds the range ` +
 				`"10.0.0.20-10.0.0.10", which ends before it starts: write it as 10.0.0.10-10.0.0.20`},
 		"Outside": {reason: "an address outside its CIDR", cidr: "10.0.0.1/24", ranges: "10.0.0.20-10.0.1.10",
-			problem: "holds 10.0.1.10, which is outside metal3.vcluster.com/network-cidr 10.0.0.0/24: choose addresses of that network, or " +
+			problem: "holds 10.0.1.10, which is outside karpenter.metal3.io/network-cidr 10.0.0.0/24: choose addresses of that network, or " +
 				"correct " +
 				"the network"},
 		"OutsideFirst": {reason: "the first one", cidr: "10.0.0.1/24", ranges: "10.0.1.20-10.0.0.10",

@@ -151,35 +151,35 @@ func TestImage(t *testing.T) {
 		"OCITag": {reason: "a tag beside the digest says nothing", url: "oci://r:5000/os:24.04" + digest,
 			want: Image{URL: "oci://r:5000/os:24.04" + digest}},
 		"OCIWithoutDigest": {reason: "another server would get another image", url: oci + ":24.04",
-			problem: `property metal3.vcluster.com/image-url of Machine m ("oci://registry.example.com/images/ubuntu:24.04") names no digest, and ` +
+			problem: `property karpenter.metal3.io/image-url of Machine m ("oci://registry.example.com/images/ubuntu:24.04") names no digest, and ` +
 				`what a tag stands for changes: write the digest of the manifest behind the name: oci://registry.example.com/images/ubuntu@sha256: ` +
 				`and 64 hexadecimal digits`},
 		"OCIChecksum": {reason: "one of the two is meant for another image", url: oci + digest, checksum: md5,
-			problem: `property metal3.vcluster.com/image-checksum of Machine m ("` + md5 + `") goes with no OCI image: the digest is in its URL: ` +
+			problem: `property karpenter.metal3.io/image-checksum of Machine m ("` + md5 + `") goes with no OCI image: the digest is in its URL: ` +
 				`leave it out`},
-		"NoURL": {reason: "names the way to an image", problem: `property metal3.vcluster.com/image-url is not set: name an OSImage ` +
-			`with vcluster.com/os-image, or set it to the URL of a disk image`},
+		"NoURL": {reason: "names the way to an image", problem: `property karpenter.metal3.io/image-url is not set: name an OSImage ` +
+			`with karpenter.metal3.io/os-image, or set it to the URL of a disk image`},
 		"FTP": {reason: "names property, object, value and remedy", url: "ftp://x/y",
-			problem: `property metal3.vcluster.com/image-url of Machine m ("ftp://x/y") is not an http, https or oci URL: set it to one, for ` +
+			problem: `property karpenter.metal3.io/image-url of Machine m ("ftp://x/y") is not an http, https or oci URL: set it to one, for ` +
 				`example https://images.example.com/ubuntu.qcow2`},
 		"NoHost": {reason: "a scheme alone is no URL", url: "https://",
-			problem: `property metal3.vcluster.com/image-url of Machine m ("https://") is not an http, https or oci URL: set it to one, for ` +
+			problem: `property karpenter.metal3.io/image-url of Machine m ("https://") is not an http, https or oci URL: set it to one, for ` +
 				`example https://images.example.com/ubuntu.qcow2`},
 		"NoChecksum": {reason: "Metal3 would refuse it later", url: location,
-			problem: `property metal3.vcluster.com/image-checksum is not set, and Metal3 installs no disk image without one: set it to the ` +
+			problem: `property karpenter.metal3.io/image-checksum is not set, and Metal3 installs no disk image without one: set it to the ` +
 				`checksum of https://images.example.com/ubuntu.qcow2 or to the URL of a file that holds it`},
 		"ChecksumLength": {reason: "a digit is missing", url: location, checksum: md5[1:],
-			problem: `property metal3.vcluster.com/image-checksum of Machine m ("41d8cd98f00b204e9800998ecf8427e") is neither a checksum nor an ` +
+			problem: `property karpenter.metal3.io/image-checksum of Machine m ("41d8cd98f00b204e9800998ecf8427e") is neither a checksum nor an ` +
 				`http or https URL: set it to the 32 (md5), 64 (sha256) or 128 (sha512) hexadecimal digits, or to the URL of a file that holds them`},
 		"ChecksumDigits": {reason: "the length is right, the digits are not", url: location, checksum: "x" + md5[1:],
-			problem: `property metal3.vcluster.com/image-checksum of Machine m ("x41d8cd98f00b204e9800998ecf8427e") is neither a checksum nor an ` +
+			problem: `property karpenter.metal3.io/image-checksum of Machine m ("x41d8cd98f00b204e9800998ecf8427e") is neither a checksum nor an ` +
 				`http or https URL: set it to the 32 (md5), 64 (sha256) or 128 (sha512) hexadecimal digits, or to the URL of a file that holds them`},
 		"TypeUnknown": {reason: "names the types there are", url: location, checksum: md5, kind: "crc32",
-			problem: `property metal3.vcluster.com/image-checksum-type of Machine m ("crc32") is not a type of checksum: set it to md5, sha256 or ` +
+			problem: `property karpenter.metal3.io/image-checksum-type of Machine m ("crc32") is not a type of checksum: set it to md5, sha256 or ` +
 				`sha512, or leave it out`},
 		"TypeMismatch": {reason: "one of the two is a typo", url: location, checksum: md5, kind: "sha256",
-			problem: `property metal3.vcluster.com/image-checksum-type of Machine m ("sha256") does not go with ` +
-				`metal3.vcluster.com/image-checksum, which has the length of md5: set it to md5 or leave it out`},
+			problem: `property karpenter.metal3.io/image-checksum-type of Machine m ("sha256") does not go with ` +
+				`karpenter.metal3.io/image-checksum, which has the length of md5: set it to md5 or leave it out`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := map[string]string{}
@@ -214,7 +214,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("a Machine that is not pinned is no error: got %q, %v", name, err)
 	}
 	_, err := set.ServerName()
-	if err == nil || !strings.HasPrefix(err.Error(), `property metal3.vcluster.com/server-name of Machine m ("Server_1") cannot be the name `+
+	if err == nil || !strings.HasPrefix(err.Error(), `property karpenter.metal3.io/server-name of Machine m ("Server_1") cannot be the name `+
 		`of a BareMetalHost`) {
 		t.Errorf("a name that no host can have: got %v", err)
 	}

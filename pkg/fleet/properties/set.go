@@ -66,15 +66,30 @@ type property struct {
 }
 
 // Merge merges layers; a later one wins over an earlier one, key by key, so the most specific comes last: NodeProvider,
-// NodeType, MetalNodeClass, Machine. An empty value is a value: it removes that of an earlier layer.
+// NodeType, MetalNodeClass, Machine. An empty value is a value: it removes that of an earlier layer. The keys of the set are ours,
+// whichever of two keys (v1alpha1.Aliases) a layer has.
 func Merge(layers ...Layer) Set {
 	merged := Set{properties: map[string]property{}}
 	for i, layer := range layers {
-		for key, value := range layer.Values {
+		for key, value := range v1alpha1.ByCanonicalKey(layer.Values) {
 			merged.properties[key] = property{value: value, source: layer.Source, rank: i + 1}
 		}
 	}
 	return merged
+}
+
+// Conflicts returns an *Error for each property that a layer has under both of its keys with different values, in the order of the keys.
+// Merge takes the value of our key then.
+func (l Layer) Conflicts() []error {
+	var faults []error
+	for _, key := range slices.Sorted(maps.Keys(l.Values)) {
+		alias := v1alpha1.ReferenceKey(key)
+		if other, both := l.Values[alias]; both && other != l.Values[key] {
+			faults = append(faults, &Error{Property: key, Value: shown(key, l.Values[key]), Source: l.Source,
+				Problem: fmt.Sprintf("has another value under its alias %s (%q)", alias, shown(key, other)), Remedy: "write one of the two"})
+		}
+	}
+	return faults
 }
 
 // imageKeys belong together: the checksum of one image is of no use with another.
@@ -84,7 +99,8 @@ var imageKeys = []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecks
 // URL of its own gets no checksum from the OSImage: that would be the checksum of another image. An image of a layer that is
 // less specific than the reference is replaced: the more specific wins.
 func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
-	if image.Spec.Properties[v1alpha1.PropertyImageURL] != "" {
+	ofImage := v1alpha1.ByCanonicalKey(image.Spec.Properties)
+	if ofImage[v1alpha1.PropertyImageURL] != "" {
 		named := s.properties[v1alpha1.PropertyOSImage].rank
 		for _, key := range imageKeys {
 			if s.properties[key].rank < named {
@@ -92,8 +108,8 @@ func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
 			}
 		}
 	}
-	filled := Set{properties: make(map[string]property, len(s.properties)+len(image.Spec.Properties))}
-	for key, value := range image.Spec.Properties {
+	filled := Set{properties: make(map[string]property, len(s.properties)+len(ofImage))}
+	for key, value := range ofImage {
 		filled.properties[key] = property{value: value, source: KindOSImage + " " + image.Name}
 	}
 	switch {
@@ -327,31 +343,33 @@ var freeText = []string{
 }
 
 // builtInDomains are those of keys that have a meaning, or that are labels of every node.
-var builtInDomains = []string{referenceDomain, "metal3.io", "karpenter.sh", "kubernetes.io", "k8s.io"}
+var builtInDomains = []string{v1alpha1.ReferenceDomain, "metal3.io", "karpenter.sh", "kubernetes.io", "k8s.io"}
 
 // Custom returns whether a property has no meaning but what its author gives it.
 func Custom(key string) bool {
-	return !slices.Contains(freeText, key) && !v1alpha1.InDomain(key, builtInDomains...)
+	return !v1alpha1.InDomain(key, builtInDomains...)
 }
 
-// known are the properties with a meaning here that are not free text, or that another version of this project reads.
-var known = []string{v1alpha1.NodeTypeLabelKey}
+// known are the properties with a meaning that are not free text.
+var known = append(v1alpha1.InstanceLabelKeys(), v1alpha1.NodeTypeLabelKey)
 
-// ReferenceOnly returns whether a property is in the reference's domain and has no meaning here. At most it is a label of nodes.
-func ReferenceOnly(key string) bool {
-	return v1alpha1.InDomain(key, referenceDomain) && !slices.Contains(freeText, key) && !slices.Contains(known, key)
+// Unknown returns whether a property is in our domain or the reference's and has no meaning. At most it is a label of nodes.
+func Unknown(key string) bool {
+	return v1alpha1.InDomain(key, v1alpha1.Group, v1alpha1.ReferenceDomain) && !isFreeText(key) &&
+		!slices.Contains(known, v1alpha1.CanonicalKey(key))
 }
 
-const referenceDomain = "vcluster.com"
+// isFreeText returns whether a property, by either of its keys, is free text.
+func isFreeText(key string) bool { return slices.Contains(freeText, v1alpha1.CanonicalKey(key)) }
 
 // LabelValues returns the values that a property has as a label of nodes: one, or several separated by commas. any is true
 // for "*", which stands for every value. Both are zero if the property cannot be a label. A property with a form of its own
 // has at most one.
 func LabelValues(key, value string) (values []string, any bool) {
-	if value == "" || len(validation.IsQualifiedName(key)) > 0 || key == v1alpha1.PropertyServerName {
+	if value == "" || len(validation.IsQualifiedName(key)) > 0 || v1alpha1.CanonicalKey(key) == v1alpha1.PropertyServerName {
 		return nil, false
 	}
-	if slices.Contains(freeText, key) {
+	if isFreeText(key) {
 		values = []string{value}
 	} else if values = splitList(value); slices.Contains(values, anyValue) {
 		return nil, true
@@ -366,7 +384,7 @@ func LabelValues(key, value string) (values []string, any bool) {
 
 // ValidateLabels returns what of the set cannot be a label, each fault as an *Error, in the order of the keys; nil if
 // nothing is wrong. Keys must be those of labels. Values too, or several of them separated by commas, or "*", unless
-// the property has a form of its own or is the reference's alone. Machines do not fail for it; such a property could not be selected by.
+// the property has a form of its own or is Unknown. Machines do not fail for it; such a property could not be selected by.
 func (s Set) ValidateLabels() []error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(s.properties)) {
@@ -375,7 +393,7 @@ func (s Set) ValidateLabels() []error {
 				"write a name, or a domain, a slash and a name, for example example.com/team"))
 			continue
 		}
-		if slices.Contains(freeText, key) || ReferenceOnly(key) {
+		if isFreeText(key) || Unknown(key) {
 			continue
 		}
 		for _, value := range s.list(key) {

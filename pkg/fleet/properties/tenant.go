@@ -49,12 +49,14 @@ func CheckTenant(
 		policy = &v1alpha1.TenantProperties{}
 	}
 	owner := "TenantCluster " + tenant.Namespace + "/" + tenant.Name
+	values := v1alpha1.ByCanonicalKey(layer.Values)
+	mayWrite := lo.Map(policy.Keys, func(key string, _ int) string { return v1alpha1.CanonicalKey(key) })
 	var faults []error
-	for _, key := range slices.Sorted(maps.Keys(layer.Values)) {
-		if !slices.Contains(freeText, key) || setByPool(tenant, key, layer.Values[key]) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !isFreeText(key) || setByPool(tenant, key, values[key]) {
 			continue
 		}
-		if keys := policy.Keys; !matches(keys, key) && (keys != nil || !slices.Contains(tenantKeys, key)) {
+		if !matches(mayWrite, key) && (policy.Keys != nil || !slices.Contains(tenantKeys, key)) {
 			faults = append(faults, set.wrong(key, "must not be set by the tenant",
 				"set it in a pool of "+owner+", or have the key added to its spec.tenantProperties.keys"))
 			continue
@@ -64,7 +66,7 @@ func CheckTenant(
 			continue
 		}
 		allowed := append(namesOf(key, tenant, nodeTypes, providers), kind.names(policy)...)
-		if !slices.ContainsFunc(namesIn(layer.Values[key]), func(name string) bool { return !slices.Contains(allowed, name) }) {
+		if !slices.ContainsFunc(namesIn(values[key]), func(name string) bool { return !slices.Contains(allowed, name) }) {
 			continue
 		}
 		remedy := fmt.Sprintf("have it added to spec.tenantProperties.%s of %s", kind.field, owner)
@@ -94,7 +96,7 @@ func namesIn(value string) []string {
 func namesOf(
 	key string, tenant *v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, providers []*v1alpha1.NodeProvider,
 ) (names []string) {
-	add := func(values map[string]string) { names = append(names, splitList(values[key])...) }
+	add := func(values map[string]string) { names = append(names, splitList(v1alpha1.Value(values, key))...) }
 	for _, nodeType := range nodeTypes {
 		provider, found := lo.Find(providers, func(p *v1alpha1.NodeProvider) bool { return p.Name == nodeType.Spec.ProviderRef.Name })
 		if !tenant.Allows(nodeType.Name, provider.Maker(nodeType)) {
@@ -114,7 +116,7 @@ func namesOf(
 // setByPool returns whether a pool of the TenantCluster sets a key to the value.
 func setByPool(tenant *v1alpha1.TenantCluster, key, value string) bool {
 	for values := range ofPools(tenant) {
-		if own, found := values[key]; found && own == value {
+		if own, found := v1alpha1.ByCanonicalKey(values)[key]; found && own == value {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@
 package properties
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -104,14 +105,22 @@ func TestCheckTenant(t *testing.T) {
 			values: map[string]string{v1alpha1.PropertyServerName: "server-8"}, want: []string{v1alpha1.PropertyServerName}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			faults := CheckTenant(Layer{Source: "Machine acme/m", Values: tc.values}, tenantOf(t, tc.spec), nodeTypes, providers)
-			var got []string
-			for _, err := range faults {
-				got = append(got, keyOf(err))
-			}
 			slices.Sort(tc.want)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s%v", tc.reason, diff, faults)
+			spec := tc.spec
+			for ours, alias := range v1alpha1.Aliases() {
+				spec = regexp.MustCompile(regexp.QuoteMeta(ours)+`\b`).ReplaceAllString(spec, alias)
+			}
+			for _, values := range []map[string]string{tc.values, v1alpha1.ByReferenceKey(tc.values)} {
+				for _, spec := range []string{tc.spec, spec} {
+					faults := CheckTenant(Layer{Source: "Machine acme/m", Values: values}, tenantOf(t, spec), nodeTypes, providers)
+					var got []string
+					for _, err := range faults {
+						got = append(got, keyOf(err))
+					}
+					if diff := cmp.Diff(tc.want, got); diff != "" {
+						t.Errorf("%s, of %v and %s (-want +got):\n%s%v", tc.reason, values, spec, diff, faults)
+					}
+				}
 			}
 		})
 	}

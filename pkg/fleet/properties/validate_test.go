@@ -36,8 +36,8 @@ func TestValidate(t *testing.T) {
 				v1alpha1.PropertyUserDataTemplate, "*",
 				v1alpha1.PropertyNetworkDataTemplate, "a_b", v1alpha1.PropertyImageURL, "file:///etc/passwd", v1alpha1.PropertyImageChecksum, "abc",
 				v1alpha1.PropertyNetworkCIDR, "10.0.0.0/24", v1alpha1.PropertyDNSServers, "dns")},
-			want: []string{"dns-servers", "image-checksum", "image-url", "network-cidr", "server-name", "network-data-template-config", "os-image",
-				"ssh-keys", "user-data-template-config"},
+			want: []string{"dns-servers", "image-checksum", "image-url", "network-cidr", "network-data-template", "os-image", "server-name",
+				"ssh-keys", "user-data-template"},
 		},
 		"Overridden": {
 			reason: "a wrong value that a more specific object overrides does no harm",
@@ -143,8 +143,8 @@ func TestSSHKeys(t *testing.T) {
 		t.Errorf("each once, in order: %v\n%s", err, diff)
 	}
 	_, err = Merge(Layer{"Machine a/m", map[string]string{v1alpha1.PropertySSHKeys: "me,,team"}}).SSHKeys()
-	if err == nil || !strings.Contains(err.Error(), `property vcluster.com/ssh-keys of Machine a/m ("me,,team") holds "", which cannot be `+
-		`the name of an SSHKey`) {
+	if err == nil || !strings.Contains(err.Error(), `property karpenter.metal3.io/ssh-keys of Machine a/m ("me,,team") holds "", which `+
+		`cannot be the name of an SSHKey`) {
 		t.Errorf("a name is missing: %v", err)
 	}
 }
@@ -157,10 +157,10 @@ func TestEntries(t *testing.T) {
 	)
 	want := []v1alpha1.MachineProperty{
 		{Key: "a", Value: "m", Source: "Machine a/m"},
-		{Key: "long", Value: strings.Repeat("x", 256) + "... (300 bytes)", Source: "Machine a/m"},
 		{Key: v1alpha1.PropertyImageURL, Value: "https://me:xxxxx@images/x.raw?xxxxx", Source: "Machine a/m"},
 		{Key: v1alpha1.PropertyNetworkData, Value: "(6 bytes)", Source: "Machine a/m"},
 		{Key: v1alpha1.PropertyUserData, Value: "(30 bytes)", Source: "NodeProvider p"},
+		{Key: "long", Value: strings.Repeat("x", 256) + "... (300 bytes)", Source: "Machine a/m"},
 	}
 	if diff := cmp.Diff(want, set.Entries()); diff != "" {
 		t.Errorf("what is shown, and where it comes from, without secrets (-want +got):\n%s", diff)

@@ -91,7 +91,7 @@ var reservedKeys = []string{
 
 // reserved returns whether Kubernetes, Karpenter or this project sets a label.
 func reserved(key string) bool {
-	return slices.Contains(reservedKeys, key) || v1alpha1.InDomain(key, "karpenter.sh", v1alpha1.Group)
+	return slices.Contains(reservedKeys, v1alpha1.CanonicalKey(key)) || v1alpha1.InDomain(key, "karpenter.sh", v1alpha1.Group)
 }
 
 // Keys are the labels of nodes, sorted. That of the zone is not among them: every node has it. The caller must not change them.

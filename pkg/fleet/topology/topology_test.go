@@ -68,7 +68,7 @@ func TestParseRefuses(t *testing.T) {
 		"Ours": {"it says how big a server is", []string{"cpus=karpenter.metal3.io/instance-cpu"},
 			[]string{"karpenter.metal3.io/instance-cpu"}},
 		"TypeLabel": {"it says which types a server matches", []string{"a=type.karpenter.metal3.io/a"}, []string{"type.karpenter.metal3.io/a"}},
-		"NodeType":  {"it is the name of the type", []string{"vcluster.com/node-type"}, []string{"vcluster.com/node-type"}},
+		"NodeType":  {"it is the name of the type", []string{"karpenter.metal3.io/node-type"}, []string{"karpenter.metal3.io/node-type"}},
 		"BetaRegion": {"Karpenter reads it as another key", []string{"region=failure-domain.beta.kubernetes.io/region"},
 			[]string{"failure-domain"}},
 		"All": {"what is wrong is said at once", []string{"a b", "rack", "row=rack"}, []string{`"a b"`, `"row=rack"`}},

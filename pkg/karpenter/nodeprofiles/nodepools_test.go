@@ -126,8 +126,8 @@ func TestPlanned(t *testing.T) {
 		if _, found := nodeClaim.Annotations[v1alpha1.NodePoolHashAnnotationKey]; found {
 			t.Error("an annotation is written that is for memory only")
 		}
-		applied := `{"profile":"gpu","labels":["example.com/class","node-restriction.kubernetes.io/node-profile","vcluster.com/node-profile"],` +
-			`"taints":["gpu:NoSchedule"],"startupTaints":["boot:NoSchedule"]}`
+		applied := `{"profile":"gpu","labels":["example.com/class","karpenter.metal3.io/node-profile",` +
+			`"node-restriction.kubernetes.io/node-profile","` + v1alpha1.ReferenceKey(v1alpha1.NodeProfileLabelKey) + `"],"taints":["gpu:NoSchedule"],"startupTaints":["boot:NoSchedule"]}`
 		if got := nodeClaim.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey]; got != applied {
 			t.Errorf("what the Node will have from its profile is %s", got)
 		}

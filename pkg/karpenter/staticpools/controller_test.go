@@ -187,7 +187,7 @@ func TestShortageNamesTheOtherType(t *testing.T) {
 	recorder := record.NewFakeRecorder(10)
 	nodePool := pool(2)
 	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
-		{Key: "vcluster.com/node-type", Operator: "In", Values: []string{"h100"}},
+		{Key: "karpenter.metal3.io/node-type", Operator: "In", Values: []string{"h100"}},
 		{Key: "type.karpenter.metal3.io/customer-a", Operator: "In", Values: []string{"true"}},
 	}
 	if _, err := newController(&fixture{running: 1}, recorder).Reconcile(t.Context(), nodePool); err != nil {

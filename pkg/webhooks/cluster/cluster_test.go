@@ -56,29 +56,29 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 
 func TestUsers(t *testing.T) {
 	all := newCluster(t, interceptor.Funcs{},
-		parse[v1alpha1.NodeProvider](t, "{metadata: {name: p}, spec: {properties: {vcluster.com/os-image: ubuntu, vcluster.com/ssh-keys: 'me, "+
-			"team'}, metal3: {clusterRef: {namespace: h}, nodeTypes: [{name: t, resources: {cpu: 1}, bareMetalHosts: {selector: {}}, properties: "+
-			"{vcluster.com/user-data-template-config: base}}]}}}"),
+		parse[v1alpha1.NodeProvider](t, "{metadata: {name: p}, spec: {properties: {karpenter.metal3.io/os-image: ubuntu, "+
+			"karpenter.metal3.io/ssh-keys: 'me, team'}, metal3: {clusterRef: {namespace: h}, nodeTypes: [{name: t, "+
+			"resources: {cpu: 1}, bareMetalHosts: {selector: {}}, properties: {karpenter.metal3.io/user-data-template: base}}]}}}"),
 		parse[v1alpha1.NodeType](t, "{metadata: {name: t, ownerReferences: [{apiVersion: v1, kind: NodeProvider, name: p, uid: u}]}, spec: "+
-			"{providerRef: {name: p}, resources: {cpu: 1}, bareMetalHosts: {selector: {}}, properties: {vcluster.com/user-data-template-config: "+
+			"{providerRef: {name: p}, resources: {cpu: 1}, bareMetalHosts: {selector: {}}, properties: {karpenter.metal3.io/user-data-template: "+
 			"base}}}"),
 		parse[v1alpha1.NodeType](t, "{metadata: {name: hand}, spec: {providerRef: {name: p}, resources: {cpu: 1}, bareMetalHosts: {selector: "+
-			"{}}, properties: {vcluster.com/network-data-template-config: base}}}"),
+			"{}}, properties: {karpenter.metal3.io/network-data-template: base}}}"),
 		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: t}, tenantClusterRef: {name: c}, properties: "+
-			"{vcluster.com/os-image: debian, metal3.vcluster.com/server-name: s1}}}"),
-		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: o}, spec: {resources: {cpu: 1}, properties: {vcluster.com/os-image: 'No "+
-			"Name'}}, status: {nodeTypeRef: {name: t}}}"),
+			"{karpenter.metal3.io/os-image: debian, karpenter.metal3.io/server-name: s1}}}"),
+		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: o}, spec: {resources: {cpu: 1}, properties: {"+
+			"karpenter.metal3.io/os-image: 'No Name'}}, status: {nodeTypeRef: {name: t}}}"),
 		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: veto}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: c}, "+
-			"properties: {vcluster.com/ssh-keys: admin}}}"),
+			"properties: {karpenter.metal3.io/ssh-keys: admin}}}"),
 		parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: missing}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: none}, "+
-			"properties: {vcluster.com/ssh-keys: admin}}}"),
+			"properties: {karpenter.metal3.io/ssh-keys: admin}}}"),
 		parse[v1alpha1.Machine](t, "{metadata: {namespace: z, name: alone}, spec: {resources: {cpu: 1}, properties: "+
-			"{vcluster.com/ssh-keys: admin}}}"),
+			"{karpenter.metal3.io/ssh-keys: admin}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: a, name: c}, spec: {apiServerEndpoint: 'x:1', tenantProperties: "+
 			"{osImages: [debian]}, privateNodes: {autoNodes: "+
-			"[{provider: p, properties: {vcluster.com/os-image: ubuntu}, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: "+
-			"vcluster.com/node-type, value: p.t}]}], dynamic: [{name: d, nodeTypeSelector: [{property: vcluster.com/node-type, operator: NotIn, "+
-			"values: [hand]}], properties: {vcluster.com/ssh-keys: team}}]}]}}}"),
+			"[{provider: p, properties: {karpenter.metal3.io/os-image: ubuntu}, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: "+
+			"karpenter.metal3.io/node-type, value: p.t}]}], dynamic: [{name: d, nodeTypeSelector: [{property: "+
+			"karpenter.metal3.io/node-type, operator: NotIn, values: [hand]}], properties: {karpenter.metal3.io/ssh-keys: team}}]}]}}}"),
 	)
 	view := all.For(t.Context())
 	for name, tc := range map[string]struct {

@@ -34,11 +34,11 @@ func (r *Result) fieldsWithoutEffect(object metav1.Object) {
 	}
 }
 
-// unknownProperties warns of properties in the reference's domains that have no meaning here. They become labels of
+// unknownProperties warns of properties in our domain and the reference's that have no meaning. They become labels of
 // nodes, as properties of one's own do.
 func (r *Result) unknownProperties(path *field.Path, layer properties.Layer) {
 	for _, name := range sortedKeys(layer.Values) {
-		if properties.ReferenceOnly(name) {
+		if properties.Unknown(name) {
 			r.noEffect(key(path, name), compat.Property(name))
 		}
 	}

@@ -33,7 +33,7 @@ func TestOwnership(t *testing.T) {
 			withSpec := func(spec string) string {
 				return "{metadata: {namespace: a, name: x}, spec: {" + strings.TrimSuffix(spec+", "+tc.set, ", ") + "}}"
 			}
-			image := withSpec("properties: {metal3.vcluster.com/image-url: 'https://x/y.iso'}")
+			image := withSpec("properties: {karpenter.metal3.io/image-url: 'https://x/y.iso'}")
 			says(t, tc.reason, OSImage(cluster, nil, parse[v1alpha1.OSImage](t, image)), tc.want...)
 			key := withSpec("publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e me'")
 			says(t, tc.reason, SSHKey(cluster, nil, parse[v1alpha1.SSHKey](t, key)), tc.want...)
@@ -118,7 +118,7 @@ func TestPrivateNodes(t *testing.T) {
 				"and 3 more:" + inPlace}},
 		"JoinNode": {"they are run by cloud-init", "privateNodes: {joinNode: {preJoinCommands: [a], containerd: {enabled: true}}}",
 			[]string{prefix +
-				"joinNode:" + none + "write commands into runcmd of the property vcluster.com/user-data, which run before the join, and " +
+				"joinNode:" + none + "write commands into runcmd of the property karpenter.metal3.io/user-data, which run before the join, and " +
 				"prepare containerd in the image"}},
 		"Kubelet": {"flags, and no KubeletConfiguration", "privateNodes: {kubelet: {config: {maxPods: 5}}}", []string{prefix + "kubelet:" + none +
 			"write kubeletArgs into a MetalNodeClass of a NodePool of your own, or prepare the kubelet in the image"}},
@@ -139,16 +139,19 @@ func TestUnknownProperties(t *testing.T) {
 		reason, key string
 		want        []string
 	}{
-		"Environment": {"there is no such kind", "vcluster.com/network-environment", []string{
+		"Environment": {"there is no such kind", v1alpha1.ReferenceNetworkEnvironment, []string{
 			"there are no NodeEnvironments: write its properties into the pool, the NodeType or the NodeProvider"}},
-		"Misspelled": {"it looks like one of the reference's", "vcluster.com/osimage", []string{label}},
-		"KubeVirt":   {"of another provider", "kubevirt.vcluster.com/disk", []string{label}},
-		"Metal3":     {"of another version of the reference", "metal3.vcluster.com/other", []string{label}},
-		"NTP":        {"read elsewhere", "metal3.vcluster.com/ntp-servers", nil},
-		"Type":       {"a label of each type", "vcluster.com/node-type", nil},
-		"Own":        {"a property of one's own", "example.com/vcluster.com", nil},
+		"Misspelled": {"it looks like one of the reference's", v1alpha1.ReferenceDomain + "/osimage", []string{label}},
+		"KubeVirt":   {"of another provider", "kubevirt." + v1alpha1.ReferenceDomain + "/disk", []string{label}},
+		"Metal3":     {"of another version of the reference", "metal3." + v1alpha1.ReferenceDomain + "/other", []string{label}},
+		"Ours":       {"a typing error", v1alpha1.Group + "/osimage", []string{label}},
+		"Size":       {"a label of each type, which may be written", v1alpha1.InstanceGPUNameLabelKey, nil},
+		"NTP":        {"read elsewhere", v1alpha1.PropertyNTPServers, nil},
+		"Alias":      {"read elsewhere", v1alpha1.ReferenceKey(v1alpha1.PropertyNTPServers), nil},
+		"Type":       {"a label of each type", v1alpha1.NodeTypeLabelKey, nil},
+		"Own":        {"a property of one's own", "example.com/" + v1alpha1.ReferenceDomain, nil},
 		"Plain":      {"a property of one's own", "rack", nil},
-		"Suffix":     {"another domain", "myvcluster.com/a", nil},
+		"Suffix":     {"another domain", "my" + v1alpha1.ReferenceDomain + "/a", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Result{}

@@ -118,7 +118,7 @@ func TestRequestedDrivers(t *testing.T) {
 // A quarantined server can be pinned to. The remedy is in the warning for any value of the annotation.
 func TestPinnedToQuarantined(t *testing.T) {
 	const wayOut = "until an operator removes the annotation karpenter.metal3.io/quarantined from it"
-	const poolPinAt = autoNodesAt + `.static[0].properties["metal3.vcluster.com/server-name"]: `
+	const poolPinAt = autoNodesAt + `.static[0].properties["karpenter.metal3.io/server-name"]: `
 	waits := []string{"warning: " + pinAt + "server q1 is quarantined: the Machine waits " + wayOut}
 	poolWaits := []string{"warning: " + poolPinAt + "server q1 is quarantined: the pool waits " + wayOut}
 	for name, tc := range map[string]struct {
@@ -141,8 +141,8 @@ func TestPinnedToQuarantined(t *testing.T) {
 				})
 			}
 			mentions(t, tc.reason, Machine(cluster, nil, pinned(t, "a", "m", tc.server)), tc.machine...)
-			pool := "{name: s, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}], properties: " +
-				"{metal3.vcluster.com/server-name: " + tc.server + "}}"
+			pool := "{name: s, quantity: 1, nodeTypeSelector: [{property: karpenter.metal3.io/node-type, value: h100}], properties: " +
+				"{karpenter.metal3.io/server-name: " + tc.server + "}}"
 			mentions(t, tc.reason,
 				TenantCluster(cluster, open, tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, static: ["+pool+"]}]}")), tc.pool...)
 		})

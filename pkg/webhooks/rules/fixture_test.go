@@ -125,7 +125,7 @@ spec:
   metal3:
     clusterRef: {namespace: metal3-system}
     nodeTypes:
-    - {name: h100, resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8}, bareMetalHosts: {selector: {matchLabels: {gpu: h100}}}, properties: {tier: gold, fabrics: 'roce,infiniband', anything: '*', vcluster.com/os-image: ubuntu}}
+    - {name: h100, resources: {cpu: 96, memory: 768Gi, nvidia.com/gpu: 8}, bareMetalHosts: {selector: {matchLabels: {gpu: h100}}}, properties: {tier: gold, fabrics: 'roce,infiniband', anything: '*', karpenter.metal3.io/os-image: ubuntu}}
     - {name: cpu, resources: {cpu: 32, memory: 128Gi}, bareMetalHosts: {selector: {matchLabels: {class: cpu}}}}
 `
 

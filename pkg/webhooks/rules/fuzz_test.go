@@ -71,7 +71,7 @@ func FuzzNodeProvider(f *testing.F) {
 
 func FuzzMachine(f *testing.F) {
 	f.Add("{metadata: {namespace: a, name: m}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: a}, properties: " +
-		"{metal3.vcluster.com/server-name: h1, rack: 'a,*'}}}")
+		"{karpenter.metal3.io/server-name: h1, rack: 'a,*'}}}")
 	f.Add("{metadata: {namespace: a, name: m}, spec: {resources: {nvidia.com/gpu: 1500m}, requirements: [{key: rack, operator: In, values: " +
 		"[r1]}, {key: gen, operator: Gt, values: ['5']}, {key: gen, operator: Lt, values: [x]}], labels: {a: b}, taints: [{key: x, effect: " +
 		"No}]}, status: {hostRef: {name: h1}}}")
@@ -92,9 +92,9 @@ func FuzzMachine(f *testing.F) {
 
 func FuzzTenantCluster(f *testing.F) {
 	f.Add("{metadata: {namespace: c, name: t}, spec: {apiServerEndpoint: 't:6443', allowedNodeTypes: [h100, 'fleet.*'], privateNodes: " +
-		"{autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}], " +
-		"properties: {metal3.vcluster.com/server-name: h1}}], dynamic: [{name: d, nodeTypeSelector: [{property: rak, operator: Exists}], " +
-		"limits: {nodes: 1.5}}]}]}}}")
+		"{autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: " +
+		"karpenter.metal3.io/node-type, value: h100}], properties: {karpenter.metal3.io/server-name: h1}}], dynamic: [{name: d, " +
+		"nodeTypeSelector: [{property: rak, operator: Exists}], limits: {nodes: 1.5}}]}]}}}")
 	cluster := newCluster(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		if after, ok := decoded[v1alpha1.TenantCluster](text); ok {

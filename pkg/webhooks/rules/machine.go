@@ -154,7 +154,7 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 	switch {
 	case none != nil && none.Reason == v1alpha1.ReasonNotAllowed:
 		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(tenant, none)))
-	case machine.Spec.Properties[v1alpha1.PropertyServerName] != "":
+	case serverName(machine.Spec.Properties) != "":
 		r.pin(cluster, spec, machine, none)
 	case none != nil && none.Reason == v1alpha1.ReasonNoMatchingType:
 		r.warn(RuleNodeTypeSelector, about, "%s", none.Error())
@@ -217,7 +217,7 @@ func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alp
 
 // machineChanged validates what must not change once there is a server, and at what does not change it any more.
 func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after *v1alpha1.Machine) {
-	old, pin := before.Spec.Properties[v1alpha1.PropertyServerName], after.Spec.Properties[v1alpha1.PropertyServerName]
+	old, pin := serverName(before.Spec.Properties), serverName(after.Spec.Properties)
 	path := key(spec.Child("properties"), v1alpha1.PropertyServerName)
 	switch host, chosen := before.Host(); {
 	case old != pin && chosen:
@@ -239,7 +239,7 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 		old, now any
 		drifts   bool
 	}{
-		{"properties", before.Spec.Properties, after.Spec.Properties, true},
+		{"properties", v1alpha1.ByCanonicalKey(before.Spec.Properties), v1alpha1.ByCanonicalKey(after.Spec.Properties), true},
 		{"labels", before.Spec.Labels, after.Spec.Labels, false},
 		{"taints", before.Spec.Taints, after.Spec.Taints, false},
 		{"startupTaints", before.Spec.StartupTaints, after.Spec.StartupTaints, false},
@@ -252,11 +252,16 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 	}
 }
 
+// serverName is the server that properties pin to, empty if they do not.
+func serverName(values map[string]string) string {
+	return v1alpha1.Value(values, v1alpha1.PropertyServerName)
+}
+
 // pin validates the server that a Machine is pinned to: it exists, is of the Machine's type and big enough, and no other
 // Machine of the namespace is pinned to it, and none of another that has it. A server that is not available now may become so: that
 // is a warning.
 func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine, none *inventory.NoHostError) {
-	server := machine.Spec.Properties[v1alpha1.PropertyServerName]
+	server := serverName(machine.Spec.Properties)
 	if server == "" {
 		return
 	}

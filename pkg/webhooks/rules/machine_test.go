@@ -16,11 +16,11 @@ import (
 
 var consumer = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "x", Name: "y"}
 
-const pinAt = `spec.properties["metal3.vcluster.com/server-name"]: `
+const pinAt = `spec.properties["karpenter.metal3.io/server-name"]: `
 
 func pinned(t testing.TB, namespace, name, server string) *v1alpha1.Machine {
 	return parse[v1alpha1.Machine](t, "{metadata: {namespace: "+namespace+", name: "+name+
-		"}, spec: {nodeTypeRef: {name: h100}, properties: {metal3.vcluster.com/server-name: "+server+"}}}")
+		"}, spec: {nodeTypeRef: {name: h100}, properties: {karpenter.metal3.io/server-name: "+server+"}}}")
 }
 
 const noNode = ": has no effect: without tenantClusterRef the server becomes no node"
@@ -77,13 +77,13 @@ func TestMachine(t *testing.T) {
 			m.tenants, m.labels = nil, map[string]string{"karpenter.metal3.io/stand-alone-machines": "allowed"}
 		}},
 		"StandAloneElsewhereTellsNothing": {reason: "who may have nothing there learns of no images and servers",
-			spec:   "nodeTypeRef: {name: h100}, properties: {vcluster.com/os-image: debian, metal3.vcluster.com/server-name: none}",
+			spec:   "nodeTypeRef: {name: h100}, properties: {karpenter.metal3.io/os-image: debian, karpenter.metal3.io/server-name: none}",
 			change: func(_ *testing.T, m *memory) { m.tenants = nil },
 			want: []string{`spec.tenantClusterRef: Forbidden: there is no TenantCluster in namespace a, and the namespace does not have the label ` +
 				`karpenter.metal3.io/stand-alone-machines=allowed: name a TenantCluster in spec.tenantClusterRef, or have the label set: kubectl ` +
 				`label namespace a karpenter.metal3.io/stand-alone-machines=allowed`}},
 		"MissingTenantTellsNothing": {reason: "so does the name of a tenant that is not there", spec: "nodeTypeRef: {name: h100}, " +
-			"tenantClusterRef: {name: none}, properties: {vcluster.com/os-image: debian, metal3.vcluster.com/server-name: none}",
+			"tenantClusterRef: {name: none}, properties: {karpenter.metal3.io/os-image: debian, karpenter.metal3.io/server-name: none}",
 			want: []string{`warning: spec.tenantClusterRef.name: there is no TenantCluster "none" in namespace a yet: the Machine gets no server ` +
 				`before there is`}},
 		"TooManyPending": {reason: "it would be stored and looked at for nothing", spec: "nodeTypeRef: {name: h100}",
@@ -108,35 +108,35 @@ func TestMachine(t *testing.T) {
 				`it with its domain, for example nvidia.com/gpu`,
 			`spec.resources["nvidia.com/gpu"]: Invalid value: "500m": devices are counted in whole ones: write a whole number`}},
 		"Properties": {reason: "each with its own sentence", spec: "nodeTypeRef: {name: h100}, properties: {'gpu model': x, " +
-			"metal3.vcluster.com/network-cidr: x, vcluster.com/os-image: debian, vcluster.com/ssh-keys: 'me,you'}", want: []string{
-			`spec.properties["metal3.vcluster.com/network-cidr"]: Invalid value: "x": is not an address and a prefix length: set it to the ` +
+			"karpenter.metal3.io/network-cidr: x, karpenter.metal3.io/os-image: debian, karpenter.metal3.io/ssh-keys: 'me,you'}", want: []string{
+			`spec.properties["karpenter.metal3.io/network-cidr"]: Invalid value: "x": is not an address and a prefix length: set it to the ` +
 				`gateway ` +
 				`and the prefix length of the network, for example 192.168.100.1/24`,
 			`spec.properties["gpu model"]: Invalid value: "x": has a key that cannot be one of a label (name part must consist of alphanumeric ` +
 				`characters, '-', '_' or '.', and must start and end with an alphanumeric character): write a name, or a domain, a slash and a name, ` +
 				`for example example.com/team`,
-			`warning: spec.properties["vcluster.com/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`,
-			`warning: spec.properties["vcluster.com/ssh-keys"]: there is no SSHKey "you" yet: Machines get no server before there is`}},
+			`warning: spec.properties["karpenter.metal3.io/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`,
+			`warning: spec.properties["karpenter.metal3.io/ssh-keys"]: there is no SSHKey "you" yet: Machines get no server before there is`}},
 		"NoNode": {reason: "accepted without an effect, it is said", spec: "nodeTypeRef: {name: h100}, labels: {a: b}, " +
 			"taints: [{key: x, effect: NoSchedule}], startupTaints: [{key: y, effect: NoSchedule}]", want: []string{
 			"warning: spec.labels, spec.startupTaints, spec.taints" + noNode}},
 		"NameServers": {reason: "they are written into the network data, and there is none", spec: "nodeTypeRef: {name: h100}, " +
-			"properties: {metal3.vcluster.com/dns-servers: 10.0.0.53}", want: []string{
-			`warning: spec.properties["metal3.vcluster.com/dns-servers"]: has an effect only on servers with metal3.vcluster.com/network-cidr, ` +
+			"properties: {karpenter.metal3.io/dns-servers: 10.0.0.53}", want: []string{
+			`warning: spec.properties["karpenter.metal3.io/dns-servers"]: has an effect only on servers with karpenter.metal3.io/network-cidr, ` +
 				`and that is not set here: where another DHCP server gives the addresses, set the name servers there`}},
 		"Ranges": {reason: "the type or its provider may have the network", spec: "nodeTypeRef: {name: h100}, " +
-			"properties: {metal3.vcluster.com/network-ip-range: 10.0.0.10-10.0.0.20}", want: []string{
-			`warning: spec.properties["metal3.vcluster.com/network-ip-range"]: needs the prefix length and the gateway of ` +
-				`metal3.vcluster.com/network-cidr, and that is not set here: Machines get no server unless a more general object sets it`}},
+			"properties: {karpenter.metal3.io/network-ip-range: 10.0.0.10-10.0.0.20}", want: []string{
+			`warning: spec.properties["karpenter.metal3.io/network-ip-range"]: needs the prefix length and the gateway of ` +
+				`karpenter.metal3.io/network-cidr, and that is not set here: Machines get no server unless a more general object sets it`}},
 		"NetworkData": {reason: "a bond has another name on the server", spec: "nodeTypeRef: {name: h100}, properties: " +
-			"{metal3.vcluster.com/network-data: 'version: 2\n\nethernets: {a: {}}\n\nbonds: {lan: {interfaces: [a]}}'}", want: []string{
-			`warning: spec.properties["metal3.vcluster.com/network-data"]: has bond lan, which cloud-init names bond0: a config drive carries ` +
+			"{karpenter.metal3.io/network-data: 'version: 2\n\nethernets: {a: {}}\n\nbonds: {lan: {interfaces: [a]}}'}", want: []string{
+			`warning: spec.properties["karpenter.metal3.io/network-data"]: has bond lan, which cloud-init names bond0: a config drive carries ` +
 				`no names of bonds`}},
-		"Documents": {reason: "without what is in them", spec: "nodeTypeRef: {name: h100}, properties: {vcluster.com/user-data: 'password: " +
-			"secret', metal3.vcluster.com/network-data: '[secret]'}", want: []string{
-			`spec.properties["vcluster.com/user-data"]: Invalid value: "(16 bytes)": is not user data for cloud-init: its first line must be ` +
-				`"#cloud-config", or that of another format of cloud-init, such as "#!/bin/sh"`,
-			`spec.properties["metal3.vcluster.com/network-data"]: Invalid value: "(8 bytes)": is not network data: it must be a mapping with ` +
+		"Documents": {reason: "without what is in them", spec: "nodeTypeRef: {name: h100}, properties: {karpenter.metal3.io/user-data: " +
+			"'password: secret', karpenter.metal3.io/network-data: '[secret]'}", want: []string{
+			`spec.properties["karpenter.metal3.io/user-data"]: Invalid value: "(16 bytes)": is not user data for cloud-init: its first line must ` +
+				`be "#cloud-config", or that of another format of cloud-init, such as "#!/bin/sh"`,
+			`spec.properties["karpenter.metal3.io/network-data"]: Invalid value: "(8 bytes)": is not network data: it must be a mapping with ` +
 				`"links" and "networks", or with "version: 2" and "ethernets"`}},
 		"Node": {reason: "what kubelet would not take", spec: "nodeTypeRef: {name: h100}, labels: {rack: 'a b'}, taints: [{key: x, effect: " +
 			"Never}, {key: z, effect: NoSchedule}, {key: z, effect: NoSchedule}]", want: []string{
@@ -229,7 +229,7 @@ func TestPinning(t *testing.T) {
 				spec = "nodeTypeRef: {name: h100}"
 			}
 			says(t, tc.reason, Machine(cluster, nil,
-				parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {"+spec+", properties: {metal3.vcluster.com/server-name: "+
+				parse[v1alpha1.Machine](t, "{metadata: {namespace: a, name: m}, spec: {"+spec+", properties: {karpenter.metal3.io/server-name: "+
 					tc.server+"}}}")), tc.want...)
 		})
 	}
@@ -246,37 +246,37 @@ func TestMachineChanged(t *testing.T) {
 		want                                  []string
 	}{
 		"Bootstrap": {reason: "as the provider does", after: "bootstrap: {dataSecretName: s}"},
-		"Unpinned":  {reason: "nothing is claimed yet", before: "properties: {metal3.vcluster.com/server-name: h1}"},
-		"Repinned": {reason: "a new pin is validated", before: "properties: {metal3.vcluster.com/server-name: h1}",
-			after: "properties: {metal3.vcluster.com/server-name: h9}", want: []string{
+		"Unpinned":  {reason: "nothing is claimed yet", before: "properties: {karpenter.metal3.io/server-name: h1}"},
+		"Repinned": {reason: "a new pin is validated", before: "properties: {karpenter.metal3.io/server-name: h1}",
+			after: "properties: {karpenter.metal3.io/server-name: h9}", want: []string{
 				pinAt + `Invalid value: "h9": there is no BareMetalHost of this name in namespace metal3-system: correct it, or register the server ` +
 					`first`}},
-		"Claimed": {reason: "it would need another server", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed,
-			after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
+		"Claimed": {reason: "it would need another server", before: "properties: {karpenter.metal3.io/server-name: h1}", status: claimed,
+			after: "properties: {karpenter.metal3.io/server-name: h2}", want: []string{
 				pinAt + `Invalid value: "h2": the Machine has claimed server h1: delete it and make another`}},
 		"Installed": {reason: "the server does not look at it any more", status: provisioned,
-			after: "properties: {vcluster.com/os-image: ubuntu}, labels: {a: b}", want: []string{
+			after: "properties: {karpenter.metal3.io/os-image: ubuntu}, labels: {a: b}", want: []string{
 				"warning: spec.properties, spec.labels" + noEffect}},
 		"Drift": {reason: "the provider tells a Machine what its class says now, before and after it is installed",
-			before: "properties: {rack: r1, metal3.vcluster.com/server-name: h1}", status: claimed,
-			after: "properties: {vcluster.com/os-image: ubuntu, tier: silver, metal3.vcluster.com/server-name: h1}"},
+			before: "properties: {rack: r1, karpenter.metal3.io/server-name: h1}", status: claimed,
+			after: "properties: {karpenter.metal3.io/os-image: ubuntu, tier: silver, karpenter.metal3.io/server-name: h1}"},
 		"DriftInstalled": {reason: "it is replaced automatically", status: provisioned, labels: "karpenter.metal3.io/nodeclaim: m",
-			after: "properties: {vcluster.com/os-image: ubuntu}"},
+			after: "properties: {karpenter.metal3.io/os-image: ubuntu}"},
 		"DriftToNonsense": {reason: "the manager says in the condition Drifted that it makes no sense, and nothing else is held up",
-			status: claimed, after: "properties: {'gpu model': x, vcluster.com/os-image: debian}", want: []string{
+			status: claimed, after: "properties: {'gpu model': x, karpenter.metal3.io/os-image: debian}", want: []string{
 				`warning: spec.properties["gpu model"]: Invalid value: "x": has a key that cannot be one of a label (name part must consist of ` +
 					`alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write a name, or a domain, a ` +
 					`sla...`,
-				`warning: spec.properties["vcluster.com/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`}},
+				`warning: spec.properties["karpenter.metal3.io/os-image"]: there is no OSImage "debian" yet: Machines get no server before there is`}},
 		"Nonsense": {reason: "nothing is claimed yet", after: "properties: {tier: very good}", want: []string{
 			`spec.properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label (a valid label must be an empty ` +
 				`string ` +
 				`or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character): write letters, ` +
 				`digits, -, _ and . only, several values separated by commas, or * for any`}},
-		"PinDropped": {reason: "it would be free to go elsewhere", before: "properties: {metal3.vcluster.com/server-name: h1}", status: claimed,
+		"PinDropped": {reason: "it would be free to go elsewhere", before: "properties: {karpenter.metal3.io/server-name: h1}", status: claimed,
 			want: []string{
 				pinAt + `Invalid value: "": the Machine has claimed server h1: delete it and make another`}},
-		"PinAdded": {reason: "it may have another", status: claimed, after: "properties: {metal3.vcluster.com/server-name: h2}", want: []string{
+		"PinAdded": {reason: "it may have another", status: claimed, after: "properties: {karpenter.metal3.io/server-name: h2}", want: []string{
 			pinAt + `Invalid value: "h2": the Machine has claimed server h1: delete it and make another`}},
 		"Kubelet": {reason: "kubelet has been started", before: "kubeletArgs: {v: '2'}", status: provisioned, after: "kubeletArgs: {v: '4'}",
 			want: []string{"warning: spec.kubeletArgs" + noEffect}},

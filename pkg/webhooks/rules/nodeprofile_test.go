@@ -15,9 +15,9 @@ func TestNodeProfile(t *testing.T) {
 		want         []string
 	}{
 		"Empty": {"it is valid and does nothing", "{}", nil},
-		"Good": {"the reference's example", "{displayName: GPU Training, description: x, nodeLabels: {workload.vcluster.com/class: gpu}, " +
-			"nodeAnnotations: {ops.vcluster.com/owner: ml-platform}, taints: [{key: nvidia.com/gpu, value: 'true', effect: NoSchedule}], " +
-			"startupTaints: [{key: node.vcluster.com/bootstrap, value: 'true', effect: NoSchedule}]}", nil},
+		"Good": {"the reference's example", "{displayName: GPU Training, description: x, nodeLabels: {workload.example.com/class: gpu}, " +
+			"nodeAnnotations: {ops.example.com/owner: ml-platform}, taints: [{key: nvidia.com/gpu, value: 'true', effect: NoSchedule}], " +
+			"startupTaints: [{key: node.example.com/bootstrap, value: 'true', effect: NoSchedule}]}", nil},
 		"Label": {"the API server would refuse the Node", "{nodeLabels: {a b: c, d: e f}}",
 			[]string{`spec.nodeLabels["a b"]: Invalid value: "a b": cannot be the key of a label`,
 				`spec.nodeLabels["d"]: Invalid value: "e f": cannot be the value of a label`}},

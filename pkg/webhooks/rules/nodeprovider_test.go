@@ -121,15 +121,15 @@ func TestResources(t *testing.T) {
 				`kubeReserved["nvidia.com/gpu"]: Unsupported value`}},
 		"Zone": {"it is a label", "resources: {cpu: 1, memory: 1Gi}, zone: 'us 1'",
 			[]string{`zone: Invalid value: "us 1": it is a label of the nodes`}},
-		"Pinned": {"a type is many servers", fine + "properties: {metal3.vcluster.com/server-name: h1}",
-			[]string{`properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeType to one server: set ` +
+		"Pinned": {"a type is many servers", fine + "properties: {karpenter.metal3.io/server-name: h1}",
+			[]string{`properties["karpenter.metal3.io/server-name"]: Invalid value: "h1": pins every Machine of the NodeType to one server: set ` +
 				`it ` +
 				`on the one Machine`}},
 		"Label": {"it could not be a label", fine + "properties: {tier: 'very good'}",
 			[]string{`properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label`}},
-		"Reference": {"it may come later", fine + "properties: {vcluster.com/os-image: debian, vcluster.com/user-data-template-config: x}",
-			[]string{`warning: ` + typeAt + `properties["vcluster.com/os-image"]: there is no OSImage "debian" yet`, `warning: ` + typeAt +
-				`properties["vcluster.com/user-data-template-config"]: there is no MachineConfigTemplate "x" yet`}},
+		"Reference": {"it may come later", fine + "properties: {karpenter.metal3.io/os-image: debian, karpenter.metal3.io/user-data-template: x}",
+			[]string{`warning: ` + typeAt + `properties["karpenter.metal3.io/os-image"]: there is no OSImage "debian" yet`, `warning: ` + typeAt +
+				`properties["karpenter.metal3.io/user-data-template"]: there is no MachineConfigTemplate "x" yet`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mentions(t, tc.reason,
@@ -140,14 +140,14 @@ func TestResources(t *testing.T) {
 }
 
 func TestImageHosts(t *testing.T) {
-	after := provided(t, fine+"bareMetalHosts: {selector: {matchLabels: {gpu: a100}}}, properties: {metal3.vcluster.com/image-url: "+
+	after := provided(t, fine+"bareMetalHosts: {selector: {matchLabels: {gpu: a100}}}, properties: {karpenter.metal3.io/image-url: "+
 		"'http://192.0.2.1/x.iso'}")
 	after.Spec.ImageHosts = []string{"images.example.com"}
 	after.Spec.Properties = map[string]string{v1alpha1.PropertyImageChecksum: "https://images.example.org/sums"}
 	mentions(t, "the manager would install neither", NodeProvider(newCluster(t), nil, after),
-		`spec.properties["metal3.vcluster.com/image-checksum"]: Invalid value: "https://images.example.org/sums": is on host `+
+		`spec.properties["karpenter.metal3.io/image-checksum"]: Invalid value: "https://images.example.org/sums": is on host `+
 			"images.example.org, which is not among spec.imageHosts of NodeProvider other: choose from images.example.com, or have",
-		typeAt+`properties["metal3.vcluster.com/image-url"]: Invalid value: "http://192.0.2.1/x.iso": is on host 192.0.2.1`)
+		typeAt+`properties["karpenter.metal3.io/image-url"]: Invalid value: "http://192.0.2.1/x.iso": is on host 192.0.2.1`)
 }
 
 func TestMirrors(t *testing.T) {
@@ -200,7 +200,7 @@ func TestNodeProvider(t *testing.T) {
 	pinnedAll := spec("")
 	pinnedAll.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "h1"}
 	mentions(t, "a provider is many servers", NodeProvider(newCluster(t), nil, pinnedAll),
-		`spec.properties["metal3.vcluster.com/server-name"]: Invalid value: "h1": pins every Machine of the NodeProvider`)
+		`spec.properties["karpenter.metal3.io/server-name"]: Invalid value: "h1": pins every Machine of the NodeProvider`)
 }
 
 // ownedBy has the NodeProvider of a cluster list a type and own it.
@@ -229,8 +229,8 @@ func TestNodeType(t *testing.T) {
 func TestHugeProvider(t *testing.T) {
 	var types []string
 	for n := range 100 {
-		types = append(types, fmt.Sprintf("{name: t%d, resources: {}, bareMetalHosts: {selector: {}}, properties: {vcluster.com/os-image: "+
-			"missing}}", n))
+		types = append(types, fmt.Sprintf("{name: t%d, resources: {}, bareMetalHosts: {selector: {}}, properties: {"+
+			"karpenter.metal3.io/os-image: missing}}", n))
 	}
 	after := parse[v1alpha1.NodeProvider](t, "{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: metal3-system}, nodeTypes: ["+
 		strings.Join(types, ", ")+"]}}}")

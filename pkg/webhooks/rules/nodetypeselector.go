@@ -5,6 +5,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -43,6 +44,7 @@ func typesOf(cluster Cluster) []offeredType {
 		for _, offered := range cluster.Offered(nodeType.Name) {
 			offer.Offered[offered.Key] = offered.Values
 		}
+		maps.Copy(offer.Offered, v1alpha1.OtherSpellings(offer.Offered))
 		all = append(all, offer)
 	}
 	return all
@@ -218,17 +220,17 @@ func offeredKeys(offered []offeredType) []string {
 	keys := map[string]bool{}
 	for i := range offered {
 		for name := range offered[i].Offered {
-			keys[name] = true
+			keys[v1alpha1.CanonicalKey(name)] = true
 		}
 	}
 	sorted := sortedKeys(keys)
-	// A message names the first few. What is meant is rarely the size.
-	slices.SortStableFunc(sorted, func(a, b string) int { return isSize(a) - isSize(b) })
+	// A message names the first few. What is meant is rarely the size, or how servers are installed.
+	slices.SortStableFunc(sorted, func(a, b string) int { return isOurs(a) - isOurs(b) })
 	return sorted
 }
 
-func isSize(key string) int {
-	if slices.Contains(v1alpha1.InstanceLabelKeys(), key) {
+func isOurs(key string) int {
+	if v1alpha1.InDomain(key, v1alpha1.Group) {
 		return 1
 	}
 	return 0

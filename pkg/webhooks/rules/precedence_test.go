@@ -11,21 +11,21 @@ import (
 
 // TestPrecedence: a template that is more specific than a document wins here, and not in the reference.
 func TestPrecedence(t *testing.T) {
-	const document = "{vcluster.com/user-data: \"#cloud-config\\n\"}"
-	const warning = `warning: spec.metal3.nodeTypes[0].properties["vcluster.com/user-data-template-config"]: takes the place of ` +
-		`vcluster.com/user-data of NodeProvider fleet, which is less specific; in the reference the document wins: leave the template ` +
+	const document = "{karpenter.metal3.io/user-data: \"#cloud-config\\n\"}"
+	const warning = `warning: spec.metal3.nodeTypes[0].properties["karpenter.metal3.io/user-data-template"]: takes the place of ` +
+		`karpenter.metal3.io/user-data of NodeProvider fleet, which is less specific; in the reference the document wins: leave the template ` +
 		`out to have it`
 	for name, tc := range map[string]struct {
 		reason, provider, nodeType string
 		want                       []string
 	}{
-		"Template": {"it takes the place of the document", document, "{vcluster.com/user-data-template-config: template}", []string{warning}},
+		"Template": {"it takes the place of the document", document, "{karpenter.metal3.io/user-data-template: template}", []string{warning}},
 		"TakenAway": {"it is said that the document is not wanted", document,
-			"{vcluster.com/user-data-template-config: template, vcluster.com/user-data: ''}", nil},
-		"Document": {"the document wins in both", "{vcluster.com/user-data-template-config: template}", document, nil},
-		"Alone":    {"there is no document", "{}", "{vcluster.com/user-data-template-config: template}", nil},
-		"Other": {"it is for the network", "{metal3.vcluster.com/network-data: 'links: [{id: a, type: phy}]'}",
-			"{vcluster.com/user-data-template-config: template}", nil},
+			"{karpenter.metal3.io/user-data-template: template, karpenter.metal3.io/user-data: ''}", nil},
+		"Document": {"the document wins in both", "{karpenter.metal3.io/user-data-template: template}", document, nil},
+		"Alone":    {"there is no document", "{}", "{karpenter.metal3.io/user-data-template: template}", nil},
+		"Other": {"it is for the network", "{karpenter.metal3.io/network-data: 'links: [{id: a, type: phy}]'}",
+			"{karpenter.metal3.io/user-data-template: template}", nil},
 	} {
 		provider := parse[v1alpha1.NodeProvider](t, "{metadata: {name: fleet}, spec: {properties: "+tc.provider+", metal3: {clusterRef: "+
 			"{namespace: metal3-system}, nodeTypes: [{name: h100, "+fine+"bareMetalHosts: {selector: {matchLabels: {gpu: h100}}}, properties: "+
@@ -37,6 +37,6 @@ func TestPrecedence(t *testing.T) {
 	nodeType := cluster.types[0].DeepCopy()
 	nodeType.Spec.Properties = map[string]string{v1alpha1.PropertyNetworkDataTemplate: "template"}
 	mentions(t, "the object itself", NodeType(cluster, cluster.types[0], nodeType),
-		`warning: spec.properties["vcluster.com/network-data-template-config"]: takes the place of metal3.vcluster.com/network-data of `+
+		`warning: spec.properties["karpenter.metal3.io/network-data-template"]: takes the place of karpenter.metal3.io/network-data of `+
 			`NodeProvider fleet`)
 }

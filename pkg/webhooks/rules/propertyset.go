@@ -42,7 +42,7 @@ func (r *Result) propertiesOfTenant(cluster Cluster, path *field.Path, layer pro
 // values validates keys, values and whole documents.
 func (r *Result) values(path *field.Path, layer properties.Layer) {
 	set := properties.Merge(layer)
-	for _, err := range slices.Concat(set.Validate(), set.ValidateLabels()) {
+	for _, err := range slices.Concat(layer.Conflicts(), set.Validate(), set.ValidateLabels()) {
 		r.wrongProperty(path, err)
 	}
 	r.documents(path, set)
@@ -166,13 +166,13 @@ func problemOf(err error) string {
 
 // precedence warns of a template that takes the place of a document of the NodeProvider: in the reference, the document wins.
 func (r *Result) precedence(path *field.Path, layer properties.Layer, provider *v1alpha1.NodeProvider) {
-	general := properties.Merge(properties.OfProvider(provider))
+	general, values := properties.Merge(properties.OfProvider(provider)), v1alpha1.ByCanonicalKey(layer.Values)
 	for _, pair := range []struct{ template, document string }{
 		{v1alpha1.PropertyNetworkDataTemplate, v1alpha1.PropertyNetworkData},
 		{v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData},
 	} {
-		_, own := layer.Values[pair.document]
-		if layer.Values[pair.template] != "" && !own && general.Get(pair.document) != "" {
+		_, own := values[pair.document]
+		if values[pair.template] != "" && !own && general.Get(pair.document) != "" {
 			r.warn(RuleProperties, key(path, pair.template), "takes the place of %s of %s, which is less specific; in the reference "+
 				"the document wins: leave the template out to have it", pair.document, general.Source(pair.document))
 		}
@@ -184,14 +184,15 @@ var secretWords = regexp.MustCompile(`(?i)passw|secret|token|private key|api[-_]
 
 // readByAll warns of secrets in the properties of a NodeProvider or a NodeType, which the providers of all tenants read.
 func (r *Result) readByAll(path *field.Path, layer properties.Layer) {
+	values := v1alpha1.ByCanonicalKey(layer.Values)
 	for _, name := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {
-		if parsed, err := url.Parse(layer.Values[name]); err == nil && (parsed.User != nil || parsed.RawQuery != "") {
+		if parsed, err := url.Parse(values[name]); err == nil && (parsed.User != nil || parsed.RawQuery != "") {
 			r.warn(RuleProperties, key(path, name), "has credentials or a query, which the providers of all tenants read here: put it "+
 				"into an OSImage, which they do not read")
 		}
 	}
 	for _, name := range []string{v1alpha1.PropertyUserData, v1alpha1.PropertyNetworkData} {
-		if secretWords.MatchString(layer.Values[name]) {
+		if secretWords.MatchString(values[name]) {
 			r.warn(RuleProperties, key(path, name), "seems to have a secret, which the providers of all tenants read here: put it into a "+
 				"MachineConfigTemplate, which they do not read")
 		}

@@ -251,7 +251,7 @@ func oneLine(text string, length int) string {
 // shown is a value as it can stand in an error.
 func shown(value string) string { return oneLine(value, 100) }
 
-// key is the path of an entry of a map, as it is written in documentation: properties["vcluster.com/os-image"].
+// key is the path of an entry of a map, as it is written in documentation: properties["karpenter.metal3.io/os-image"].
 func key(path *field.Path, name string) *field.Path {
 	return path.Key(fmt.Sprintf("%q", shown(name)))
 }

@@ -91,10 +91,10 @@ func TestTenantNetworkChanged(t *testing.T) {
 }
 
 func TestPools(t *testing.T) {
-	const pin = "properties: {metal3.vcluster.com/server-name: "
-	const pinIn = `properties["metal3.vcluster.com/server-name"]: `
+	const pin = "properties: {karpenter.metal3.io/server-name: "
+	const pinIn = `properties["karpenter.metal3.io/server-name"]: `
 	long := strings.Repeat("x", 60)
-	const byType = "nodeTypeSelector: [{property: vcluster.com/node-type, value: h100}]"
+	const byType = "nodeTypeSelector: [{property: karpenter.metal3.io/node-type, value: h100}]"
 	for name, tc := range map[string]struct {
 		reason, pools string
 		want          []string
@@ -141,7 +141,7 @@ func TestPools(t *testing.T) {
 			[]string{"warning: " + autoNodesAt + `.dynamic[0].nodeTypeSelector: no NodeType satisfies it: h100 does not meet "tier in (silver)", ` +
 				`cpu does not meet "tier in (silver)"`}},
 		"NarrowedPin": {"the server is of another type", "static: [{name: s, quantity: 1, properties: {tier: gold, " +
-			"metal3.vcluster.com/server-name: c1}}]",
+			"karpenter.metal3.io/server-name: c1}}]",
 			[]string{`Invalid value: "c1": the server is of NodeType cpu, and the pool is for h100`}},
 		"Static": {"it has a quantity", "static: [{name: s, quantity: 1, limits: {cpu: 5, nodes: 1500m}}]",
 			[]string{`limits["nodes"]: Invalid value: "1500m"`, `limits["cpu"]: Forbidden: a static pool has no limit but nodes`}},
@@ -173,7 +173,7 @@ func TestNodeTypeSelector(t *testing.T) {
 		reason, selector, allowed string
 		want                      []string
 	}{
-		"Good": {"by name, rack and property", "{property: vcluster.com/node-type, value: h100}, {property: rack, operator: In, values: " +
+		"Good": {"by name, rack and property", "{property: karpenter.metal3.io/node-type, value: h100}, {property: rack, operator: In, values: " +
 			"[r1, r9]}, {property: tier, operator: Exists}", "", nil},
 		"Not": {"by what they are not", "{property: tier, operator: NotExists}, {property: rack, operator: NotIn, value: r1}", "", nil},
 		"Both": {"one of the two", "{property: rack, value: r1, values: [r2]}", "",
@@ -191,13 +191,13 @@ func TestNodeTypeSelector(t *testing.T) {
 		"Opposites": {"nothing is left", "{property: rack, value: r1}, {property: rack, value: r2}", "",
 			[]string{path + `: Invalid value: "rack": no NodeType can match: rack in (r1), rack in (r2) rule each other out`}},
 		"TwoTypes": {"a server may match both, and none does now",
-			"{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: cpu}", "",
+			"{property: karpenter.metal3.io/node-type, value: h100}, {property: karpenter.metal3.io/node-type, value: cpu}", "",
 			[]string{"warning: " + path + "[1]: no server matches this NodeType and another one too: label the BareMetalHosts that are meant"}},
 		"TwoTypesNotAllowed": {"the other is named, too",
-			"{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: cpu}", "[h100]",
+			"{property: karpenter.metal3.io/node-type, value: h100}, {property: karpenter.metal3.io/node-type, value: cpu}", "[h100]",
 			[]string{path + "[1]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
 		"TypeAndSeveral": {"a label says one or the other",
-			"{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, values: [cpu, gpu]}", "",
+			"{property: karpenter.metal3.io/node-type, value: h100}, {property: karpenter.metal3.io/node-type, values: [cpu, gpu]}", "",
 			[]string{path + `[1]: Invalid value: "cpu, gpu": the servers are of NodeType h100 by an earlier entry`}},
 		"OnDemand": {"as in every example of Karpenter's", "{property: karpenter.sh/capacity-type, value: on-demand}", "", nil},
 		"Spot": {"it would wait for ever", "{property: karpenter.sh/capacity-type, value: spot}", "",
@@ -208,14 +208,15 @@ func TestNodeTypeSelector(t *testing.T) {
 			[]string{"warning: " + path + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
 		"Nothing": {"and why, type by type", "{property: rack, value: r9}", "",
 			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "rack in (r9)", cpu does not meet "rack in (r9)"`}},
-		"OfProvider": {"as the reference writes it", "{property: vcluster.com/node-type, value: fleet.h100}, {property: " +
+		"OfProvider": {"as the reference writes it", "{property: karpenter.metal3.io/node-type, value: fleet.h100}, {property: " +
 			"node.kubernetes.io/instance-type, values: [fleet.h100, fleet.cpu]}", "", nil},
-		"OfOtherProvider": {"it has no servers of that one", "{property: vcluster.com/node-type, value: other.h100}", "",
-			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (other.h100)", cpu does not`}},
-		"OfProviderNotAllowed": {"a type by name", "{property: vcluster.com/node-type, value: fleet.cpu}", "[h100]",
+		"OfOtherProvider": {"it has no servers of that one", "{property: karpenter.metal3.io/node-type, value: other.h100}", "",
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "karpenter.metal3.io/node-type in (other.h100)", cpu ` +
+				`does not`}},
+		"OfProviderNotAllowed": {"a type by name", "{property: karpenter.metal3.io/node-type, value: fleet.cpu}", "[h100]",
 			[]string{path + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
 		"Several": {"one of its values", "{property: fabrics, value: roce}, {property: anything, value: x}, {property: anything, " +
-			"operator: Exists}, {property: vcluster.com/os-image, value: ubuntu}", "", nil},
+			"operator: Exists}, {property: karpenter.metal3.io/os-image, value: ubuntu}", "", nil},
 		"SeveralNot": {"not this one, and another is left", "{property: fabrics, operator: NotIn, value: roce}, {property: anything, " +
 			"operator: NotIn, value: x}", "", nil},
 		"SeveralNone": {"none of its values", "{property: fabrics, operator: NotIn, values: [roce, infiniband]}, {property: tier, value: gold}",
@@ -223,10 +224,10 @@ func TestNodeTypeSelector(t *testing.T) {
 			[]string{"warning: " + path + ": no NodeType satisfies it: h100 does not meet"}},
 		"AnyIsThere": {"it has one, whichever", "{property: anything, operator: NotExists}, {property: tier, value: gold}", "",
 			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "!anything"`}},
-		"NotAllowed": {"a type by name", "{property: vcluster.com/node-type, values: [cpu, h100]}", "[h100]",
+		"NotAllowed": {"a type by name", "{property: karpenter.metal3.io/node-type, values: [cpu, h100]}", "[h100]",
 			[]string{path + "[0]: Forbidden: NodeType cpu is not among the allowedNodeTypes of this TenantCluster"}},
-		"Later": {"of an allowed provider", "{property: vcluster.com/node-type, value: b200}", "[fleet.*]",
-			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "vcluster.com/node-type in (b200)", cpu does not`}},
+		"Later": {"of an allowed provider", "{property: karpenter.metal3.io/node-type, value: b200}", "[fleet.*]",
+			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "karpenter.metal3.io/node-type in (b200)", cpu does not`}},
 		"NoneLeft": {"the tenant may not have the one that fits", "{property: tier, value: gold}", "[cpu]",
 			[]string{"warning: " + path + `: no NodeType satisfies it: h100 is not allowed for this tenant, cpu does not meet "tier in (gold)"`}},
 	} {
@@ -241,36 +242,36 @@ func TestNodeTypeSelector(t *testing.T) {
 }
 
 func TestOtherKinds(t *testing.T) {
-	const url = "metal3.vcluster.com/image-url: 'https://x/y.qcow2'"
+	const url = "karpenter.metal3.io/image-url: 'https://x/y.qcow2'"
 	sum := strings.Repeat("a", 64)
 	image := func(properties string) *v1alpha1.OSImage {
 		return parse[v1alpha1.OSImage](t, "{metadata: {name: i}, spec: {properties: {"+properties+"}}}")
 	}
-	prefix := func(key string) string { return `spec.properties["metal3.vcluster.com/` + key + `"]: ` }
+	prefix := func(key string) string { return `spec.properties["karpenter.metal3.io/` + key + `"]: ` }
 	for name, tc := range map[string]struct {
 		reason string
 		got    Result
 		want   []string
 	}{
-		"Image": {"url and checksum", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: "+sum)), nil},
+		"Image": {"url and checksum", OSImage(newCluster(t), nil, image(url+", karpenter.metal3.io/image-checksum: "+sum)), nil},
 		"NoChecksum": {"a Machine may have it", OSImage(newCluster(t), nil, image(url)),
 			[]string{"warning: " + prefix("image-checksum") + "is not set, and Metal3 installs no disk image without one"}},
-		"NoURL": {"a Machine may have it", OSImage(newCluster(t), nil, image("kubevirt.vcluster.com/disk: a")), []string{
+		"NoURL": {"a Machine may have it", OSImage(newCluster(t), nil, image("kubevirt."+v1alpha1.ReferenceDomain+"/disk: a")), []string{
 			"warning: " + prefix("image-url") + "is not set, and nothing is installed with an image without one: " +
 				"set it to the URL of a disk image",
-			"warning: " + `spec.properties["kubevirt.vcluster.com/disk"]: has no effect here`}},
-		"Checksum": {"of no length", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum: abc")),
+			"warning: " + `spec.properties["kubevirt.` + v1alpha1.ReferenceDomain + `/disk"]: has no effect here`}},
+		"Checksum": {"of no length", OSImage(newCluster(t), nil, image(url+", karpenter.metal3.io/image-checksum: abc")),
 			[]string{prefix("image-checksum") + `Invalid value: "abc": is neither a checksum nor`}},
 		"ChecksumType": {"of another length",
-			OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/image-checksum-type: md5, metal3.vcluster.com/image-checksum: "+sum)),
+			OSImage(newCluster(t), nil, image(url+", karpenter.metal3.io/image-checksum-type: md5, karpenter.metal3.io/image-checksum: "+sum)),
 			[]string{prefix("image-checksum-type") + `Invalid value: "md5": does not go with`}},
-		"URL": {"Ironic fetches by http", OSImage(newCluster(t), nil, image("metal3.vcluster.com/image-url: 'ftp://x'")),
+		"URL": {"Ironic fetches by http", OSImage(newCluster(t), nil, image("karpenter.metal3.io/image-url: 'ftp://x'")),
 			[]string{prefix("image-url") + `Invalid value: "ftp://x": is not an http, https or oci URL`}},
-		"Pinned": {"an image is for many", OSImage(newCluster(t), nil, image(url+", metal3.vcluster.com/server-name: h1")),
+		"Pinned": {"an image is for many", OSImage(newCluster(t), nil, image(url+", karpenter.metal3.io/server-name: h1")),
 			[]string{prefix("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
 		"Edited": {"it rolls nothing",
-			OSImage(newCluster(t), image(url+", metal3.vcluster.com/image-checksum: "+sum),
-				image("metal3.vcluster.com/image-url: 'https://x/z.qcow2', metal3.vcluster.com/image-checksum: "+sum)),
+			OSImage(newCluster(t), image(url+", karpenter.metal3.io/image-checksum: "+sum),
+				image("karpenter.metal3.io/image-url: 'https://x/z.qcow2', karpenter.metal3.io/image-checksum: "+sum)),
 			[]string{"warning: spec.properties: machines that are running keep"}},
 		"SSHKey": {"a public key",
 			SSHKey(nil, nil, parse[v1alpha1.SSHKey](t, "{spec: {publicKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfBTTODvtUTvt6MIKSCdwSl4XIKVUE95P8SIJPBWL6e "+

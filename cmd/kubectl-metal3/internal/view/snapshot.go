@@ -458,8 +458,8 @@ var shownProperties = sets.New(v1alpha1.PropertyOSImage, v1alpha1.PropertyServer
 func trimProperties(values map[string]string) {
 	shown := properties.Merge(properties.Layer{Values: values})
 	for key, value := range values {
-		if shownProperties.Has(key) {
-			values[key] = shown.Shown(key)
+		if ours := v1alpha1.CanonicalKey(key); shownProperties.Has(ours) {
+			values[key] = shown.Shown(ours)
 		} else if value != "" {
 			values[key] = fmt.Sprintf("(%d bytes)", len(value))
 		}
@@ -486,7 +486,8 @@ func trimMachine(machine *v1alpha1.Machine) {
 	for i := range machine.Status.Properties {
 		// The status has the length of documents already.
 		property := &machine.Status.Properties[i]
-		if key := property.Key; !shownProperties.Has(key) && key != v1alpha1.PropertyUserData && key != v1alpha1.PropertyNetworkData {
+		key := v1alpha1.CanonicalKey(property.Key)
+		if !shownProperties.Has(key) && key != v1alpha1.PropertyUserData && key != v1alpha1.PropertyNetworkData {
 			property.Value = fmt.Sprintf("(%d bytes)", len(property.Value))
 		}
 	}

@@ -261,7 +261,7 @@ func TestExhausted(t *testing.T) {
 	}
 	const message = "address pool 172.17.0.0/24 (172.17.0.12-172.17.0.13) is exhausted: all 2 addresses are taken, " +
 		"1 of them through other pools, which overlap it: " +
-		"delete Machines that have one, or make the pool larger (metal3.vcluster.com/network-cidr, metal3.vcluster.com/network-ip-range)"
+		"delete Machines that have one, or make the pool larger (karpenter.metal3.io/network-cidr, karpenter.metal3.io/network-ip-range)"
 	if diff := cmp.Diff(message, err.Error()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -51,7 +51,7 @@ func TestDrift(t *testing.T) {
 			reason: "this is how the reference has a fleet updated",
 			change: func(w *fixture) { w.image("new-"+w.metal3, "http://images.example.com/new.qcow2")(w) },
 			want:   corev1.ConditionTrue, why: v1alpha1.ReasonOSImageChanged,
-			says: []string{"property vcluster.com/os-image of NodeType", `is "new-`, `was "image-`},
+			says: []string{"property karpenter.metal3.io/os-image of NodeType", `is "new-`, `was "image-`},
 		},
 		"ImageInPlace": {
 			reason: "the reference: editing an OSImage moves nothing that runs",
@@ -86,7 +86,7 @@ func TestDrift(t *testing.T) {
 			reason: "the document may hold passwords, and is not shown",
 			change: property(v1alpha1.PropertyUserData, "#cloud-config\nchpasswd: {list: 'root:hunter2'}"),
 			want:   corev1.ConditionTrue, why: v1alpha1.ReasonUserDataChanged,
-			says: []string{"property vcluster.com/user-data of NodeType", "was not set"}, hides: []string{"hunter2"},
+			says: []string{"property karpenter.metal3.io/user-data of NodeType", "was not set"}, hides: []string{"hunter2"},
 		},
 		"Key": {
 			reason: "a key that was replaced is to go off the servers",
@@ -120,7 +120,7 @@ func TestDrift(t *testing.T) {
 			reason: "servers of one network are not to be in two",
 			change: property(v1alpha1.PropertyDNSServers, "10.0.0.54"),
 			want:   corev1.ConditionTrue, why: v1alpha1.ReasonNetworkChanged,
-			says: []string{"metal3.vcluster.com/dns-servers", `is "10.0.0.54"`, `was "10.0.0.53"`},
+			says: []string{"karpenter.metal3.io/dns-servers", `is "10.0.0.54"`, `was "10.0.0.53"`},
 		},
 		"NTP": {
 			reason: "a manager of an earlier version has not recorded them, and an upgrade is to replace no server",
@@ -131,7 +131,7 @@ func TestDrift(t *testing.T) {
 			edit:   property(v1alpha1.PropertyNTPServers, "10.0.0.123"),
 			change: property(v1alpha1.PropertyNTPServers, "10.0.0.124"),
 			want:   corev1.ConditionTrue, why: v1alpha1.ReasonNetworkChanged,
-			says: []string{"metal3.vcluster.com/ntp-servers", `is "10.0.0.124"`, `was "10.0.0.123"`},
+			says: []string{"karpenter.metal3.io/ntp-servers", `is "10.0.0.124"`, `was "10.0.0.123"`},
 		},
 		"Overhead": {
 			reason: "kubelet was started with it, and Karpenter reckons with what it is now",

@@ -42,7 +42,7 @@ func TestNotClaimed(t *testing.T) {
 				m.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "ubunut"}
 			},
 			want:    v1alpha1.ReasonInvalidSpec,
-			message: []string{"vcluster.com/os-image", "Machine", `"ubunut"`, "no OSImage of that name"},
+			message: []string{"karpenter.metal3.io/os-image", "Machine", `"ubunut"`, "no OSImage of that name"},
 		},
 		"TypeWithoutOSImage": {
 			reason: "what the type refers to is looked at before a server is claimed, too",
@@ -52,7 +52,7 @@ func TestNotClaimed(t *testing.T) {
 				}
 			},
 			want:    v1alpha1.ReasonInvalidSpec,
-			message: []string{"vcluster.com/os-image of NodeType", "no OSImage of that name"},
+			message: []string{"karpenter.metal3.io/os-image of NodeType", "no OSImage of that name"},
 		},
 		"NoSuchType": {
 			reason:  "a NodeType that does not exist",

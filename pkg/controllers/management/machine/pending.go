@@ -138,7 +138,7 @@ func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable)
 // isPinned returns whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
 // it when that changes.
 func isPinned(machine *v1alpha1.Machine) bool {
-	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
+	return v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyServerName) != ""
 }
 
 // tenant returns the TenantCluster that the Machine is charged to, nil if there is none, or why the Machine gets no server.

@@ -45,7 +45,7 @@ func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost
 
 // rebootRequest returns the request to reboot the server, and the annotation that it is in.
 func rebootRequest(machine *v1alpha1.Machine) (key, kind string, requested bool) {
-	for _, key = range []string{v1alpha1.RebootAnnotationKey, v1alpha1.ReferenceRebootAnnotationKey} {
+	for _, key = range v1alpha1.Spellings(v1alpha1.RebootAnnotationKey) {
 		if kind, requested = machine.Annotations[key]; requested {
 			return key, kind, true
 		}
@@ -106,8 +106,9 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 
 func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
 	return r.patch(ctx, now, "removing the request to reboot from", func(machine *v1alpha1.Machine) {
-		delete(machine.Annotations, v1alpha1.RebootAnnotationKey)
-		delete(machine.Annotations, v1alpha1.ReferenceRebootAnnotationKey)
+		for _, key := range v1alpha1.Spellings(v1alpha1.RebootAnnotationKey) {
+			delete(machine.Annotations, key)
+		}
 	})
 }
 

@@ -54,7 +54,7 @@ func TestReboot(t *testing.T) {
 		"Soft":      {"soft unless told otherwise", "", []string{`{"mode":"soft","force":false}`}},
 		"Hard":      {"at once", v1alpha1.RebootHard, []string{`{"mode":"hard","force":false}`}},
 		"Unknown":   {"what is not understood is not done", "now", nil},
-		"Reference": {"the key of the reference", v1alpha1.ReferenceRebootAnnotationKey, []string{`{"mode":"soft","force":false}`}},
+		"Reference": {"the key of the reference", v1alpha1.ReferenceKey(v1alpha1.RebootAnnotationKey), []string{`{"mode":"soft","force":false}`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, 1)
@@ -63,7 +63,7 @@ func TestReboot(t *testing.T) {
 			running := func() *process { return manager }
 			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
 			request := map[string]string{v1alpha1.RebootAnnotationKey: tc.value}
-			if tc.value == v1alpha1.ReferenceRebootAnnotationKey {
+			if tc.value == v1alpha1.ReferenceKey(v1alpha1.RebootAnnotationKey) {
 				request = map[string]string{tc.value: ""}
 			}
 			w.edit(key, func(machine *v1alpha1.Machine) { machine.Annotations = maps.Clone(request) })

@@ -85,11 +85,12 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 // has planned with them.
 func nodeLabels(labels, own map[string]string) map[string]string {
 	all := map[string]string{}
-	for key, value := range own {
+	for key, value := range v1alpha1.ByCanonicalKey(own) {
 		if values, _ := properties.LabelValues(key, value); len(values) == 1 {
 			all[key] = values[0]
 		}
 	}
+	maps.Copy(all, v1alpha1.OtherSpellings(all))
 	maps.Copy(all, labels)
 	return all
 }

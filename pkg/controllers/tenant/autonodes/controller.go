@@ -99,7 +99,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	pools := poolsOf(cluster, c.catalog, nodePoolsOf(OwnerLabel(c.clusters.TenantCluster), existing.Items...))
 	for i := range pools {
-		profile := pools[i].nodePool.Labels[v1alpha1.NodeProfileLabelKey]
+		profile := v1alpha1.Value(pools[i].nodePool.Labels, v1alpha1.NodeProfileLabelKey)
 		_, problem, err := nodeprofiles.Resolve(cluster, profile, c.clusters.FindNodeProfile(ctx))
 		if err != nil {
 			return reconcile.Result{}, err
@@ -340,7 +340,7 @@ func (c *Controller) remove(ctx context.Context, object client.Object) error {
 
 // setLabels makes the labels that say whose an object is, and which NodeProfile its nodes have, those of the wanted one.
 func setLabels(existing, wanted client.Object) {
-	for _, key := range []string{v1alpha1.TenantPoolLabelKey, v1alpha1.NodeProfileLabelKey} {
+	for _, key := range append(v1alpha1.Spellings(v1alpha1.NodeProfileLabelKey), v1alpha1.TenantPoolLabelKey) {
 		if value := wanted.GetLabels()[key]; value != "" {
 			kube.SetLabel(existing, key, value)
 		} else {

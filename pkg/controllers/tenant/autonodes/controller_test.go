@@ -216,7 +216,7 @@ func TestReplacingPools(t *testing.T) {
 
 func TestEditsAreReverted(t *testing.T) {
 	cluster := start(t)
-	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: fixed, quantity: 1, properties: {metal3.vcluster.com/server-name: s1}}]}]")
+	setAutoNodes(t, cluster, "[{provider: metal3, static: [{name: fixed, quantity: 1, properties: {karpenter.metal3.io/server-name: s1}}]}]")
 	condition(t, cluster)
 	for name, tc := range map[string]struct {
 		reason string
@@ -232,7 +232,7 @@ func TestEditsAreReverted(t *testing.T) {
 		}},
 		"Class": {"another server", func(ctx context.Context) error {
 			return environment.Client.Patch(ctx, named(&v1alpha1.MetalNodeClass{}, "fixed"), client.RawPatch(types.MergePatchType,
-				[]byte(`{"spec":{"properties":{"metal3.vcluster.com/server-name":"s2"}}}`)))
+				[]byte(`{"spec":{"properties":{"karpenter.metal3.io/server-name":"s2"}}}`)))
 		}},
 		"Deleted": {"no servers", func(ctx context.Context) error {
 			return environment.Client.Delete(ctx, named(&karpv1.NodePool{}, "fixed"))

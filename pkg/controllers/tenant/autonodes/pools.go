@@ -80,7 +80,8 @@ func newPool(from pools.Pool, owner string, catalog Catalog) pool {
 		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}},
 	}
 	if template.Profile != "" {
-		p.nodePool.Labels[v1alpha1.NodeProfileLabelKey] = template.Profile
+		// A provider of the version before reads this key.
+		p.nodePool.Labels[v1alpha1.ReferenceKey(v1alpha1.NodeProfileLabelKey)] = template.Profile
 	}
 	requirements, problem := requirementsOf(template.NodeTypeSelector, from.AutoNodes.Provider, catalog)
 	p.Problem = problem
@@ -118,7 +119,7 @@ func (p *pool) makeStatic(static *v1alpha1.StaticNodes) {
 			p.Problem = fmt.Sprintf("limits hold %s, and a static pool has no limit but nodes: remove it", name)
 		}
 	}
-	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" && static.Quantity > 1 {
+	if pinned := v1alpha1.Value(p.nodeClass.Spec.Properties, v1alpha1.PropertyServerName); pinned != "" && static.Quantity > 1 {
 		p.Problem = fmt.Sprintf("%s pins it to server %s, and its quantity is %d: a pinned pool has one server, so set the quantity to 1 and "+
 			"make a pool for each server",
 			v1alpha1.PropertyServerName, pinned, static.Quantity)
@@ -128,7 +129,7 @@ func (p *pool) makeStatic(static *v1alpha1.StaticNodes) {
 // makeDynamic completes a pool that follows the pods.
 func (p *pool) makeDynamic(dynamic *v1alpha1.DynamicNodes) {
 	p.nodePool.Spec.Weight = dynamic.Weight
-	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" {
+	if pinned := v1alpha1.Value(p.nodeClass.Spec.Properties, v1alpha1.PropertyServerName); pinned != "" {
 		p.Problem = fmt.Sprintf("%s pins it to server %s, and a dynamic pool may have many servers: make it a static pool of quantity 1",
 			v1alpha1.PropertyServerName, pinned)
 	}
@@ -144,12 +145,13 @@ func OwnerLabel(tenant types.NamespacedName) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// merged returns both maps in one, the second winning, and nil if both are empty.
+// merged returns both maps in one, the second winning, whichever of its two keys a property has there, and nil if both are empty.
 func merged(general, specific map[string]string) map[string]string {
 	if len(general)+len(specific) == 0 {
 		return nil
 	}
-	return lo.Assign(general, specific)
+	own := v1alpha1.ByCanonicalKey(specific)
+	return lo.Assign(lo.OmitBy(general, func(key, _ string) bool { return lo.HasKey(own, v1alpha1.CanonicalKey(key)) }), specific)
 }
 
 // disruptionOf translates everything but consolidateAfter. Defaults are written out, so that what the API server would

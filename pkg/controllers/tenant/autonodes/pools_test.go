@@ -25,16 +25,16 @@ import (
 // known are the labels of the fleet of these tests.
 var known = catalog{
 	advertises: func(key string) bool {
-		return slices.Contains([]string{"vcluster.com/node-type", "node.kubernetes.io/instance-type", "vcluster.com/os-image", "rack",
-			"example.com/tier", "example.com/fabric", "type.karpenter.metal3.io/customer-a"}, key)
+		return slices.Contains([]string{"karpenter.metal3.io/node-type", "node.kubernetes.io/instance-type", "karpenter.metal3.io/os-image",
+			"rack", "example.com/tier", "example.com/fabric", "type.karpenter.metal3.io/customer-a"}, key)
 	},
 	exists: func(name string) bool { return slices.Contains([]string{"h100", "metal3.exact"}, name) },
 	offered: func(provider string) []matching.Offered {
 		if provider != "fabrics" {
-			return []matching.Offered{{"vcluster.com/node-type": {"h100"}, "vcluster.com/os-image": {"debian"}}}
+			return []matching.Offered{{"karpenter.metal3.io/node-type": {"h100"}, "karpenter.metal3.io/os-image": {"debian"}}}
 		}
 		return []matching.Offered{
-			{"example.com/fabric": {"roce", "infiniband"}, "vcluster.com/os-image": {"debian"}, "topology.kubernetes.io/zone": {"a"}},
+			{"example.com/fabric": {"roce", "infiniband"}, "karpenter.metal3.io/os-image": {"debian"}, "topology.kubernetes.io/zone": {"a"}},
 			{"example.com/fabric": nil}, // any
 		}
 	},
@@ -63,8 +63,8 @@ func TestSelector(t *testing.T) {
 		"Exists": {"no value", "[{property: example.com/tier, operator: Exists}]", []string{"example.com/tier Exists "}, ""},
 		"NotExists": {"Kubernetes calls it otherwise", "[{property: example.com/tier, operator: NotExists}]",
 			[]string{"example.com/tier DoesNotExist "}, ""},
-		"All": {"every entry must be met", "[{property: rack, value: r1}, {property: vcluster.com/node-type, value: h100}]",
-			[]string{"rack In r1", "vcluster.com/node-type In h100"}, ""},
+		"All": {"every entry must be met", "[{property: rack, value: r1}, {property: karpenter.metal3.io/node-type, value: h100}]",
+			[]string{"rack In r1", "karpenter.metal3.io/node-type In h100"}, ""},
 		"UnknownIn":      {"any server would pass", "[{property: gpu-modle, value: h100}]", nil, "no NodeType has the property gpu-modle"},
 		"UnknownExists":  {"any server would pass", "[{property: gpu-modle, operator: Exists}]", nil, "no NodeType has the property gpu-modle"},
 		"UnknownNotIn":   {"every server is meant", "[{property: gpu-modle, operator: NotIn, value: x}]", nil, ""},
@@ -72,13 +72,15 @@ func TestSelector(t *testing.T) {
 		"NoValue": {"In what", "[{property: rack, operator: In}]", nil,
 			"nodeTypeSelector[0].value: Required value: In and NotIn compare with values"},
 		"UselessValue": {"it would be ignored silently", "[{property: rack, operator: Exists, value: r1}]", nil, "take neither"},
-		"TwoTypes": {"servers that match both", "[{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: " +
-			"customer-a}]", []string{"vcluster.com/node-type In h100", "type.karpenter.metal3.io/customer-a In true"}, ""},
+		"TwoTypes": {"servers that match both", "[{property: karpenter.metal3.io/node-type, value: h100}, " +
+			"{property: karpenter.metal3.io/node-type, value: customer-a}]",
+			[]string{"karpenter.metal3.io/node-type In h100", "type.karpenter.metal3.io/customer-a In true"}, ""},
 		"TwoTypesInVain": {"no server matches it and another type",
-			"[{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, value: customer-b}]", nil,
+			"[{property: karpenter.metal3.io/node-type, value: h100}, {property: karpenter.metal3.io/node-type, value: customer-b}]", nil,
 			"nodeTypeSelector[1]: no server matches this NodeType and another one too: label the BareMetalHosts that are meant"},
 		"TypeAndSeveral": {"a label says one or the other",
-			"[{property: vcluster.com/node-type, value: h100}, {property: vcluster.com/node-type, values: [customer-a, customer-b]}]", nil,
+			"[{property: karpenter.metal3.io/node-type, value: h100}, " +
+				"{property: karpenter.metal3.io/node-type, values: [customer-a, customer-b]}]", nil,
 			"name one type here, or make a pool for each"},
 		"OnDemand": {"as in every example of Karpenter's", "[{property: karpenter.sh/capacity-type, value: on-demand}]",
 			[]string{"-karpenter.sh/capacity-type In reserved", "karpenter.sh/capacity-type In on-demand"}, ""},
@@ -92,16 +94,16 @@ func TestSelector(t *testing.T) {
 			"nodeTypeSelector: karpenter.sh/capacity-type allows neither reserved nor on-demand, and servers are nothing else"},
 		"Operator": {"as Kubernetes calls it", "[{property: rack, operator: DoesNotExist}]", nil,
 			`nodeTypeSelector[0].operator: Unsupported value: "DoesNotExist": supported values: "In", "NotIn", "Exists", "NotExists"`},
-		"OfProvider": {"as the reference writes the name of a type", "[{property: vcluster.com/node-type, values: [metal3.h100, h100]}, " +
+		"OfProvider": {"as the reference writes the name of a type", "[{property: karpenter.metal3.io/node-type, values: [metal3.h100, h100]}, " +
 			"{property: node.kubernetes.io/instance-type, operator: NotIn, value: metal3.a100}]",
-			[]string{"vcluster.com/node-type In h100,h100", "node.kubernetes.io/instance-type NotIn a100"}, ""},
-		"Exact": {"a type is called so", "[{property: vcluster.com/node-type, value: metal3.exact}]",
-			[]string{"vcluster.com/node-type In metal3.exact"}, ""},
-		"OfOther": {"the pool has no servers of that provider", "[{property: vcluster.com/node-type, value: metal4.h100}]",
-			[]string{"vcluster.com/node-type In metal4.h100"}, ""},
+			[]string{"karpenter.metal3.io/node-type In h100,h100", "node.kubernetes.io/instance-type NotIn a100"}, ""},
+		"Exact": {"a type is called so", "[{property: karpenter.metal3.io/node-type, value: metal3.exact}]",
+			[]string{"karpenter.metal3.io/node-type In metal3.exact"}, ""},
+		"OfOther": {"the pool has no servers of that provider", "[{property: karpenter.metal3.io/node-type, value: metal4.h100}]",
+			[]string{"karpenter.metal3.io/node-type In metal4.h100"}, ""},
 		"OtherProperty": {"only types are called so", "[{property: rack, value: metal3.r1}]", []string{"rack In metal3.r1"}, ""},
-		"OwnForm": {"a name that can be a label", "[{property: vcluster.com/os-image, value: debian}]",
-			[]string{"vcluster.com/os-image In debian"}, ""},
+		"OwnForm": {"a name that can be a label", "[{property: karpenter.metal3.io/os-image, value: debian}]",
+			[]string{"karpenter.metal3.io/os-image In debian"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pools := poolsOf(tenantWith(t, "privateNodes: {autoNodes: [{provider: metal3, dynamic: [{name: p, nodeTypeSelector: "+tc.selector+
@@ -132,11 +134,11 @@ func TestInvalidPools(t *testing.T) {
 		"TwiceTheName": {"one would undo the other", "dynamic: [{name: a}, {name: a}], static: [{name: a, quantity: 1}]",
 			`autoNodes[0].dynamic[1] (a): the name "a" is that of autoNodes[0].dynamic[0] (a) already`},
 		"StaticLimits": {"Karpenter refuses them", "static: [{name: a, quantity: 1, limits: {cpu: 5}}]", "no limit but nodes"},
-		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {metal3.vcluster.com/server-name: s1}}]",
+		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {karpenter.metal3.io/server-name: s1}}]",
 			"a pinned pool has one server"},
-		"PinnedDynamic": {"a class is for many", "dynamic: [{name: a, properties: {metal3.vcluster.com/server-name: s1}}]",
+		"PinnedDynamic": {"a class is for many", "dynamic: [{name: a, properties: {karpenter.metal3.io/server-name: s1}}]",
 			"make it a static pool of quantity 1"},
-		"PinnedAll": {"it holds for every pool of the entry", "properties: {metal3.vcluster.com/server-name: s1}, dynamic: [{name: a}]",
+		"PinnedAll": {"it holds for every pool of the entry", "properties: {karpenter.metal3.io/server-name: s1}, dynamic: [{name: a}]",
 			"make it a static pool of quantity 1"},
 		"ExpireAfter": {"no such duration", "dynamic: [{name: a, expireAfter: soon}]", `expireAfter is "soon"`},
 		"Drain": {"the schema admits it, and Go has no such duration", "dynamic: [{name: a, terminationGracePeriod: 99999999999h}]",
@@ -164,10 +166,10 @@ privateNodes:
   enabled: true
   autoNodes:
   - provider: metal3
-    properties: {vcluster.com/os-image: general, example.com/tier: gold}
+    properties: {karpenter.metal3.io/os-image: general, example.com/tier: gold}
     dynamic:
     - name: gpu
-      properties: {vcluster.com/os-image: special}
+      properties: {karpenter.metal3.io/os-image: special}
       nodeTypeSelector: [{property: rack, value: r1}]
       taints: [{key: gpu, value: "true", effect: NoSchedule}]
       nodeLabels: {team: vision}
@@ -188,7 +190,7 @@ privateNodes:
 		ObjectMeta: metav1.ObjectMeta{Name: "gpu", Labels: marks},
 		Spec: v1alpha1.MetalNodeClassSpec{
 			ProviderRef: &v1alpha1.NameReference{Name: "metal3"},
-			Properties:  map[string]string{"vcluster.com/os-image": "special", "example.com/tier": "gold"},
+			Properties:  map[string]string{"karpenter.metal3.io/os-image": "special", "example.com/tier": "gold"},
 		},
 	}
 	if diff := cmp.Diff(wantClass, pools[0].nodeClass); diff != "" {
@@ -418,7 +420,7 @@ func TestNarrowing(t *testing.T) {
 		"Unsafe":   {"no label has such a value", "fabrics", "", "example.com/fabric: 'a b'", nil},
 		"NoType":   {"it is about the Machines", "fabrics", "", "example.com/team: vision", nil},
 		"OfOther":  {"no type of this provider has it", "metal3", "", "example.com/fabric: roce", nil},
-		"Own":      {"it says how the servers are installed", "fabrics", "", "vcluster.com/os-image: ubuntu", nil},
+		"Own":      {"it says how the servers are installed", "fabrics", "", "karpenter.metal3.io/os-image: ubuntu", nil},
 		"Topology": {"it is of the host", "fabrics", "", "topology.kubernetes.io/zone: b", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -432,6 +434,25 @@ func TestNarrowing(t *testing.T) {
 				t.Errorf("%s: problem %q (-want +got):\n%s", tc.reason, pools[0].Problem, diff)
 			}
 		})
+	}
+}
+
+// TestMerged: the pool's property wins over that of the entry, whichever of its two keys each has, and keys stay as they were written.
+func TestMerged(t *testing.T) {
+	ours, alias := v1alpha1.PropertyOSImage, v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage)
+	for name, tc := range map[string]struct {
+		reason            string
+		entry, pool, want map[string]string
+	}{
+		"Nothing":   {"a class without properties", nil, nil, nil},
+		"Entry":     {"all pools of the provider", map[string]string{alias: "a", "x": "y"}, nil, map[string]string{alias: "a", "x": "y"}},
+		"SameKey":   {"the pool is more specific", map[string]string{ours: "a"}, map[string]string{ours: "b"}, map[string]string{ours: "b"}},
+		"OtherKey":  {"both keys would be ambiguous", map[string]string{ours: "a"}, map[string]string{alias: "b"}, map[string]string{alias: "b"}},
+		"TakesAway": {"an empty value is one", map[string]string{alias: "a"}, map[string]string{ours: ""}, map[string]string{ours: ""}},
+	} {
+		if diff := cmp.Diff(tc.want, merged(tc.entry, tc.pool)); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", name, tc.reason, diff)
+		}
 	}
 }
 

@@ -82,19 +82,20 @@ func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Mach
 	if err := c.clusters.Tenant.Client.Get(ctx, client.ObjectKey{Name: reference.Name}, class); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	wanted := maps.Clone(class.Spec.Properties)
+	has := v1alpha1.ByCanonicalKey(machine.Spec.Properties)
+	wanted := maps.Clone(v1alpha1.ByCanonicalKey(class.Spec.Properties))
 	delete(wanted, v1alpha1.PropertyServerName)
-	if pin, pinned := machine.Spec.Properties[v1alpha1.PropertyServerName]; pinned {
+	if pin, pinned := has[v1alpha1.PropertyServerName]; pinned {
 		if wanted == nil {
 			wanted = map[string]string{}
 		}
 		wanted[v1alpha1.PropertyServerName] = pin
 	}
-	if !class.DeletionTimestamp.IsZero() || maps.Equal(wanted, machine.Spec.Properties) {
+	if !class.DeletionTimestamp.IsZero() || maps.Equal(wanted, has) {
 		return nil
 	}
 	return kube.Patch(ctx, c.clusters.Management.Client, machine, "writing the properties of MetalNodeClass "+class.Name+" into",
-		func() { machine.Spec.Properties = wanted })
+		func() { machine.Spec.Properties = v1alpha1.ByReferenceKey(wanted) })
 }
 
 // writeDrift writes the condition Drifted of the Machine onto the NodeClaim. The change makes core check for drift.

@@ -18,6 +18,7 @@ import (
 // TestNodeProfile: a Machine that was made by hand registers with its profile. That of a NodeClaim has it from there, and its join
 // says nothing more.
 func TestNodeProfile(t *testing.T) {
+	alias := v1alpha1.ReferenceKey(v1alpha1.NodeProfileLabelKey)
 	taint := func(key string) corev1.Taint { return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule} }
 	for name, tc := range map[string]struct {
 		reason  string
@@ -28,8 +29,9 @@ func TestNodeProfile(t *testing.T) {
 		applied string
 	}{
 		"ByHand": {reason: "no pod may run there before", labels: map[string]string{"rack": "a", "team": "blue", "class": "gpu",
-			v1alpha1.NodeProfileLabelKey: "*"}, taints: []string{"gpu", "boot"},
-			applied: `{"profile":"*","labels":["class","vcluster.com/node-profile"],"taints":["gpu:NoSchedule"],"startupTaints":["boot:NoSchedule"]}`},
+			v1alpha1.NodeProfileLabelKey: "*", alias: "*"}, taints: []string{"gpu", "boot"},
+			applied: `{"profile":"*","labels":["class","karpenter.metal3.io/node-profile","` + alias + `"],"taints":["gpu:NoSchedule"],` +
+				`"startupTaints":["boot:NoSchedule"]}`},
 		"NodeClaim": {reason: "Karpenter has planned with it", claim: true, labels: map[string]string{"rack": "a", "team": "blue"},
 			taints: []string{"karpenter.sh/unregistered"}},
 	} {

@@ -242,13 +242,14 @@ func providerNotFound(name string) *invalid {
 func validateSpec(nodeClass *v1alpha1.MetalNodeClass, owner string) *invalid {
 	for _, key := range slices.Sorted(maps.Keys(nodeClass.Spec.Properties)) {
 		// The class of a pinned pool is for one Machine; the TenantCluster was validated for that.
-		if key == v1alpha1.PropertyServerName && nodeClass.Labels[v1alpha1.TenantPoolLabelKey] != owner {
+		if v1alpha1.CanonicalKey(key) == v1alpha1.PropertyServerName && nodeClass.Labels[v1alpha1.TenantPoolLabelKey] != owner {
 			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
 				"spec.properties must not hold %s, which pins one Machine to one server: a class is for many Machines, so set it on the Machine", key)}
 		}
 		if errs := validation.IsQualifiedName(key); len(errs) > 0 {
 			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
-				"spec.properties holds the key %q, which is not a name like vcluster.com/os-image: %s", key, strings.Join(errs, "; "))}
+				"spec.properties holds the key %q, which is not a name like %s: %s", key, v1alpha1.PropertyOSImage,
+				strings.Join(errs, "; "))}
 		}
 	}
 	// Definitions of an older version in the tenant cluster do not bound them, and the management cluster would refuse each Machine.

@@ -169,8 +169,8 @@ func summary(node *corev1.Node) string {
 
 const (
 	foreign  = "foreign=x, taint foreign"
-	complete = "foreign=x, example.com/class=gpu, vcluster.com/node-profile=gpu, node-restriction.kubernetes.io/node-profile=gpu, owner=ml, " +
-		"taint foreign, taint nvidia.com/gpu"
+	complete = "foreign=x, example.com/class=gpu, karpenter.metal3.io/node-profile=gpu, node-restriction.kubernetes.io/node-profile=gpu, " +
+		"owner=ml, taint foreign, taint nvidia.com/gpu"
 )
 
 func (f *fixture) mustBe(reason, want string) {
@@ -257,7 +257,7 @@ func TestLife(t *testing.T) {
 	}
 	f.profile("{nodeLabels: {example.com/class: big}}")
 	f.reconcile()
-	f.mustBe("annotation and taint are gone from the profile", "foreign=x, example.com/class=big, vcluster.com/node-profile=gpu, "+
+	f.mustBe("annotation and taint are gone from the profile", "foreign=x, example.com/class=big, karpenter.metal3.io/node-profile=gpu, "+
 		"node-restriction.kubernetes.io/node-profile=gpu, taint foreign")
 	f.profile(gpu)
 	f.reconcile()
@@ -324,7 +324,7 @@ func TestCrashAtEveryWrite(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d writes", writes), func(t *testing.T) {
 			f := newFixture(t)
 			f.node(f.name, nil)
-			for _, step := range []struct{ profile, want string }{{gpu, complete}, {"{}", "foreign=x, vcluster.com/node-profile=gpu, " +
+			for _, step := range []struct{ profile, want string }{{gpu, complete}, {"{}", "foreign=x, karpenter.metal3.io/node-profile=gpu, " +
 				"node-restriction.kubernetes.io/node-profile=gpu, taint foreign"}} {
 				f.profile(step.profile)
 				before := summary(f.get())
@@ -393,7 +393,7 @@ func TestWatches(t *testing.T) {
 	}
 	eventually("the new Node has the profile", complete)
 	f.profile("{}")
-	eventually("an edit of the profile is on the Node", "foreign=x, vcluster.com/node-profile=gpu, "+
+	eventually("an edit of the profile is on the Node", "foreign=x, karpenter.metal3.io/node-profile=gpu, "+
 		"node-restriction.kubernetes.io/node-profile=gpu, taint foreign")
 	f.profile(gpu)
 	eventually("and back", complete)

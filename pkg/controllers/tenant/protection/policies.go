@@ -79,7 +79,7 @@ func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 			{Expression: "!variables.marked", Message: message, Reason: ptr.To(metav1.StatusReasonForbidden)},
 			{
 				Expression: fmt.Sprintf("variables.ofPool || object == null || request.resource.resource != 'metalnodeclasses' || "+
-					"!has(object.spec.properties) || !('%s' in object.spec.properties)", pin),
+					"!has(object.spec.properties) || !object.spec.properties.exists(key, key in %s)", list(v1alpha1.Spellings(pin))),
 				Message: "spec.properties must not hold " + pin +
 					", which pins one Machine to one server: a class is for many Machines, so make it a " +
 					"static pool of quantity 1",
@@ -184,7 +184,7 @@ type servers struct {
 // serversFor collects the types and labels for a tenant.
 func serversFor(tenant *v1alpha1.TenantCluster, nodeTypes []v1alpha1.NodeType) servers {
 	s := servers{keys: karpv1.WellKnownLabels.UnsortedList()}
-	s.keys = append(s.keys, v1alpha1.NodeTypeLabelKey)
+	s.keys = append(s.keys, v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey)...)
 	for i := range nodeTypes {
 		nodeType := &nodeTypes[i]
 		s.types = append(s.types, nodeType.Name)
@@ -192,10 +192,10 @@ func serversFor(tenant *v1alpha1.TenantCluster, nodeTypes []v1alpha1.NodeType) s
 			s.forbidden = append(s.forbidden, nodeType.Name)
 		}
 		for _, requirement := range nodeType.Status.Requirements {
-			s.own = append(s.own, requirement.Key)
+			s.keys = append(s.keys, v1alpha1.Spellings(requirement.Key)...)
+			s.own = append(s.own, v1alpha1.CanonicalKey(requirement.Key))
 		}
 	}
-	s.keys = append(s.keys, s.own...)
 	slices.Sort(s.own)
 	s.own = slices.Compact(s.own)
 	slices.Sort(s.types)
@@ -203,7 +203,7 @@ func serversFor(tenant *v1alpha1.TenantCluster, nodeTypes []v1alpha1.NodeType) s
 }
 
 // typeLabels are the labels that hold the name of a type.
-var typeLabels = list([]string{v1alpha1.NodeTypeLabelKey, corev1.LabelInstanceTypeStable})
+var typeLabels = list(append(v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey), corev1.LabelInstanceTypeStable))
 
 // ofNodePools is a policy about the requirements of NodePools with a MetalNodeClass.
 func ofNodePools(name string, users []string, actions []admissionregistrationv1.ValidationAction) policy {

@@ -131,7 +131,7 @@ func TestPools(t *testing.T) {
 	refused(t, "what looks like a generated class", made, func(ctx context.Context) error {
 		return theirs.Create(ctx, class("generated", marked, ""), client.DryRunAll)
 	})
-	admitted(t, "a class of the provider, pinned", ours.Create(t.Context(), class("generated", marked, "metal3.vcluster.com/server-name: s1")))
+	admitted(t, "a class of the provider, pinned", ours.Create(t.Context(), class("generated", marked, "karpenter.metal3.io/server-name: s1")))
 	admitted(t, "a pool of the provider", ours.Create(t.Context(), pool))
 
 	change := func(c client.Client, object client.Object, patch string) func(context.Context) error {
@@ -142,7 +142,7 @@ func TestPools(t *testing.T) {
 	}
 	generated := class("generated", "", "")
 	for what, patch := range map[string]string{
-		"changing its spec": `{"spec":{"properties":{"metal3.vcluster.com/server-name":"s2"}}}`,
+		"changing its spec": `{"spec":{"properties":{"karpenter.metal3.io/server-name":"s2"}}}`,
 		"taking its mark":   fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, v1alpha1.TenantPoolLabelKey),
 	} {
 		refused(t, what, made, change(theirs, generated, patch))
@@ -157,13 +157,13 @@ func TestPools(t *testing.T) {
 	own := class("own", "labels: {a: b}", "rack: r1")
 	admitted(t, "a class of the tenant's own", theirs.Create(t.Context(), own))
 	refused(t, "pinning it", "make it a static pool of quantity 1",
-		change(theirs, own, `{"spec":{"properties":{"metal3.vcluster.com/server-name":"s1"}}}`))
+		change(theirs, own, `{"spec":{"properties":{"karpenter.metal3.io/server-name":"s1"}}}`))
 	admitted(t, "deleting it", theirs.Delete(t.Context(), own))
 	// The label alone is no mark of the platform: only the value that the provider writes is.
 	foreign := fmt.Sprintf("labels: {%s: whatever}", v1alpha1.TenantPoolLabelKey)
 	admitted(t, "a class with any mark", theirs.Create(t.Context(), class("foreign", foreign, ""), client.DryRunAll))
 	refused(t, "pinning it", "make it a static pool of quantity 1", func(ctx context.Context) error {
-		return theirs.Create(ctx, class("foreign", foreign, "metal3.vcluster.com/server-name: s1"), client.DryRunAll)
+		return theirs.Create(ctx, class("foreign", foreign, "karpenter.metal3.io/server-name: s1"), client.DryRunAll)
 	})
 
 	// What is taken away is put back.

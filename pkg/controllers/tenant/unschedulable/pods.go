@@ -27,6 +27,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
@@ -208,7 +209,7 @@ func (c *NodePoolController) check(
 			other := explain.NewRequirement(corev1.NodeSelectorRequirement{
 				Key: from.Key, Operator: from.Operator, Values: from.Values,
 			})
-			if other.Requirement != nil && (other.Name == v1alpha1.NodeTypeLabelKey || other.Name == corev1.LabelInstanceTypeStable) {
+			if other.Requirement != nil && matching.NamesTypes(other.Name) {
 				together = append(together, other.Requirement)
 			}
 		}

@@ -1,0 +1,122 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+)
+
+// aliased are properties with a value that a Machine of the fleet can have.
+var aliased = map[string]string{
+	v1alpha1.NodeTypeLabelKey:            "h100",
+	v1alpha1.PropertyOSImage:             "ubuntu",
+	v1alpha1.PropertyServerName:          "server-01",
+	v1alpha1.PropertyImageURL:            "http://images/v.iso",
+	v1alpha1.PropertyImageChecksum:       "d41d8cd98f00b204e9800998ecf8427e",
+	v1alpha1.PropertyImageChecksumType:   "md5",
+	v1alpha1.PropertySSHKeys:             "admin",
+	v1alpha1.PropertyUserData:            "#cloud-config",
+	v1alpha1.PropertyUserDataTemplate:    "gpu",
+	v1alpha1.PropertyNetworkDataTemplate: "net",
+	v1alpha1.PropertyNetworkCIDR:         "192.0.2.1/24",
+	v1alpha1.PropertyNetworkIPRange:      "192.0.2.10-192.0.2.20",
+	v1alpha1.PropertyDNSServers:          "192.0.2.53",
+	v1alpha1.PropertyNTPServers:          "192.0.2.123",
+	v1alpha1.PropertyNetworkData:         "links: []",
+}
+
+// noProperties have an alias and are labels or annotations.
+var noProperties = []string{v1alpha1.NodeProfileLabelKey, v1alpha1.IPAddressAnnotationKey, v1alpha1.GatewayAnnotationKey,
+	v1alpha1.RebootAnnotationKey}
+
+// aliasFleet is the fleet whose template reads a property that shapes nothing otherwise, by the key that is given.
+func aliasFleet(readKey string) *cluster {
+	template := &v1alpha1.MachineConfigTemplate{ObjectMeta: named("gpu")}
+	template.Spec.CloudInitTemplate = `#cloud-config {{ index .Values.Properties "` + readKey + `" }}`
+	network := &v1alpha1.MachineConfigTemplate{ObjectMeta: named("net")}
+	network.Spec.NetworkDataTemplate = "links: []"
+	fleet := fleet()
+	for _, object := range []Object{template, network} {
+		fleet.objects[keyOf(object, object.GetName())] = object
+	}
+	return fleet
+}
+
+// TestAliases: a property under either of its keys makes the same plan, with the same record and the same hash. A server that was installed
+// with one of them has not drifted when an author writes the other, nor for a record with our keys.
+func TestAliases(t *testing.T) {
+	if got, want := len(aliased)+len(noProperties), len(v1alpha1.Aliases()); got != want {
+		t.Errorf("%d keys are tested, and %d have an alias", got, want)
+	}
+	for key, value := range aliased {
+		t.Run(key, func(t *testing.T) {
+			var plans []*Plan
+			for _, spelling := range v1alpha1.Spellings(key) {
+				for _, read := range v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey) {
+					p, err := Resolve(t.Context(), aliasFleet(read), machineWith(map[string]string{spelling: value}), "h100")
+					if err != nil {
+						t.Fatalf("%s: %v", spelling, err)
+					}
+					if read == v1alpha1.NodeTypeLabelKey {
+						plans = append(plans, p)
+					}
+					if key == v1alpha1.NodeTypeLabelKey && len(p.Installed()) == len(mustResolve(t, aliasFleet(read)).Installed()) {
+						t.Errorf("%s, which the template reads as %s, is not among what is installed", spelling, read)
+					}
+				}
+			}
+			ours, alias := plans[0], plans[1]
+			if got := ours.Set.Get(key); got != value {
+				t.Errorf("the value is %q, want %q", got, value)
+			}
+			if diff := cmp.Diff(ours.Set.Entries(), alias.Set.Entries()); diff != "" {
+				t.Errorf("the properties are not the same (-ours +alias):\n%s", diff)
+			}
+			if diff := cmp.Diff(ours.Installed(), alias.Installed()); diff != "" || Hash(ours.Installed()) != Hash(alias.Installed()) {
+				t.Errorf("the record is not the same (-ours +alias):\n%s", diff)
+			}
+			records := [][]v1alpha1.InstalledField{ours.Installed(), ours.Installed()}
+			for i := range records[1] {
+				records[1][i].Field = v1alpha1.CanonicalKey(records[1][i].Field)
+			}
+			for _, record := range records {
+				if drifted := alias.Drift(record); drifted.Status != metav1.ConditionFalse {
+					t.Errorf("a server with the record %v has drifted: %s", record, drifted.Message)
+				}
+			}
+		})
+	}
+}
+
+func mustResolve(t *testing.T, fleet *cluster) *Plan {
+	t.Helper()
+	p, err := Resolve(t.Context(), fleet, machineWith(nil), "h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestRecordOfEarlierVersion: the record of what is installed is that of the version before, which had the keys of the reference alone.
+func TestRecordOfEarlierVersion(t *testing.T) {
+	installed := mustResolve(t, fleet()).Installed()
+	var fields []string
+	for _, field := range installed {
+		fields = append(fields, field.Field)
+	}
+	key := v1alpha1.ReferenceKey
+	want := []string{key(v1alpha1.PropertyNetworkCIDR), "spec.cloudInitTemplate", "spec.publicKey", key(v1alpha1.PropertyOSImage),
+		key(v1alpha1.PropertySSHKeys), key(v1alpha1.PropertyUserDataTemplate)}
+	if diff := cmp.Diff(want, fields); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+	if got := Hash(installed); got != "v1-fb6c82c1b6904ba6" {
+		t.Errorf("the hash is %s: to a manager of the version before, and to this one after it, all servers have drifted", got)
+	}
+}
