@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -122,19 +124,10 @@ func (r *rehearsal) install(t *testing.T, v version) {
 	if len(steps) != 3 {
 		t.Fatalf("%s has %d steps, want one for each release", upgradePage, len(steps))
 	}
-	manifests, err := os.ReadFile("testdata/management.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	endpoint := strings.TrimPrefix(r.tenant.config.Host, "https://")
-	file := filepath.Join(r.dir, "management.yaml")
-	if err := os.WriteFile(file, []byte(strings.Replace(string(manifests), "API_SERVER", endpoint, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	r.do(t, steps[0])
-	r.apply(t, r.management, file)
+	r.applyManifests(t, r.management, "management.yaml", unchanged)
 	r.do(t, steps[1])
-	r.apply(t, r.tenant, "testdata/tenant.yaml")
+	r.applyManifests(t, r.tenant, "tenant.yaml", unchanged)
 	r.do(t, steps[2])
 	for _, pool := range []string{"static", "auto-static", "auto-dynamic"} {
 		r.startPodOn(t, "before-"+pool, pool)
@@ -261,8 +254,40 @@ func (r *rehearsal) asAccount(t *testing.T, in cluster, namespace, name string) 
 	return path
 }
 
-func (r *rehearsal) apply(t *testing.T, to cluster, file string) {
+func unchanged(manifests string) string { return manifests }
+
+// replaceAliases writes our keys in place of the reference's.
+func replaceAliases(t *testing.T, manifests string) string {
 	t.Helper()
+	replaced := manifests
+	for ours, alias := range v1alpha1.Aliases() {
+		replaced = regexp.MustCompile(`\b`+regexp.QuoteMeta(alias)+`\b`).ReplaceAllString(replaced, ours)
+	}
+	if replaced == manifests {
+		t.Error("no key of the reference is in the manifests")
+	}
+	return replaced
+}
+
+// applyFleet applies all manifests again, with a change.
+func (r *rehearsal) applyFleet(t *testing.T, change func(string) string) {
+	t.Helper()
+	r.applyManifests(t, r.management, "management.yaml", change)
+	r.applyManifests(t, r.tenant, "tenant.yaml", change)
+}
+
+// applyManifests applies a file of testdata, with a change.
+func (r *rehearsal) applyManifests(t *testing.T, to cluster, name string, change func(string) string) {
+	t.Helper()
+	manifests, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint, file := strings.TrimPrefix(r.tenant.config.Host, "https://"), filepath.Join(r.dir, name)
+	changed := change(strings.Replace(string(manifests), "API_SERVER", endpoint, 1))
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	run(t, filepath.Join(present(t).programs, "kubectl"), "apply", "--filename="+file, "--kubeconfig="+to.kubeconfig)
 }
 

@@ -10,6 +10,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
+// ownKeys is the step after the upgrades: the authors write our keys in place of the reference's, and the programs start again.
+const ownKeys = "OwnKeys"
+
 // TestUpgrade: an upgrade, a rollback and another upgrade touch no server that is in use, nor its node and pods, neither at the end nor
 // between two steps, when programs of both versions work together. After each of them a new pod gets a server.
 func TestUpgrade(t *testing.T) {
@@ -26,9 +29,13 @@ func TestUpgrade(t *testing.T) {
 		{"Upgrade", r.steps(t, now, "Upgrade")},
 		{"Rollback", r.steps(t, before, "Roll back")},
 		{"UpgradeAgain", r.steps(t, now, "Upgrade")},
+		{ownKeys, r.steps(t, now, "Upgrade")},
 	} {
 		passed := t.Run(rehearsed.name, func(t *testing.T) {
 			inUse := r.allInUse(t)
+			if rehearsed.name == ownKeys {
+				r.applyFleet(t, func(manifests string) string { return replaceAliases(t, manifests) })
+			}
 			for _, step := range slices.Concat(rehearsed.steps, check) {
 				r.do(t, step)
 				r.awaitWork(t, len(inUse.claims))

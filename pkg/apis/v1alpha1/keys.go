@@ -11,7 +11,7 @@ import (
 
 // Labels that nodes, node pools and pods can select on.
 const (
-	// NodeTypeLabelKey is the label of nodes that has the name of the NodeType. NodeTypeAnnotationKey is the same key on another kind.
+	// NodeTypeLabelKey is the name of the NodeType, on nodes and for what selects them. Claimed hosts have an annotation of the same key.
 	NodeTypeLabelKey = Group + "/node-type"
 	// AcceleratedLabelKey is "true" on instance types that have accelerators and absent from all others. It is a
 	// requirement for scheduling only and never a label of a Node: pods that ask for no accelerator are kept off
