@@ -241,6 +241,16 @@ func Handler[T client.Object](set, remove func(T)) toolscache.ResourceEventHandl
 	}
 }
 
+// OnUpdate is a handler of informers for changes of an object. One that was replaced by another of its name has not changed.
+func OnUpdate[T client.Object](changed func(before, after T)) toolscache.ResourceEventHandlerFuncs {
+	return toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(from, to any) {
+		before, ok := from.(T)
+		if after, also := to.(T); ok && also && before.GetUID() == after.GetUID() {
+			changed(before, after)
+		}
+	}}
+}
+
 // Watch adds a handler to the informer of a kind. It returns the registration, and what to call when done.
 func Watch(ctx context.Context, informers cache.Informers, kind client.Object, handler toolscache.ResourceEventHandler) (
 	toolscache.ResourceEventHandlerRegistration, func(), error) {

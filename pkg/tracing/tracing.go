@@ -11,6 +11,7 @@ package tracing
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/version"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
@@ -105,6 +107,21 @@ func (t *Tracer) Start(ctx context.Context) error {
 	defer cancel()
 	_ = t.provider.Shutdown(ctx) // the collector may be gone
 	return nil
+}
+
+// AddTo adds the Tracer to a manager, and what watches for spans.
+func (t *Tracer) AddTo(mgr manager.Manager, watch manager.Runnable) error {
+	if err := errors.Join(mgr.Add(t), mgr.Add(watch)); err != nil {
+		return fmt.Errorf("adding the watch for traces, %w", err)
+	}
+	return nil
+}
+
+// SendAll queues spans.
+func (t *Tracer) SendAll(spans []Span) {
+	for _, span := range spans {
+		t.Send(span)
+	}
 }
 
 // Send queues a span. It does not wait for the collector.

@@ -189,12 +189,10 @@ func (w *watcher) collectors() []prometheus.Collector {
 
 // Start implements manager.Runnable.
 func (w *watcher) Start(ctx context.Context) error {
+	machines := kube.OnUpdate(w.changed) // one that is seen for the first time may be old; what has happened to it has been counted
+	machines.DeleteFunc = w.released
 	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
-		&v1alpha1.Machine{}: toolscache.ResourceEventHandlerFuncs{
-			// A Machine that is seen for the first time may be old; what has happened to it has been counted.
-			UpdateFunc: func(before, after any) { w.changed(before, after) },
-			DeleteFunc: func(object any) { w.released(object) },
-		},
+		&v1alpha1.Machine{}:  machines,
 		&v1alpha1.NodeType{}: kube.Handler(nil, w.forget),
 	} {
 		_, stop, err := kube.Watch(ctx, w.informers, kind, handler)
@@ -207,12 +205,7 @@ func (w *watcher) Start(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) changed(from, to any) {
-	before, ok := from.(*v1alpha1.Machine)
-	after, also := to.(*v1alpha1.Machine)
-	if !ok || !also || before.UID != after.UID {
-		return
-	}
+func (w *watcher) changed(before, after *v1alpha1.Machine) {
 	seen := observe(before, after)
 	if seen.claimed {
 		w.claims.WithLabelValues(seen.nodeType).Inc()

@@ -7,11 +7,9 @@ package traces
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -33,28 +31,13 @@ func NewWatcher(tracer *tracing.Tracer) *Watcher { return &Watcher{tracer: trace
 // Register adds the Watcher and its Tracer to the manager.
 func (w *Watcher) Register(_ context.Context, mgr manager.Manager) error {
 	w.informers = mgr.GetCache()
-	if err := mgr.Add(w.tracer); err != nil {
-		return fmt.Errorf("adding the exporter of traces, %w", err)
-	}
-	if err := mgr.Add(w); err != nil {
-		return fmt.Errorf("adding the watch for traces, %w", err)
-	}
-	return nil
+	return w.tracer.AddTo(mgr, w)
 }
 
 // Start implements manager.Runnable.
 func (w *Watcher) Start(ctx context.Context) error {
-	_, stop, err := kube.Watch(ctx, w.informers, &v1alpha1.Machine{}, toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(from, to any) {
-			before, ok := from.(*v1alpha1.Machine)
-			after, also := to.(*v1alpha1.Machine)
-			if ok && also && before.UID == after.UID {
-				for _, span := range spans(before, after) {
-					w.tracer.Send(span)
-				}
-			}
-		},
-	})
+	_, stop, err := kube.Watch(ctx, w.informers, &v1alpha1.Machine{},
+		kube.OnUpdate(func(before, after *v1alpha1.Machine) { w.tracer.SendAll(spans(before, after)) }))
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ package traces
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	corev1 "k8s.io/api/core/v1"
@@ -41,34 +40,20 @@ func NewWatcher(tracer *tracing.Tracer, clk clock.PassiveClock) *Watcher {
 // Register adds the Watcher and its Tracer to the manager.
 func (w *Watcher) Register(_ context.Context, mgr manager.Manager) error {
 	w.informers, w.reader = mgr.GetCache(), mgr.GetClient()
-	if err := mgr.Add(w.tracer); err != nil {
-		return fmt.Errorf("adding the exporter of traces, %w", err)
-	}
-	if err := mgr.Add(w); err != nil {
-		return fmt.Errorf("adding the watch for traces, %w", err)
-	}
-	return nil
+	return w.tracer.AddTo(mgr, w)
 }
 
 // Start implements manager.Runnable.
 func (w *Watcher) Start(ctx context.Context) error {
-	for kind, update := range map[client.Object]func(from, to any){
-		&karpv1.NodeClaim{}: func(from, to any) {
-			before, ok := from.(*karpv1.NodeClaim)
-			if after, also := to.(*karpv1.NodeClaim); ok && also && before.UID == after.UID {
-				for _, span := range claimSpans(before, after) {
-					w.tracer.Send(span)
-				}
-			}
-		},
-		&corev1.Pod{}: func(from, to any) {
-			before, ok := from.(*corev1.Pod)
-			if after, also := to.(*corev1.Pod); ok && also && before.Spec.NodeName == "" && after.Spec.NodeName != "" {
+	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
+		&karpv1.NodeClaim{}: kube.OnUpdate(func(before, after *karpv1.NodeClaim) { w.tracer.SendAll(claimSpans(before, after)) }),
+		&corev1.Pod{}: kube.OnUpdate(func(before, after *corev1.Pod) {
+			if before.Spec.NodeName == "" && after.Spec.NodeName != "" {
 				w.bound(ctx, after)
 			}
-		},
+		}),
 	} {
-		_, stop, err := kube.Watch(ctx, w.informers, kind, toolscache.ResourceEventHandlerFuncs{UpdateFunc: update})
+		_, stop, err := kube.Watch(ctx, w.informers, kind, handler)
 		if err != nil {
 			return err
 		}
