@@ -1,25 +1,53 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gangstories has what tests of gangs on sandboxes have in common: servers in NVLink domains, pods that need a whole server each,
-// and what such tests wait for.
+// Package gangstories has what tests of gangs on sandboxes have in common: the sandbox, servers in NVLink domains, pods that need a whole
+// server each, and what such tests wait for.
 package gangstories
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
+
+// Start starts a sandbox, until the test ends, with the NodeProvider of the examples. It returns clients of its two clusters.
+func Start(t *testing.T, config sandbox.Config) (box *sandbox.Sandbox, management, tenant client.Client) {
+	t.Helper()
+	config.Dir = cmp.Or(config.Dir, filepath.Join(t.TempDir(), "sandbox"))
+	config.Binaries = cluster.Binaries{filepath.Join("..", "..", "bin")}
+	box, err := sandbox.Up(t.Context(), config)
+	if err != nil {
+		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
+	}
+	t.Cleanup(box.Close)
+	if management, err = client.New(box.ManagementConfig(), client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if tenant, err = client.New(box.TenantConfig(), client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := examples.Apply(t.Context(), management, examples.ManagementFile); err != nil {
+		t.Fatal(err)
+	}
+	return box, management, tenant
+}
 
 // Servers are so many of the type h100-8x in each NVLink domain.
 func Servers(domains map[string]int) (servers []fleet.Server) {

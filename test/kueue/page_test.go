@@ -22,6 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
@@ -128,21 +129,8 @@ func newFixture(t *testing.T) *fixture {
 func newSandbox(t *testing.T, config sandbox.Config) *fixture {
 	t.Helper()
 	w := &fixture{dir: t.TempDir()}
-	config.Dir, config.Binaries = filepath.Join(w.dir, "sandbox"), binaries
-	var err error
-	if w.box, err = sandbox.Up(t.Context(), config); err != nil {
-		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
-	}
-	t.Cleanup(w.box.Close)
-	if w.management, err = client.New(w.box.ManagementConfig(), client.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if w.tenant, err = client.New(w.box.TenantConfig(), client.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := examples.Apply(t.Context(), w.management, examples.ManagementFile); err != nil {
-		t.Fatal(err)
-	}
+	config.Dir = filepath.Join(w.dir, "sandbox")
+	w.box, w.management, w.tenant = gangstories.Start(t, config)
 	return w
 }
 

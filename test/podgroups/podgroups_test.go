@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -24,7 +23,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
@@ -200,23 +198,8 @@ func inDomain(t *testing.T, tenant client.Client, members []string, domain strin
 // newTenant starts a sandbox with so many servers in each domain, and returns a client of its tenant cluster, and what makes another.
 func newTenant(t *testing.T, domains map[string]int) (client.Client, *rest.Config) {
 	t.Helper()
-	box, err := sandbox.Up(t.Context(), sandbox.Config{Dir: filepath.Join(t.TempDir(), "sandbox"), Fleet: gangstories.Servers(domains),
-		PodGroups: true, Binaries: cluster.Binaries{filepath.Join("..", "..", "bin")}, AuditLogs: os.Getenv(audit.DirectoryVariable)})
-	if err != nil {
-		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
-	}
-	t.Cleanup(box.Close)
-	management, err := client.New(box.ManagementConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tenant, err := client.New(box.TenantConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := examples.Apply(t.Context(), management, examples.ManagementFile); err != nil {
-		t.Fatal(err)
-	}
+	box, _, tenant := gangstories.Start(t, sandbox.Config{Fleet: gangstories.Servers(domains), PodGroups: true,
+		AuditLogs: os.Getenv(audit.DirectoryVariable)})
 	if _, err := examples.Apply(t.Context(), tenant, examples.TenantFile); err != nil {
 		t.Fatal(err)
 	}

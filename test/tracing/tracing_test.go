@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
@@ -37,24 +36,8 @@ func TestTrace(t *testing.T) {
 	system.Only(t)
 	receiver := otlp.Listen(t)
 	flag := []string{"--tracing-endpoint=" + startCollector(t, receiver.Endpoint)}
-	box, err := sandbox.Up(t.Context(), sandbox.Config{Dir: filepath.Join(t.TempDir(), "sandbox"),
-		Fleet: gangstories.Servers(map[string]int{"n1": 1}), Binaries: binaries,
-		ManagerArgs: flag, ProviderArgs: flag})
-	if err != nil {
-		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
-	}
-	t.Cleanup(box.Close)
-	management, err := client.New(box.ManagementConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tenant, err := client.New(box.TenantConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := examples.Apply(t.Context(), management, examples.ManagementFile); err != nil {
-		t.Fatal(err)
-	}
+	_, _, tenant := gangstories.Start(t, sandbox.Config{Fleet: gangstories.Servers(map[string]int{"n1": 1}), ManagerArgs: flag,
+		ProviderArgs: flag})
 	if _, err := examples.Apply(t.Context(), tenant, examples.TenantFile); err != nil {
 		t.Fatal(err)
 	}
