@@ -37,10 +37,17 @@ func TestSite(t *testing.T) {
 		t.Fatalf("hack/site.sh: %v\n%s", err, output)
 	}
 	pages := readSite(t, dir)
+	files := 0
 	for address, page := range pages {
 		for _, link := range page.links {
 			checkLink(t, dir, pages, address, link)
+			if strings.HasPrefix(link, inRepository) {
+				files++
+			}
 		}
+	}
+	if files < 20 {
+		t.Errorf("%d links lead into the repository, to %s: the test does not find them", files, inRepository)
 	}
 
 	titles := map[string]bool{}
