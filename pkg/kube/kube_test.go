@@ -4,9 +4,12 @@
 package kube
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
@@ -52,5 +55,21 @@ func TestChanged(t *testing.T) {
 	}
 	if changed.Update(event.UpdateEvent{ObjectOld: &corev1.Pod{}, ObjectNew: &corev1.Pod{}}) {
 		t.Error("an update of another kind comes through")
+	}
+}
+
+func TestOnUpdate(t *testing.T) {
+	object := func(name string, uid types.UID) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
+	}
+	var changes [][2]string
+	handler := OnUpdate(func(before, after *corev1.Node) { changes = append(changes, [2]string{before.Name, after.Name}) })
+	handler.OnAdd(object("new", "1"), false)
+	handler.OnDelete(object("gone", "1"))
+	handler.OnUpdate(object("before", "1"), object("after", "1"))
+	handler.OnUpdate(object("before", "1"), object("another of its name", "2"))
+	handler.OnUpdate(&corev1.Pod{}, &corev1.Pod{})
+	if want := [][2]string{{"before", "after"}}; !slices.Equal(changes, want) {
+		t.Errorf("changes %v, want %v: only a change of one object counts", changes, want)
 	}
 }

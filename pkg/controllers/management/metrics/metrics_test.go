@@ -222,21 +222,22 @@ karpenter_metal3_tenantclusters_blocked{reason="AnotherCluster"} 2
 
 func TestWatcher(t *testing.T) {
 	w := newWatcher(nil, clocktesting.NewFakePassiveClock(timeAt(60).Time))
+	machines := w.handler()
 	claimed := is(v1alpha1.ConditionClaimed, "Claimed", 1)
-	w.changed(machine("m", "h100", ""), machine("m", "h100", "", claimed))
-	w.changed(machine("m", "h100", "", claimed), machine("m", "h100", "", claimed, is(v1alpha1.ConditionGivenUp, "HostError", 40)))
+	machines.OnUpdate(machine("m", "h100", ""), machine("m", "h100", "", claimed))
+	machines.OnUpdate(machine("m", "h100", "", claimed), machine("m", "h100", "", claimed, is(v1alpha1.ConditionGivenUp, "HostError", 40)))
 	other := machine("m", "h100", "", claimed)
 	other.UID = "2"
-	w.changed(machine("m", "h100", ""), other) // another Machine of the same name
+	machines.OnUpdate(machine("m", "h100", ""), other) // another Machine of the same name
 
 	gone := machine("m", "h100", "", claimed)
 	deleted := timeAt(50)
 	gone.DeletionTimestamp = &deleted
-	w.released(gone)
+	machines.OnDelete(gone)
 	never := gone.DeepCopy()
 	never.Status.ProviderID = ""
-	w.released(never)
-	w.released(toolscache.DeletedFinalStateUnknown{Obj: gone})
+	machines.OnDelete(never)
+	machines.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: gone})
 
 	if got := testutil.ToFloat64(w.claims); got != 1 {
 		t.Errorf("%v claims, want 1: only the one that was seen to happen", got)

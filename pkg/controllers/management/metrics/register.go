@@ -189,10 +189,8 @@ func (w *watcher) collectors() []prometheus.Collector {
 
 // Start implements manager.Runnable.
 func (w *watcher) Start(ctx context.Context) error {
-	machines := kube.OnUpdate(w.changed) // one that is seen for the first time may be old; what has happened to it has been counted
-	machines.DeleteFunc = w.released
 	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
-		&v1alpha1.Machine{}:  machines,
+		&v1alpha1.Machine{}:  w.handler(),
 		&v1alpha1.NodeType{}: kube.Handler(nil, w.forget),
 	} {
 		_, stop, err := kube.Watch(ctx, w.informers, kind, handler)
@@ -203,6 +201,13 @@ func (w *watcher) Start(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// handler of Machines. One that is seen for the first time may be old; what has happened to it has been counted.
+func (w *watcher) handler() toolscache.ResourceEventHandlerFuncs {
+	handler := kube.OnUpdate(w.changed)
+	handler.DeleteFunc = w.released
+	return handler
 }
 
 func (w *watcher) changed(before, after *v1alpha1.Machine) {
