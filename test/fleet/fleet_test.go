@@ -113,13 +113,16 @@ func (f *fleet) pid(name string) int {
 	return 0
 }
 
-// yield gives the processes of tenants the lowest priority: in a real fleet they have machines of their own, and take no core from the
-// management cluster.
-func (f *fleet) yield() error {
+// lowest is the priority that the processes of tenants have: in a real fleet they have machines of their own, and take no core from the
+// management cluster. The normal one is 0.
+const lowest = 19
+
+// prioritize gives the processes of tenants a priority.
+func (f *fleet) prioritize(priority int) error {
 	var errs []error
 	for _, info := range f.processes.List() {
 		if strings.HasPrefix(info.Name, "tenant") && info.PID != 0 {
-			errs = append(errs, syscall.Setpriority(syscall.PRIO_PGRP, info.PID, 19)) // each has a process group
+			errs = append(errs, syscall.Setpriority(syscall.PRIO_PGRP, info.PID, priority)) // each has a process group
 		}
 	}
 	return errors.Join(errs...)
@@ -250,7 +253,7 @@ func (f *fleet) startTenants(t testing.TB) {
 		}
 		return err
 	})
-	if err := f.yield(); err != nil {
+	if err := f.prioritize(lowest); err != nil {
 		t.Fatalf("lowering the priority of the tenants' programs, %v", err)
 	}
 	t.Cleanup(func() {

@@ -144,7 +144,7 @@ func (p *processTenant) restart(ctx context.Context) error {
 	if err := p.ready(ctx, earlier); err != nil {
 		return err
 	}
-	return p.fleet.yield()
+	return p.fleet.prioritize(lowest)
 }
 
 // insideTenant is a CloudProvider in this process.
