@@ -34,9 +34,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -89,7 +91,7 @@ func newFleet(t testing.TB, wanted size) *fleet {
 	f.say("%d servers", f.hosts)
 	f.CreateInspectedHosts(t, f.hosts)
 	f.PlayMetal3(t)
-	f.claims = follow(t, f.Client)
+	f.claims = f.follow(t)
 	f.startPrograms(t)
 	f.awaitAvailable(t, f.hosts)
 	f.describe(t)
@@ -343,25 +345,20 @@ type claims struct {
 }
 
 // follow watches the Machines of all tenants.
-func follow(t testing.TB, c client.WithWatch) *claims {
+func (f *fleet) follow(t testing.TB) *claims {
 	t.Helper()
 	all := &claims{created: map[client.ObjectKey]time.Time{}, waiting: map[client.ObjectKey]chan time.Time{}}
+	informers, err := cache.New(f.Config, cache.Options{Scheme: f.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
-	following.Go(func() {
-		for ctx.Err() == nil {
-			watching, err := c.Watch(ctx, &v1alpha1.MachineList{})
-			if err != nil {
-				continue
-			}
-			for event := range watching.ResultChan() {
-				if machine, ok := event.Object.(*v1alpha1.Machine); ok {
-					all.see(machine)
-				}
-			}
-		}
-	})
+	following.Go(func() { _ = informers.Start(ctx) }) // fails only if it is started twice
 	t.Cleanup(func() { stop(); following.Wait() })
+	if _, _, err := kube.Watch(ctx, informers, &v1alpha1.Machine{}, kube.Handler(all.see, nil)); err != nil {
+		t.Fatal(err)
+	}
 	return all
 }
 
@@ -377,7 +374,7 @@ func (c *claims) see(machine *v1alpha1.Machine) {
 		c.created[key] = now
 	case machine.Status.HostRef != nil && (!known || !created.IsZero()):
 		c.claimed++
-		if known { // the API server may end a watch that is slow, and the next one begins with what there is
+		if known { // else it had been claimed when it was first seen
 			c.took = append(c.took, now.Sub(created))
 		}
 		c.created[key] = time.Time{} // counted

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -167,7 +168,8 @@ func startInside(ctx context.Context, base tenantBase) (*insideTenant, error) {
 func (i *insideTenant) start(ctx context.Context) error {
 	ready := class()
 	ready.StatusConditions().SetTrue(v1alpha1.ConditionValidationSucceeded)
-	inTenant := fake.NewClientBuilder().WithScheme(i.fleet.Scheme).WithObjects(ready).WithStatusSubresource(ready).Build()
+	inTenant := fake.NewClientBuilder().WithScheme(i.fleet.Scheme).WithObjects(ready).WithStatusSubresource(ready).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	if err := inTenant.Status().Update(ctx, ready); err != nil {
 		return fmt.Errorf("making the class of %s ready, %w", i.name, err)
 	}
@@ -191,7 +193,8 @@ func (i *insideTenant) stop() error {
 // again is when core tries once more, and makes another NodeClaim for a pod whose last one was refused.
 const again = 10 * time.Second
 
-// claim asks for a server as core does, with another NodeClaim after each refusal, until it has one or the context ends.
+// claim asks for a server as core does, while a type has a server left, with another NodeClaim after each refusal, until it has one or the
+// context ends.
 func (i *insideTenant) claim(ctx context.Context, number int) {
 	limit := rate.NewLimiter(rate.Every(again), 1)
 	for attempt := 0; limit.Wait(ctx) == nil; {
@@ -201,7 +204,13 @@ func (i *insideTenant) claim(ctx context.Context, number int) {
 		i.mu.Lock()
 		provider := i.provider
 		i.mu.Unlock()
-		_, err := provider.Create(ctx, wanted)
+		offered, err := provider.GetInstanceTypes(ctx, nil)
+		if err == nil && !slices.ContainsFunc(offered, hasServer) {
+			continue
+		}
+		if err == nil {
+			_, err = provider.Create(ctx, wanted)
+		}
 		switch {
 		case err == nil:
 			return
@@ -209,6 +218,10 @@ func (i *insideTenant) claim(ctx context.Context, number int) {
 			attempt++
 		}
 	}
+}
+
+func hasServer(offered *karpentercloud.InstanceType) bool {
+	return len(offered.Offerings.Available()) > 0
 }
 
 // want implements tenant. The claims go on after it has returned, until the tenant is to want no more.
