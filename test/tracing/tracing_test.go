@@ -5,6 +5,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -67,8 +68,8 @@ func TestTrace(t *testing.T) {
 		t.Fatalf("there are %d NodeClaims, %v", len(claims.Items), err)
 	}
 	uid := strings.ReplaceAll(string(claims.Items[0].UID), "-", "")
+	t.Log(picture(receiver.Spans()))
 	for _, span := range receiver.Spans() {
-		t.Logf("%-26s %-18s %6.1f s", span.Service, span.Name, float64(span.EndTimeUnixNano-span.StartTimeUnixNano)/1e9)
 		if id := hex.EncodeToString(span.TraceId); id != uid {
 			t.Errorf("%s is of trace %s, want %s", span.Name, id, uid)
 		}
@@ -83,6 +84,26 @@ func TestTrace(t *testing.T) {
 			t.Errorf("%s ends before it begins", span.Name)
 		}
 	}
+}
+
+// picture of a trace, as docs/metrics.md has it: a chart in Mermaid's language, by milliseconds since its first span began.
+func picture(spans []otlp.Span) string {
+	slices.SortFunc(spans, func(a, b otlp.Span) int {
+		return cmp.Or(strings.Compare(b.Service, a.Service), cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano),
+			cmp.Compare(b.EndTimeUnixNano, a.EndTimeUnixNano))
+	})
+	begin := slices.MinFunc(spans, func(a, b otlp.Span) int { return cmp.Compare(a.StartTimeUnixNano, b.StartTimeUnixNano) }).StartTimeUnixNano
+	chart, service := &strings.Builder{}, ""
+	chart.WriteString("\n```mermaid\ngantt\n    dateFormat x\n    axisFormat %M:%S\n")
+	for _, span := range spans {
+		if span.Service != service {
+			service = span.Service
+			fmt.Fprintf(chart, "    section %s\n", service)
+		}
+		fmt.Fprintf(chart, "    %s :%d, %d\n", span.Name, (span.StartTimeUnixNano-begin)/1e6, (span.EndTimeUnixNano-begin)/1e6)
+	}
+	chart.WriteString("```")
+	return chart.String()
 }
 
 // startCollector starts a collector that sends on what it gets, and returns its URL.
