@@ -101,7 +101,7 @@ func (c *cluster) accounts(t *testing.T, release, namespace, chart string, flags
 }
 
 // TestForbidden: a real API server denies the accounts of the charts everything in the tables, which are also in
-// docs/security.md.
+// docs/rights.md.
 func TestForbidden(t *testing.T) {
 	t.Setenv(audit.DirectoryVariable, "") // these attempts must not count as use of a right
 	management := newCluster(t, hostNamespace, systemNamespace, tenantNamespace, otherNamespace)
@@ -192,10 +192,10 @@ func (f forbidden) String() string {
 	return fmt.Sprintf("| %s | `%s` | %s | %s |\n", verbs, what, where, f.why)
 }
 
-// documents compares docs/security.md with the tables, or writes them there with -update.
+// documents compares docs/rights.md with the tables, or writes them there with -update.
 func documents(t *testing.T, tables map[string]string) {
 	t.Helper()
-	file := filepath.Join("..", "docs", "security.md")
+	file := filepath.Join("..", "docs", "rights.md")
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -119,7 +119,7 @@ func (c *cluster) policies(t *testing.T, release, namespace, chart string, flags
 	}
 }
 
-// TestContents: a real API server denies the accounts of the charts each Secret of the table, which is also in docs/security.md, with
+// TestContents: a real API server denies the accounts of the charts each Secret of the table, which is also in docs/rights.md, with
 // the charts' policies, and because of them.
 func TestContents(t *testing.T) {
 	t.Setenv(audit.DirectoryVariable, "") // these attempts must not count as use of a right

@@ -79,6 +79,6 @@ const head = `<!-- Generated from pkg/apis by ` + "`make generate`" + `. Do not 
 # Reference: every property, key, condition and field
 
 Quantities, as ` + "`96`" + ` or ` + "`768Gi`" + `, are those of Kubernetes; durations are written like ` + "`90m`" + `. What the admission webhook refuses
-beyond what is said here is in [webhooks.md](webhooks.md).
+beyond what is said here is in [webhook-messages.md](webhook-messages.md).
 
 `

@@ -173,7 +173,7 @@ control. Personas are those of the [threat model](threat-model.md). A field or a
 const tenantKeys = `
 ## Keys of metadata and Secrets
 
-All others are written by the manager, operators and Metal3, where tenants cannot write or [a policy](security.md) denies it.
+All others are written by the manager, operators and Metal3, where tenants cannot write or [a policy](rights.md) denies it.
 
 | key | written by | read by | bounded by |
 |---|---|---|---|

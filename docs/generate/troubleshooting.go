@@ -210,8 +210,8 @@ const troubleshootingHead = `<!-- Generated from docs/generate/troubleshooting.g
 # Troubleshooting
 
 By what you see first. Conditions and events have a reason, which is one of those below, and a message with names and numbers. Look the reason up here,
-and read the message: it is more exact. What Metal3 itself gets wrong is in [Getting Metal3](metal3.md#what-goes-wrong), what admission refuses in
-[webhooks](webhooks.md), and an outage of a whole program in [incidents](operations.md#incidents).
+and read the message: it is more exact. What Metal3 itself gets wrong is in [Get Metal3](metal3.md#what-goes-wrong), what admission refuses in
+[its messages](webhook-messages.md), and an outage of a whole program in [incidents](operations.md#incidents).
 
 `
 

@@ -14,7 +14,7 @@ import (
 // joined is what stands between two literals that are concatenated.
 var joined = regexp.MustCompile("(\" ?\\+\\s+\")|(` ?\\+\\s+`)")
 
-// TestDocs holds docs/webhooks.md to what is said: each rule is in it, and each message of its tables is a rule's, a
+// TestDocs holds docs/webhook-messages.md to what is said: each rule is in it, and each message of its tables is a rule's, a
 // schema's or one that kubectl has printed.
 func TestDocs(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
@@ -36,13 +36,13 @@ func TestDocs(t *testing.T) {
 		// Go source breaks long messages into literals that are concatenated.
 		return joined.ReplaceAllString(all.String(), "")
 	}
-	docs := read("docs/webhooks.md")
+	docs := read("docs/webhook-messages.md")
 	for _, rule := range []Rule{RulePinning, RuleHostSelector, RuleNodeTypeSelector, RuleResources, RuleProperties, RuleReferences, RuleInUse,
 		RuleNames,
 		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleNodeProfile, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline,
 		RuleKubeletArgs, RulePodClaims, RuleImmutable, RuleNoEffect, RuleSpelling, RuleTopology, RuleMirrors} {
 		if !strings.Contains(docs, "`"+string(rule)+"`") {
-			t.Errorf("the rule %s is not in docs/webhooks.md", rule)
+			t.Errorf("the rule %s is not in docs/webhook-messages.md", rule)
 		}
 	}
 	source := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go",
