@@ -68,7 +68,13 @@ func fleet() *view.Snapshot {
 		name := fmt.Sprintf("server-%02d", number)
 		host := env.AvailableHost("metal3-system", name, map[string]string{"rack": []string{"r1", "r2"}[number%2], "type": nodeType})
 		host.UID = types.UID(name)
-		host.Status.HardwareDetails.CPU.Count, host.Status.HardwareDetails.RAMMebibytes = 96, 768<<10
+		details := host.Status.HardwareDetails
+		details.CPU.Count, details.RAMMebibytes = 96, 768<<10
+		if nodeType == "h100-8x" {
+			details.SystemVendor = bmov1alpha1.HardwareSystemVendor{Manufacturer: "Example", ProductName: "GX-8 (SKU=4711)", SerialNumber: "4711"}
+			details.Firmware.BIOS, details.CPU.Model = bmov1alpha1.BIOS{Vendor: "Example", Version: "2.4"}, "Example 9654"
+			details.NIC = make([]bmov1alpha1.NIC, 10)
+		}
 		host.Status.OperationHistory.Inspect = bmov1alpha1.OperationMetric{Start: before(48 * time.Hour),
 			End: before(48*time.Hour - 7*time.Minute)}
 		if change != nil {
@@ -127,7 +133,12 @@ func fleet() *view.Snapshot {
 	}
 	host(11, "h100-8x", annotate(v1alpha1.QuarantinedAnnotationKey,
 		`{"reason":"HostError","since":"2026-01-02T12:00:00Z","machine":"acme/default-abc"}`))
-	host(12, "h100-8x", annotate(v1alpha1.MaintenanceAnnotationKey, "DIMM3"))
+	host(12, "h100-8x", func(host *bmov1alpha1.BareMetalHost) {
+		annotate(v1alpha1.MaintenanceAnnotationKey, "DIMM3")(host)
+		history := &host.Status.OperationHistory
+		history.Provision.Start, history.Provision.End = before(9*time.Hour), before(9*time.Hour-14*time.Minute)
+		history.Deprovision.Start, history.Deprovision.End = before(6*time.Hour), before(6*time.Hour-8*time.Minute)
+	})
 	host(13, "h100-8x", func(host *bmov1alpha1.BareMetalHost) {
 		host.Status.OperationalStatus, host.Status.ErrorType = bmov1alpha1.OperationalStatusError, bmov1alpha1.RegistrationError
 		host.Status.ErrorMessage = "the BMC refuses the password"
@@ -241,6 +252,8 @@ func TestGolden(t *testing.T) {
 		"explain-type":   {arguments: "explain nodetype h100-8x", code: exitWrong},
 		"explain-yaml":   {arguments: "explain bmh server-11 -o yaml", code: exitWrong},
 		"propose-types":  {arguments: "propose-types"},
+		"models":         {arguments: "hardware-report"},
+		"models-yaml":    {arguments: "hardware-report -o yaml"},
 		"timeline-host":  {arguments: "timeline host server-07"},
 		"timeline-late":  {arguments: "timeline machine acme/default-late"},
 		"timeline-old":   {arguments: "timeline machine default-old"},

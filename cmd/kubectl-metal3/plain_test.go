@@ -105,8 +105,10 @@ var printing = map[string][]string{
 	"what-if rollout": {"what-if rollout h100-8x --os-image noble-2"},
 	"report":          {"report --from 2025-12-01", "report --from 30d --by type -o csv", "report --from 24h -o json"},
 	"snapshot":        {"snapshot -"}, "propose-types": {"propose-types"},
-	"maintenance": {"maintenance server-12 --reason x"}, "quarantine": {"quarantine server-07 --reason x"}, "release": {"release server-11"},
-	"reboot": {"reboot default-x7f2k"}, "power": {"power default-x7f2k off"},
+	"hardware-report": {"hardware-report", "hardware-report -o json"},
+	"maintenance":     {"maintenance server-12 --reason x"}, "quarantine": {"quarantine server-07 --reason x"},
+	"release": {"release server-11"},
+	"reboot":  {"reboot default-x7f2k"}, "power": {"power default-x7f2k off"},
 	"register": {"register -f testdata/servers.csv --dry-run"}, "__complete": {"__complete explain pod t", "__complete release s"},
 }
 

@@ -39,7 +39,9 @@ func TestScope(t *testing.T) {
 			"BareMetalHostList/metal3-system" + others + " HostUsageList/metal3-system"},
 		"release metal3-system/server-07": {"what writes needs no more", "BareMetalHostList/metal3-system" + others},
 		"reboot acme/default-x7f2k --yes": {"only the Machine is looked at", "TenantClusterList/acme MachineList/acme"},
-		"propose-types --hosts-in lab":    {"others are not proposed for", "BareMetalHostList/lab" + others},
+		"hardware-report -n metal3-system": {"who has a server is left out",
+			"BareMetalHostList/metal3-system " + types + " MachineList"},
+		"propose-types --hosts-in lab": {"others are not proposed for", "BareMetalHostList/lab" + others},
 		"explain pod ml/train-0 -n acme --tenant-context acme": {"-n is of the management cluster", "BareMetalHostList " + types +
 			" TenantClusterList/acme MachineList/acme" + tenant},
 		"explain podgroup ml/train --tenant-context acme": {"its events are beside it", "BareMetalHostList" + others + tenant +

@@ -91,6 +91,9 @@ func (f *Fleet) ProposedTypes() (proposed []ProposedType, uninspected []string) 
 	return proposed, uninspected
 }
 
+// unknownVendor is said of servers whose vendor and product Metal3 has not found.
+const unknownVendor = "of an unknown vendor"
+
 // hardwareGroup is what the servers of a type have in common beside their memory.
 type hardwareGroup struct {
 	namespace, vendor, product, model, arch string
@@ -116,7 +119,7 @@ func (f *Fleet) propose(group hardwareGroup, hosts []*bmov1alpha1.BareMetalHost,
 		proposed.Servers = append(proposed.Servers, host.Name)
 	}
 	slices.Sort(proposed.Servers)
-	what := []string{cmp.Or(strings.TrimSpace(group.vendor+" "+group.product), "of an unknown vendor")}
+	what := []string{cmp.Or(strings.TrimSpace(group.vendor+" "+group.product), unknownVendor)}
 	if processor := strings.TrimSpace(group.model + " " + group.arch); processor != "" {
 		what = append(what, processor)
 	}

@@ -430,14 +430,14 @@ func nothingElse[T any](*T) {}
 
 func trimHost(host *bmov1alpha1.BareMetalHost) {
 	history := host.Status.OperationHistory
-	vendor, model := bmov1alpha1.HardwareSystemVendor{}, ""
+	var found bmov1alpha1.HardwareDetails
 	if details := host.Status.HardwareDetails; details != nil {
-		vendor, model = details.SystemVendor, details.CPU.Model
+		found = *details
 	}
 	inventory.TrimHost(host)
 	host.Status.OperationHistory = history
 	if details := host.Status.HardwareDetails; details != nil {
-		details.SystemVendor, details.CPU.Model = vendor, model
+		details.SystemVendor, details.Firmware, details.CPU.Model = found.SystemVendor, found.Firmware, found.CPU.Model
 	}
 	host.Spec.BMC.Address = properties.PublicURL(host.Spec.BMC.Address)
 	for _, image := range []*bmov1alpha1.Image{host.Spec.Image, &host.Status.Provisioning.Image} {

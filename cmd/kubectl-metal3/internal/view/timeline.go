@@ -89,8 +89,8 @@ func operations(host *bmov1alpha1.BareMetalHost) []Step {
 		name   string
 		metric bmov1alpha1.OperationMetric
 	}{
-		{"Metal3 registers it", history.Register}, {"Metal3 inspects it", history.Inspect}, {"Metal3 provisions it", history.Provision},
-		{"Metal3 deprovisions it", history.Deprovision},
+		{"Metal3 registers it", history.Register}, {"Metal3 inspects it", history.Inspect}, {provisions, history.Provision},
+		{deprovisions, history.Deprovision},
 	} {
 		if operation.metric.Start.IsZero() {
 			continue
@@ -104,8 +104,11 @@ func operations(host *bmov1alpha1.BareMetalHost) []Step {
 	return steps
 }
 
-// Steps of a Machine that take as long for each server of a type. How long one waits depends on which servers are free.
+// Steps that take as long for each server of a type. How long a Machine waits depends on which servers are free.
 const (
+	provisions   = "Metal3 provisions it"
+	deprovisions = "Metal3 deprovisions it"
+
 	installed = "is installed"
 	boots     = "boots and joins"
 )
@@ -113,17 +116,30 @@ const (
 // addTypical gives steps of a server the median of the same steps of the other servers of the type, as far as they were read. It is not
 // kept anywhere: the estimate of the NodeType is of the whole way.
 func (f *Fleet) addTypical(steps []Step, nodeType string, but types.UID) {
+	var others []*bmov1alpha1.BareMetalHost
+	for _, server := range f.servers {
+		host := f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}]
+		if host.UID != but && slices.Contains(server.Types, nodeType) {
+			others = append(others, host)
+		}
+	}
+	took := f.took(others)
+	for i := range steps {
+		if typical := median(took[steps[i].Name]); typical > 0 {
+			steps[i].TypicalSeconds = typical
+		}
+	}
+}
+
+// took is how long steps of hosts that are over took, by the name of the step, without those that were interrupted by an error.
+func (f *Fleet) took(hosts []*bmov1alpha1.BareMetalHost) map[string][]time.Duration {
 	took := map[string][]time.Duration{}
 	add := func(name string, start, end metav1.Time) {
 		if d := end.Sub(start.Time); d >= 0 {
 			took[name] = append(took[name], d)
 		}
 	}
-	for _, server := range f.servers {
-		host := f.hosts[types.NamespacedName{Namespace: server.Namespace, Name: server.Name}]
-		if host.UID == but || !slices.Contains(server.Types, nodeType) {
-			continue
-		}
+	for _, host := range hosts {
 		for _, step := range operations(host) {
 			if step.End != nil {
 				add(step.Name, step.Start, *step.End)
@@ -141,12 +157,16 @@ func (f *Fleet) addTypical(steps []Step, nodeType string, but types.UID) {
 			add(boots, *provisioned, *joined)
 		}
 	}
-	for i := range steps {
-		if all := took[steps[i].Name]; len(all) > 0 {
-			slices.Sort(all)
-			steps[i].TypicalSeconds = int64(all[(len(all)-1)/2].Round(time.Second) / time.Second)
-		}
+	return took
+}
+
+// median of durations, in seconds; 0 if there are none. It sorts them.
+func median(all []time.Duration) int64 {
+	if len(all) == 0 {
+		return 0
 	}
+	slices.Sort(all)
+	return int64(all[(len(all)-1)/2].Round(time.Second) / time.Second)
 }
 
 // reached is when a Machine was claimed, provisioned and joined; nil for what it has not reached.
