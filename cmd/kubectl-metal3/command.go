@@ -77,6 +77,8 @@ func (o *options) command() *cobra.Command {
 	}
 	command.SetOut(o.Out)
 	command.SetErr(o.ErrOut)
+	// Cobra would find the flag of this name that a library of Kubernetes has added for all programs, which is no boolean.
+	command.Flags().Bool("version", false, "Print the version and exit.")
 	flags := command.PersistentFlags()
 	o.management.AddFlags(flags)
 	flags.StringArrayVar(&o.tenantKubeconfigs, "tenant-kubeconfig", nil, "Kubeconfig of a tenant cluster; repeat it for several. Empty with "+

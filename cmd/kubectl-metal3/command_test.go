@@ -417,6 +417,20 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// TestVersion: a library that the plugin uses has a flag of the same name.
+func TestVersion(t *testing.T) {
+	for argument, want := range map[string]string{"--version": "kubectl metal3 version v", "--help": "Available Commands:"} {
+		streams, _, out, problems := genericiooptions.NewTestIOStreams()
+		if code := run(t.Context(), streams, []string{argument}); code != 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: exit code %d, printed %q and %q, want %q", argument, code, out, problems, want)
+		}
+	}
+	streams, _, out, problems := genericiooptions.NewTestIOStreams()
+	if code := run(t.Context(), streams, nil); code != 0 || !strings.Contains(out.String(), "Available Commands:") {
+		t.Errorf("without arguments: exit code %d, printed %q and %q, want the help", code, out, problems)
+	}
+}
+
 // TestBadInput: one sentence each, and the exit code of an error.
 func TestBadInput(t *testing.T) {
 	folder := t.TempDir()
