@@ -104,7 +104,7 @@ var keysOfTenants = map[string]crossing{
 // keysOfOthers are written by the manager, operators and Metal3 alone, where tenants cannot write or a policy denies it, or are labels that
 // follow from NodeTypes and hosts, whatever a tenant says.
 var keysOfOthers = strings.Fields(`
-	CAPIUnhealthyAnnotationKey ConfirmAcceptClusterAnnotationKey ConfirmCollectMachinesAnnotationKey ConfirmDeleteMachinesAnnotationKey
+	CAPINodeReuseLabelKey CAPIUnhealthyAnnotationKey ConfirmAcceptClusterAnnotationKey ConfirmCollectMachinesAnnotationKey ConfirmDeleteMachinesAnnotationKey
 	DatacenterLabelKey AcceleratedLabelKey AddressPoolAnnotationKey ChosenHostAnnotationKey ClaimAnnotationKey ClaimUIDAnnotationKey
 	CleaningAnnotationKey InstanceCPULabelKey InstanceGPUCountLabelKey InstanceGPUManufacturerLabelKey InstanceGPUMemoryLabelKey
 	InstanceGPUNameLabelKey InstanceMemoryLabelKey LastTenantAnnotationKey MachineAnnotationKey MachineFinalizer MachineLabelKey

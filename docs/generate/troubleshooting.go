@@ -190,6 +190,7 @@ func hostRemedies() map[string]string {
 	}
 	for _, reason := range []inventory.Reason{
 		inventory.ReasonQuarantined, inventory.ReasonError, inventory.ReasonPaused, inventory.ReasonDetached, inventory.ReasonUnhealthy,
+		inventory.ReasonNodeReuse,
 		inventory.ReasonMaintenance, inventory.ReasonRebooting, inventory.ReasonExternallyProvisioned, inventory.ReasonImageSet,
 		inventory.ReasonNotReady, inventory.ReasonNotOperational, inventory.ReasonNotCleaned, inventory.ReasonTooSmall,
 		inventory.ReasonNotInspected,

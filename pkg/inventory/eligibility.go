@@ -12,6 +12,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -37,6 +38,8 @@ const (
 	ReasonDetached Reason = "Detached"
 	// ReasonUnhealthy: the host is marked as unhealthy.
 	ReasonUnhealthy Reason = "Unhealthy"
+	// ReasonNodeReuse: Cluster API's provider for Metal3 keeps the host for its next Machine of the same kind.
+	ReasonNodeReuse Reason = "NodeReuse"
 	// ReasonMaintenance: the host has the maintenance annotation.
 	ReasonMaintenance Reason = "Maintenance"
 	// ReasonRebooting: Metal3 has been asked to reboot the host, or to keep it off.
@@ -130,6 +133,8 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 		return ReasonDetached, "is detached"
 	case has(host, v1alpha1.CAPIUnhealthyAnnotationKey):
 		return ReasonUnhealthy, "is marked as unhealthy"
+	case metav1.HasLabel(host.ObjectMeta, v1alpha1.CAPINodeReuseLabelKey):
+		return ReasonNodeReuse, "is kept by Cluster API for its next node (label " + v1alpha1.CAPINodeReuseLabelKey + ")"
 	case has(host, v1alpha1.MaintenanceAnnotationKey):
 		return ReasonMaintenance, "is in maintenance" // without the note, which is for operators
 	case host.Spec.ExternallyProvisioned || state == bmov1alpha1.StateExternallyProvisioned:

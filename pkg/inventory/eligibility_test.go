@@ -114,6 +114,12 @@ func TestEligibility(t *testing.T) {
 		"Unhealthy": {reason: "it is marked as unhealthy",
 			changes: []func(*bmov1alpha1.BareMetalHost){annotate(v1alpha1.CAPIUnhealthyAnnotationKey)},
 			want:    Eligibility{Reason: ReasonUnhealthy, Message: "is marked as unhealthy"}},
+		"NodeReuse": {reason: "CAPM3 has released it in a rollout and takes it again",
+			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) {
+				host.Labels = map[string]string{v1alpha1.CAPINodeReuseLabelKey: "md-workers"}
+			}},
+			want: Eligibility{Reason: ReasonNodeReuse,
+				Message: "is kept by Cluster API for its next node (label infrastructure.cluster.x-k8s.io/node-reuse)"}},
 		"ExternallyProvisioned": {reason: "something runs on it",
 			changes: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.ExternallyProvisioned = true }},
 			want:    Eligibility{Reason: ReasonExternallyProvisioned, Message: "is provisioned by others than Metal3"}},

@@ -42,6 +42,8 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 		return without(bmov1alpha1.DetachedAnnotation)
 	case ReasonUnhealthy:
 		return "check the server, then: " + without(v1alpha1.CAPIUnhealthyAnnotationKey)
+	case ReasonNodeReuse:
+		return "if Cluster API is to have it no more: " + kubectl("label baremetalhost", " "+v1alpha1.CAPINodeReuseLabelKey+"-")
 	case ReasonMaintenance:
 		return "when the work is done: " + without(v1alpha1.MaintenanceAnnotationKey)
 	case ReasonRebooting:

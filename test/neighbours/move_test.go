@@ -29,10 +29,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
-const (
-	clusterLabel   = "cluster.x-k8s.io/cluster-name"
-	nodeReuseLabel = "infrastructure.cluster.x-k8s.io/node-reuse"
-)
+const clusterLabel = "cluster.x-k8s.io/cluster-name"
 
 // TestMove takes a server from CAPM3 and gives it back, by the commands of the page. CAPM3 and Metal3 are emulated.
 func TestMove(t *testing.T) {
@@ -153,7 +150,7 @@ func associate(host *bmov1alpha1.BareMetalHost) {
 	host.Spec.UserData = &corev1.SecretReference{Namespace: host.Namespace, Name: "worker-7"}
 	host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
 	host.Spec.Online = true
-	delete(host.Labels, nodeReuseLabel)
+	delete(host.Labels, v1alpha1.CAPINodeReuseLabelKey)
 }
 
 // dissociate is what CAPM3 takes off a host that is released, and what it leaves, in the order in which it does.
@@ -164,7 +161,7 @@ func dissociate(host *bmov1alpha1.BareMetalHost) {
 	}
 	host.Spec.ConsumerRef, host.OwnerReferences = nil, nil
 	delete(host.Labels, clusterLabel)
-	metav1.SetMetaDataLabel(&host.ObjectMeta, nodeReuseLabel, "worker")
+	metav1.SetMetaDataLabel(&host.ObjectMeta, v1alpha1.CAPINodeReuseLabelKey, "worker")
 }
 
 // playCAPM3 does with a host what Cluster API and CAPM3 do when the MachineDeployment has a replica or none.

@@ -172,6 +172,9 @@ const (
 	// CAPIUnhealthyAnnotationKey marks a host that Cluster API's provider for Metal3 found to be unhealthy. Such a host
 	// is not claimed.
 	CAPIUnhealthyAnnotationKey = "capi.metal3.io/unhealthy"
+	// CAPINodeReuseLabelKey marks a host that Cluster API's provider for Metal3 has released and keeps for the next Machine of the same
+	// control plane or MachineDeployment (spec.nodeReuse of a Metal3MachineTemplate). Such a host is not claimed.
+	CAPINodeReuseLabelKey = "infrastructure.cluster.x-k8s.io/node-reuse"
 )
 
 // Annotations of BareMetalHosts by which a DHCP server can assign addresses. Each is written under its alias, too (Aliases).
