@@ -99,6 +99,32 @@ func TestNamedTests(t *testing.T) {
 	}
 }
 
+// TestRows: no row of a table is there twice, nor two about the same threat or account, as when one is written anew and the earlier stays.
+func TestRows(t *testing.T) {
+	for _, page := range allPages(t) {
+		head, seen := "", map[string]bool{}
+		for line := range strings.Lines(read(t, page)) {
+			if !strings.HasPrefix(line, "| ") {
+				if !strings.HasPrefix(line, "|-") {
+					head, seen = "", map[string]bool{}
+				}
+				continue
+			}
+			first, _, _ := strings.Cut(line[len("| "):], " |")
+			if head == "" {
+				head = first
+			}
+			if head == "threat" || head == "account" {
+				line = first
+			}
+			if seen[line] {
+				t.Errorf("%s has this row twice: %s", page, line)
+			}
+			seen[line] = true
+		}
+	}
+}
+
 var dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
 // headings are the anchors of a page, as GitHub makes them.
