@@ -230,12 +230,17 @@ kind-parts: tools build images boot-server
 	@hack/in-debian.sh hack/ironic.sh
 	@go build -o bin/ ./test/emulator/cmd/rack ./test/kind/metal/cmd/metal-host ./test/kind/cmd/kind-env
 
+# Building what the clusters need takes long, so whether Docker answers is looked at first.
+.PHONY: docker-answers
+docker-answers:
+	@docker version --format '{{.Server.Version}}' >/dev/null || { echo "error: this needs Docker, which does not answer: see docs/testing.md#on-kind" >&2; exit 1; }
+
 .PHONY: e2e-kind
-e2e-kind: kind-parts ## test/e2e and the charts on kind clusters, with servers that boot as containers (needs Docker; E2E=. runs all tests, KEEP=1 leaves the clusters)
+e2e-kind: docker-answers kind-parts ## test/e2e and the charts on kind clusters, with servers that boot as containers (needs Docker; E2E=. runs all tests, KEEP=1 leaves the clusters)
 	bin/kind-env test
 
 .PHONY: kind-up kind-down
-kind-up: kind-parts ## The same clusters to look around in (needs Docker)
+kind-up: docker-answers kind-parts ## The same clusters to look around in (needs Docker)
 	bin/kind-env up
 kind-down: ## Delete what kind-up or e2e-kind has made
 	@if [[ -x bin/kind-env ]]; then bin/kind-env down; fi
