@@ -171,7 +171,7 @@ func (w *fixture) createTrio(t *testing.T, change func(*karpv1.NodePool)) {
 	for _, name := range []string{oldImage, newImage} {
 		w.newImage(t, name)
 	}
-	if !w.settings.allServers { // the servers trio have the label
+	if !w.clusters.AllServers { // the servers trio have the label
 		for _, server := range []string{"server-01", "server-02", "server-03"} {
 			w.labelHost(t, server, trio, "true")
 		}

@@ -19,19 +19,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/clusters"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
+	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 )
 
 const (
@@ -41,6 +37,7 @@ const (
 
 // fixture is the two clusters under test.
 type fixture struct {
+	clusters                               *clusters.Clusters
 	management, tenant                     client.WithWatch
 	managementKubeconfig, tenantKubeconfig string
 	// sandbox is nil if the clusters were there before.
@@ -56,51 +53,21 @@ type fixture struct {
 var theFixture = sync.OnceValues(newFixture)
 
 func newFixture() (*fixture, error) {
-	w := &fixture{
-		namespaces:           &sync.Map{},
-		managementKubeconfig: os.Getenv(managementVariable),
-		tenantKubeconfig:     os.Getenv(tenantVariable),
-	}
+	w := &fixture{namespaces: &sync.Map{}}
 	var err error
 	if w.settings, err = readSettings(); err != nil {
 		return nil, err
 	}
-	if (w.managementKubeconfig == "") != (w.tenantKubeconfig == "") {
-		return nil, fmt.Errorf("set both %s and %s, or neither", managementVariable, tenantVariable)
+	if w.clusters, err = clusters.Open(context.Background(), sandboxes.Config{TopologyLabels: topologyLabels}); err != nil {
+		return nil, err
 	}
-	if w.managementKubeconfig == "" {
-		box, err := startSandbox()
-		if err != nil {
-			return nil, err
-		}
-		w.sandbox, w.programs, w.settings.allServers = box, box, true
-		w.managementKubeconfig, w.tenantKubeconfig = box.kubeconfigs.Management, box.kubeconfigs.Tenant
-	}
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(bmov1alpha1.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	karpenter := schema.GroupVersion{Group: karpapis.Group, Version: "v1"}
-	scheme.AddKnownTypes(karpenter, &karpv1.NodePool{}, &karpv1.NodePoolList{}, &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
-	metav1.AddToGroupVersion(scheme, karpenter)
-	for _, cluster := range []struct {
-		kubeconfig string
-		to         *client.WithWatch
-	}{
-		{w.managementKubeconfig, &w.management},
-		{w.tenantKubeconfig, &w.tenant},
-	} {
-		config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
-		if err != nil {
-			return nil, fmt.Errorf("loading kubeconfig %s, %w", cluster.kubeconfig, err)
-		}
-		config.QPS = -1 // no limit: its error at the end of a wait would hide what was missing
-		if *cluster.to, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
-			return nil, fmt.Errorf("connecting with kubeconfig %s, %w", cluster.kubeconfig, err)
-		}
-	}
-	w.tenant = cluster.RecreatingEvicted(w.tenant)
-	if w.sandbox == nil {
+	opened = w.clusters
+	w.management, w.managementKubeconfig = opened.Management, opened.ManagementKubeconfig
+	w.tenant, w.tenantKubeconfig = opened.Tenant, opened.TenantKubeconfig
+	if opened.Sandbox != nil {
+		w.sandbox = &sandbox{box: opened.Sandbox, dir: opened.Dir}
+		w.programs = w.sandbox
+	} else {
 		config, err := clientcmd.BuildConfigFromFlags("", w.managementKubeconfig)
 		if err != nil {
 			return nil, err
@@ -117,10 +84,10 @@ func newFixture() (*fixture, error) {
 		}
 		atEnd = func() error { return errors.Join(undo(), w.deleteNamespaces()) }
 	}
-	if !w.settings.allServers {
+	if !opened.AllServers {
 		threeServers.servers = reference.servers
 	}
-	return w, w.describeFleet(context.Background()) // all groups need its image
+	return w, opened.DescribeFleet(context.Background()) // all groups need its image
 }
 
 // eventually waits until nothing is missing, and fails with what was missing last.
@@ -300,22 +267,9 @@ func (w *fixture) claimedHosts(ctx context.Context, t *testing.T) map[string]str
 	return claimed
 }
 
-// events returns the messages of the events on a pod, and not those on a pod of an earlier test that had its name.
+// events returns those on a pod of the group.
 func (w *fixture) events(ctx context.Context, name string) ([]string, error) {
-	pod, events := &corev1.Pod{}, &corev1.EventList{}
-	if err := w.tenant.Get(ctx, client.ObjectKey{Namespace: w.group.namespace, Name: name}, pod); err != nil {
-		return nil, err
-	}
-	if err := w.tenant.List(ctx, events, client.InNamespace(w.group.namespace)); err != nil {
-		return nil, err
-	}
-	var messages []string
-	for _, event := range events.Items {
-		if event.InvolvedObject.UID == pod.UID {
-			messages = append(messages, event.Reason+": "+event.Message)
-		}
-	}
-	return messages, nil
+	return w.clusters.PodEvents(ctx, client.ObjectKey{Namespace: w.group.namespace, Name: name})
 }
 
 // binary returns the path of one of the programs in bin/.

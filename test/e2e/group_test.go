@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -94,7 +93,7 @@ func (l *group) place(spec *corev1.PodSpec) {
 // have the servers of the reference fleet.
 func enter(t *testing.T, l *group) *fixture {
 	t.Helper()
-	if clusters, err := theFixture(); err == nil && clusters.settings.allServers {
+	if shared, err := theFixture(); err == nil && shared.clusters.AllServers {
 		t.Parallel()
 	}
 	return enterAlone(t, l)
@@ -107,32 +106,24 @@ func enterAlone(t *testing.T, l *group) *fixture {
 	t.Helper()
 	l.busy.Lock()
 	t.Cleanup(l.busy.Unlock)
-	clusters, err := theFixture()
+	shared, err := theFixture()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := *clusters
+	w := *shared
 	w.group = l
 	w.settings.slots <- struct{}{}
 	t.Cleanup(func() { <-w.settings.slots })
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}}
-	switch err := w.tenant.Create(t.Context(), namespace); {
-	case err == nil:
-		w.namespaces.Store(l.namespace, true)
-	case !apierrors.IsAlreadyExists(err):
+	made, err := w.clusters.MakeNamespace(t.Context(), l.namespace)
+	if err != nil {
 		t.Fatal(err)
 	}
-	// Without it the API server denies pods.
-	w.eventually(t, "namespace "+l.namespace+" has its ServiceAccount", func(ctx context.Context) (string, error) {
-		err := w.tenant.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "default"}, &corev1.ServiceAccount{})
-		if apierrors.IsNotFound(err) {
-			return "there is no ServiceAccount default", nil
-		}
-		return "", err
-	})
+	if made {
+		w.namespaces.Store(l.namespace, true)
+	}
 	t.Cleanup(func() { w.giveBack(t) })
 	if l == reference {
-		if err := w.describeFleet(t.Context()); err != nil {
+		if err := w.clusters.DescribeFleet(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		w.eventually(t, "the NodeTypes and the NodePool of the reference fleet are ready", w.fleetIsReady)

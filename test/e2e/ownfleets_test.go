@@ -15,6 +15,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/clusters"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -24,26 +25,11 @@ func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev
 	change func(*karpv1.NodePool)) *karpv1.NodePool {
 	t.Helper()
 	w.needsServers(t)
-	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	provider.Spec.Properties = w.fleetProperties(t)
-	provider.Spec.Metal3.ClusterRef.Namespace = hostNamespace
-	nodeType := v1alpha1.NodeTypeTemplate{Name: name}
-	nodeType.Resources = has
-	nodeType.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"group": name}}}
-	provider.Spec.Metal3.NodeTypes = []v1alpha1.NodeTypeTemplate{nodeType}
+	pool := clusters.NewPool(name, w.fleetProperties(t), has)
+	provider, class, nodePool := pool.Provider, pool.Class, pool.NodePool
 	if err := w.management.Create(t.Context(), provider); err != nil {
 		t.Fatal(err)
 	}
-	class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	class.Spec.ProviderRef = &v1alpha1.NameReference{Name: name}
-	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	nodePool.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: v1alpha1.Group, Kind: "MetalNodeClass", Name: name}
-	nodePool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{
-		{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{name}},
-	}
-	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
-	nodePool.Spec.Disruption.ConsolidationPolicy = karpv1.ConsolidationPolicyWhenEmpty
-	nodePool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration("Never")
 	if change != nil {
 		change(nodePool)
 	}
@@ -74,15 +60,8 @@ func (w *fixture) createPool(t *testing.T, name string, servers int32, has corev
 	if err := w.tenant.Create(t.Context(), class); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually(t, fmt.Sprintf("the %d servers of group %s are free", servers, name), func(ctx context.Context) (string, error) {
-		nodeType := &v1alpha1.NodeType{}
-		if err := w.management.Get(ctx, client.ObjectKey{Name: name}, nodeType); err != nil {
-			return err.Error(), client.IgnoreNotFound(err)
-		}
-		if got := nodeType.Status.Capacity.Available; got != servers {
-			return fmt.Sprintf("%d are", got), nil
-		}
-		return "", nil
+	poll.Eventually(t, fmt.Sprintf("the %d servers of group %s are free", servers, name), func(ctx context.Context) error {
+		return w.clusters.AreFree(ctx, name, servers)
 	})
 	if err := w.tenant.Create(t.Context(), nodePool); err != nil {
 		t.Fatal(err)

@@ -20,14 +20,12 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/servers"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/clusters"
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 )
 
-// running is the sandbox that this run of the tests started, if it did.
-var running *sandbox
+// opened are the clusters of this run, once a test has needed them.
+var opened *clusters.Clusters
 
 // topologyLabels are those of the programs.
 var topologyLabels = append(topology.Defaults(), "rack="+leafLabel, "datacenter="+corev1.LabelTopologyRegion,
@@ -35,9 +33,8 @@ var topologyLabels = append(topology.Defaults(), "rack="+leafLabel, "datacenter=
 
 // sandbox is a sandbox whose processes the tests may kill.
 type sandbox struct {
-	box         *sandboxes.Sandbox
-	dir         string
-	kubeconfigs sandboxes.Kubeconfigs
+	box *sandboxes.Sandbox
+	dir string
 }
 
 func TestMain(m *testing.M) {
@@ -53,43 +50,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "error: putting the clusters back,", err)
 		code = 1
 	}
-	if running != nil {
-		running.box.Close()
-		if err := os.RemoveAll(running.dir); err != nil {
-			fmt.Fprintln(os.Stderr, "error: removing the sandbox,", err)
+	if opened != nil {
+		if err := opened.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "error:", err)
 			code = 1
 		}
 	}
 	os.Exit(code)
-}
-
-func startSandbox() (*sandbox, error) {
-	assets, err := binary("etcd")
-	if err != nil {
-		return nil, err
-	}
-	all, err := servers.All()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "e2e-sandbox-")
-	if err != nil {
-		return nil, err
-	}
-	fmt.Println("starting a sandbox for the tests in", dir)
-	box, err := sandboxes.Up(context.Background(), sandboxes.Config{
-		Dir:            dir,
-		Binaries:       cluster.Binaries{filepath.Dir(assets)},
-		Fleet:          all,
-		Progress:       os.Stdout,
-		TopologyLabels: topologyLabels,
-		AuditLogs:      os.Getenv(audit.DirectoryVariable),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("starting a sandbox, %w", err)
-	}
-	running = &sandbox{box: box, dir: dir, kubeconfigs: box.Kubeconfigs()}
-	return running, nil
 }
 
 // aim implements programs.

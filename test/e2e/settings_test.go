@@ -4,35 +4,23 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/clusters"
 )
 
-// Environment variables that say what is different about clusters that are no sandbox. docs/testing.md tells users of them.
+// Environment variables for clusters that are no sandbox, beside those of package clusters. docs/testing.md tells users of them.
 const (
-	managementVariable = "E2E_MANAGEMENT_KUBECONFIG"
-	tenantVariable     = "E2E_TENANT_KUBECONFIG"
-	// fleetVariable is a folder with a management.yaml and a tenant.yaml to apply instead of those of the reference fleet.
-	fleetVariable = "E2E_FLEET"
-	// podImageVariable is the image of all pods: nodes must have it, or be able to pull it.
-	podImageVariable = "E2E_POD_IMAGE"
-	// allServersVariable says whether the clusters have the servers of test/e2e/servers beside those of the reference fleet.
-	allServersVariable = "E2E_ALL_SERVERS"
 	// parallelVariable is how many groups of tests run at the same time, on clusters that have all servers.
 	parallelVariable = "E2E_PARALLEL"
 	// managementDownVariable and managementUpVariable are commands for sh that stop the API server of the management cluster and start
@@ -42,87 +30,46 @@ const (
 	// rackVariable is the URL of the API by which a rack of emulated servers takes faults (test/emulator/admin).
 	rackVariable = "E2E_RACK"
 
-	// No emulated server looks for this image.
-	defaultPodImage = "registry.example.com/main:1"
 	// Servers that boot need cores; the reference group and one other keep two of them busy.
 	defaultParallel = 2
 	// On a sandbox, tests wait for other tests of their group and not for cores.
 	sandboxParallel = 64
-
-	fleetProvider = "metal3-provider"
 )
 
 // settings are what the environment says.
 type settings struct {
-	podImage   string
-	allServers bool
 	// slots has room for as many tests as run at the same time.
 	slots                        chan struct{}
 	managementDown, managementUp string
 	// rack is empty if there is none that takes faults.
 	rack string
-	// management and tenant are the objects that describe the fleet, for either cluster.
-	management, tenant []*unstructured.Unstructured
 }
 
 func readSettings() (settings, error) {
 	s := settings{
-		podImage: cmp.Or(os.Getenv(podImageVariable), defaultPodImage), rack: os.Getenv(rackVariable),
-		managementDown: os.Getenv(managementDownVariable), managementUp: os.Getenv(managementUpVariable),
+		rack: os.Getenv(rackVariable), managementDown: os.Getenv(managementDownVariable), managementUp: os.Getenv(managementUpVariable),
 	}
 	var err error
-	if given := os.Getenv(allServersVariable); given != "" {
-		if s.allServers, err = strconv.ParseBool(given); err != nil {
-			return s, fmt.Errorf("%s is %q: it must be true or false", allServersVariable, given)
-		}
-	}
 	parallel := defaultParallel
 	if given := os.Getenv(parallelVariable); given != "" {
 		if parallel, err = strconv.Atoi(given); err != nil || parallel < 1 {
 			return s, fmt.Errorf("%s is %q: it must be a number from 1 on", parallelVariable, given)
 		}
-	} else if os.Getenv(managementVariable) == "" {
+	} else if os.Getenv(clusters.ManagementVariable) == "" {
 		parallel = sandboxParallel
 	}
 	s.slots = make(chan struct{}, parallel)
 	if (s.managementDown == "") != (s.managementUp == "") {
 		return s, fmt.Errorf("set both %s and %s, or neither", managementDownVariable, managementUpVariable)
 	}
-	for file, objects := range map[string]*[]*unstructured.Unstructured{examples.ManagementFile: &s.management,
-		examples.TenantFile: &s.tenant} {
-		if *objects, err = manifests(os.Getenv(fleetVariable), file); err != nil {
-			return s, err
-		}
-	}
 	return s, nil
-}
-
-// manifests are the objects in a file of the reference fleet, or in the file of that name of a folder, if one is given.
-func manifests(folder, file string) ([]*unstructured.Unstructured, error) {
-	if folder == "" {
-		return examples.Objects(file)
-	}
-	file = filepath.Join(folder, path.Base(file))
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading the fleet that %s names, %w", fleetVariable, err)
-	}
-	return examples.Parse(file, content)
-}
-
-// describeFleet applies the objects that describe the fleet to both clusters.
-func (w *fixture) describeFleet(ctx context.Context) error {
-	if err := examples.ApplyAll(ctx, w.management, w.settings.management); err != nil {
-		return err
-	}
-	return examples.ApplyAll(ctx, w.tenant, w.settings.tenant)
 }
 
 // needsServers skips a test about servers beside the reference fleet on clusters that do not have them.
 func (w *fixture) needsServers(t *testing.T) {
 	t.Helper()
-	if !w.settings.allServers {
-		t.Skip("this test needs the servers of test/e2e/servers beside the reference fleet, and " + allServersVariable + " is not true")
+	if !w.clusters.AllServers {
+		t.Skip("this test needs the servers of test/e2e/servers beside the reference fleet, and " + clusters.AllServersVariable + " is not true")
 	}
 }
 
@@ -183,20 +130,19 @@ func (w *fixture) allowMachines(ctx context.Context) (undo func() error, err err
 // container is the one of a pod that asks for resources.
 func (w *fixture) container(asks corev1.ResourceList) corev1.Container {
 	return corev1.Container{
-		Name: "main", Image: w.settings.podImage,
+		Name: "main", Image: w.clusters.PodImage,
 		Resources: corev1.ResourceRequirements{Requests: asks, Limits: asks},
 	}
 }
 
-// fleetProperties are those of the NodeProvider of the fleet: whatever is of its servers needs them, such as an image that
-// there really is.
+// fleetProperties are those of the NodeProvider of the fleet.
 func (w *fixture) fleetProperties(t *testing.T) map[string]string {
 	t.Helper()
-	provider := &v1alpha1.NodeProvider{}
-	if err := w.management.Get(t.Context(), client.ObjectKey{Name: fleetProvider}, provider); err != nil {
+	properties, err := w.clusters.FleetProperties(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	return provider.Spec.Properties
+	return properties
 }
 
 // imageURL is that of the fleet's OSImage.
@@ -225,8 +171,6 @@ func TestReadSettings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, variable, value, want string
 	}{
-		"AllServers": {"it says nothing of which servers there are", allServersVariable, "all",
-			`E2E_ALL_SERVERS is "all": it must be true or false`},
 		"Parallel": {"no test would ever run", parallelVariable, "0", `E2E_PARALLEL is "0": it must be a number from 1 on`},
 		"DownOnly": {"a test would leave the cluster without its API server", managementDownVariable, "true",
 			"set both E2E_MANAGEMENT_DOWN and E2E_MANAGEMENT_UP, or neither"},

@@ -65,7 +65,7 @@ func TestWhatIf(t *testing.T) {
 	if w.sandbox == nil {
 		t.Skip("this test needs the servers and the --topology-labels of a sandbox")
 	}
-	if err := w.describeFleet(t.Context()); err != nil {
+	if err := w.clusters.DescribeFleet(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.consolidateAfter(t, "Never") // nothing is bound, so all nodes are empty
