@@ -7,11 +7,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"syscall"
+
+	"github.com/jstemmer/go-junit-report/v2/junit"
+	"github.com/jstemmer/go-junit-report/v2/parser/gotest"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/images"
 )
@@ -34,7 +38,8 @@ func (w *Environment) variables() []string {
 	return variables
 }
 
-// Test runs the tests of a package, which the expression selects, on the environment that is up. Their output is also in a file.
+// Test runs the tests of a package, which the expression selects, on the environment that is up. Their output is also in NAME.log of the
+// folder logs, and their results are in NAME.xml beside it, in the format of JUnit.
 func (w *Environment) Test(ctx context.Context, name, directory, tests string) error {
 	log, err := os.Create(w.path("logs", name+".log"))
 	if err != nil {
@@ -51,6 +56,9 @@ func (w *Environment) Test(ctx context.Context, name, directory, tests string) e
 	command.Stdout = io.MultiWriter(&output, log, w.config.Out)
 	command.Stderr = command.Stdout
 	err = command.Run()
+	if unwritten := writeJUnit(w.path("logs", name+".xml"), output.Bytes()); unwritten != nil {
+		return errors.Join(err, unwritten)
+	}
 	// The first line of the output may be a test's.
 	count := func(result string) int { return bytes.Count(output.Bytes(), []byte("\n--- "+result+": ")) }
 	w.say("%s: %d tests have passed, %d have failed, %d were skipped", directory, count("PASS"), count("FAIL"), count("SKIP"))
@@ -63,4 +71,18 @@ func (w *Environment) Test(ctx context.Context, name, directory, tests string) e
 		return fmt.Errorf("no test of %s has passed: %q selects none, or all were skipped", directory, tests)
 	}
 	return nil
+}
+
+// writeJUnit writes the results of tests to a file, out of what go test -v has printed.
+func writeJUnit(path string, output []byte) error {
+	report, err := gotest.NewParser().Parse(bytes.NewReader(output))
+	if err != nil {
+		return fmt.Errorf("reading the results of the tests, %w", err)
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("making the file of the results, %w", err)
+	}
+	results := junit.CreateFromReport(report, "")
+	return errors.Join(results.WriteXML(file), file.Close())
 }
