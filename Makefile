@@ -218,6 +218,7 @@ e2e-metal: tools build ironic boot-server boot-vm dra-tools ## The whole chain o
 
 # What kind clusters are given, in an environment of test/kind. Variables of these targets:
 #   E2E             tests of test/e2e to run, as go test -run takes them; "." are all
+#   AI              1 runs test/ai instead, in an environment with a DRA driver, which make dra-tools builds
 #   KEEP            1 leaves the environment after the tests, and after a failure
 #   KIND            path of another kind than the one in tools/kind
 #   KIND_IMAGE      node image, instead of kind's own
@@ -238,6 +239,11 @@ docker-answers:
 .PHONY: e2e-kind
 e2e-kind: docker-answers kind-parts ## test/e2e and the charts on kind clusters, with servers that boot as containers (needs Docker; E2E=. runs all tests, KEEP=1 leaves the clusters)
 	bin/kind-env test
+
+.PHONY: ai-conformance
+ai-conformance: kind-parts dra-tools ## The steps of CNCF's AI conformance on the same clusters; log and JUnit results in dist/ai-conformance/ (needs Docker)
+	@rm -rf dist/ai-conformance .kind/logs/ai.*; mkdir -p dist/ai-conformance; AI=1 bin/kind-env test; status=$$?; \
+	  cp .kind/logs/ai.log dist/ai-conformance/e2e.log && cp .kind/logs/ai.xml dist/ai-conformance/junit.xml || status=1; exit $$status
 
 .PHONY: kind-up kind-down
 kind-up: docker-answers kind-parts ## The same clusters to look around in (needs Docker)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/docker"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/dradriver"
 )
 
 // minimumMemory is four times what two clusters, Metal3 and six servers that have joined were seen to take: tests are built meanwhile.
@@ -37,6 +38,9 @@ func (w *Environment) check(ctx context.Context) error {
 	}
 	if w.state.Management.Name == w.state.Tenant.Name {
 		return fmt.Errorf("management and tenant are both the cluster %s: they must be two", w.state.Tenant.Name)
+	}
+	if w.state.DRADriver && w.state.Tenant.Taken {
+		return fmt.Errorf("the DRA driver would stay in the kind cluster %s: leave KIND_TENANT unset", w.state.Tenant.Name)
 	}
 	for _, check := range []func(context.Context) error{w.checkDocker, w.checkBuilt, w.checkClusters, w.checkNames, w.checkImage} {
 		if err := check(ctx); err != nil {
@@ -96,6 +100,12 @@ func (w *Environment) checkBuilt(context.Context) error {
 		if _, err := os.Stat(w.bin(file)); err != nil {
 			return fmt.Errorf("there is no %s: `make kind-up` builds it", w.bin(file))
 		}
+	}
+	if !w.state.DRADriver {
+		return nil
+	}
+	if _, err := os.Stat(w.bin(dradriver.Program)); err != nil {
+		return fmt.Errorf("there is no %s: `make dra-tools` builds it", w.bin(dradriver.Program))
 	}
 	return nil
 }

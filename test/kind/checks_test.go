@@ -157,6 +157,11 @@ func TestUpChecksFirst(t *testing.T) {
 "ps "*) echo registry; echo metal3-management-rack;;`},
 			want: "there is a container metal3-management-rack already, and not of this checkout: remove it by `docker rm -f -v " +
 				"metal3-management-rack`"},
+		"NoDriver": {reason: "servers would boot without the image of the driver", config: func(c *Config) { c.DRADriver = true },
+			want: "there is no DIR/bin/dra-example-kubeletplugin: `make dra-tools` builds it"},
+		"DriverOfTaken": {reason: "what is ours must not stay in a cluster that was taken",
+			config: func(c *Config) { c.DRADriver, c.Tenant = true, "mine" },
+			want:   "the DRA driver would stay in the kind cluster mine: leave KIND_TENANT unset"},
 		"NoFamily": {reason: "kind would say so after pulling its image", config: func(c *Config) { c.IPFamily = "ipv5" },
 			want: `the IP family is "ipv5": it must be one of ipv4, dual, ipv6`},
 	}

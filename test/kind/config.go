@@ -58,6 +58,8 @@ type Config struct {
 	IPFamily string
 	// AllServers registers the servers for all tests, and not only the reference fleet.
 	AllServers bool
+	// DRADriver installs a DRA driver in the tenant cluster, which publishes one device of each server.
+	DRADriver bool
 	// Keep leaves what an Up that fails has made.
 	Keep bool
 	// Out gets the progress.
@@ -105,7 +107,7 @@ func (c Config) wanted() state {
 	return state{
 		Management: cluster{Name: cmp.Or(c.Management, defaultManagement), Taken: c.Management != ""},
 		Tenant:     cluster{Name: cmp.Or(c.Tenant, defaultTenant), Taken: c.Tenant != ""},
-		Image:      c.Image, IPFamily: c.IPFamily, AllServers: c.AllServers,
+		Image:      c.Image, IPFamily: c.IPFamily, AllServers: c.AllServers, DRADriver: c.DRADriver,
 	}
 }
 

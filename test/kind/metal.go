@@ -16,6 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/servers"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/kind/metal"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/dradriver"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
 )
@@ -25,15 +26,23 @@ func (w *Environment) metalContainers() []string {
 	return []string{metal.Metal3Container(w.state.Management.Name), metal.RackContainer(w.state.Management.Name)}
 }
 
-// prepareManagement installs the CRDs of Metal3, without which the manager does not start. Metal3's container finds them.
-func (w *Environment) prepareManagement(ctx context.Context) (client.Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", w.ManagementKubeconfig())
+func connect(kubeconfig string) (client.Client, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig of the management cluster, %w", err)
+		return nil, fmt.Errorf("reading the kubeconfig %s, %w", kubeconfig, err)
 	}
 	c, err := client.New(config, client.Options{Scheme: env.Scheme()})
 	if err != nil {
-		return nil, fmt.Errorf("making a client of the management cluster, %w", err)
+		return nil, fmt.Errorf("making a client by the kubeconfig %s, %w", kubeconfig, err)
+	}
+	return c, nil
+}
+
+// prepareManagement installs the CRDs of Metal3, without which the manager does not start. Metal3's container finds them.
+func (w *Environment) prepareManagement(ctx context.Context) (client.Client, error) {
+	c, err := connect(w.ManagementKubeconfig())
+	if err != nil {
+		return nil, err
 	}
 	return c, controlplane.PrepareMetal3(ctx, c, controlplane.Binaries{w.bin()}, hostNamespace)
 }
@@ -52,9 +61,16 @@ func (w *Environment) startMetal(ctx context.Context, management client.Client) 
 	if err != nil {
 		return err
 	}
+	containerImages := ""
+	if w.state.DRADriver {
+		containerImages = w.path("container-images")
+		if err := dradriver.WriteImage(w.bin(), containerImages); err != nil {
+			return err
+		}
+	}
 	m, err := metal.Up(ctx, metal.Config{
 		Cluster: w.state.Management.Name, Network: network, Kubeconfig: kubeconfig, Client: management, Servers: described,
-		Bin: w.bin(), Dir: w.path("metal"), Progress: w.say,
+		Bin: w.bin(), Dir: w.path("metal"), ContainerImages: containerImages, Progress: w.say,
 	})
 	if err != nil {
 		return err
@@ -110,4 +126,20 @@ func (w *Environment) installCharts(ctx context.Context) error {
 	_, err = w.kubectl(ctx, w.ManagementKubeconfig(), "patch", "tenantcluster", tenantName, "--namespace="+tenantName, "--type=merge",
 		`--patch={"spec": {"allowedNodeTypes": null, "quota": null}}`)
 	return err
+}
+
+// installDriver installs the DRA driver in the tenant cluster, if the environment has one.
+func (w *Environment) installDriver(ctx context.Context) error {
+	if !w.state.DRADriver {
+		return nil
+	}
+	tenant, err := connect(w.TenantKubeconfig())
+	if err != nil {
+		return err
+	}
+	if err := dradriver.Install(ctx, w.bin(), tenant, w.endpoint, 1); err != nil {
+		return err
+	}
+	w.say("the DRA driver %s publishes one device of each server", dradriver.Driver)
+	return nil
 }

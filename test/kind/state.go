@@ -26,6 +26,7 @@ type state struct {
 	Image      string  `json:"image,omitempty"`
 	IPFamily   string  `json:"ipFamily"`
 	AllServers bool    `json:"allServers,omitempty"`
+	DRADriver  bool    `json:"draDriver,omitempty"`
 	// Network is whether Docker's network of kind is ours to delete.
 	Network bool `json:"network,omitempty"`
 	// Rack is the URL of the admin API of the rack.

@@ -118,6 +118,7 @@ func (w *Environment) make(ctx context.Context) error {
 	programs, step := errgroup.WithContext(ctx)
 	programs.Go(func() error { return w.startMetal(step, management) })
 	programs.Go(func() error { return w.installCharts(step) })
+	programs.Go(func() error { return w.installDriver(step) })
 	return programs.Wait()
 }
 

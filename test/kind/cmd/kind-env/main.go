@@ -50,7 +50,7 @@ func main() {
 // variables stand in for flags.
 var variables = map[string]string{
 	"kind": "KIND", "management": "KIND_MANAGEMENT", "tenant": "KIND_TENANT", "image": "KIND_IMAGE", "ip-family": "KIND_IP_FAMILY",
-	"keep": "KEEP", "run": "E2E",
+	"keep": "KEEP", "run": "E2E", "ai": "AI",
 }
 
 func newCommand() *cobra.Command {
@@ -169,7 +169,7 @@ there is nothing, there is nothing to do.`,
 }
 
 func newTestCommand(config *kind.Config) *cobra.Command {
-	tests, charts := "", true
+	tests, charts, ai := "", true, false
 	command := &cobra.Command{
 		Use:   "test",
 		Short: "Run test/e2e and the tests of the charts on the environment, and delete it",
@@ -178,19 +178,25 @@ environment if it has made it, unless it is told to keep it. The exit code is 0 
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			// Tests of all kinds need servers of all kinds.
-			config.AllServers = config.AllServers || tests == allTests
-			return runTests(command.Context(), *config, tests, charts)
+			config.AllServers = config.AllServers || tests == allTests || ai
+			config.DRADriver = ai
+			if ai {
+				return runTests(command.Context(), *config, "ai", allTests, false)
+			}
+			return runTests(command.Context(), *config, "e2e", tests, charts)
 		},
 	}
 	addUpFlags(command.Flags(), config)
 	command.Flags().StringVar(&tests, "run", defaultTests, "tests of test/e2e to run, as go test -run takes them; \".\" are all (E2E)")
 	command.Flags().BoolVar(&charts, "charts", charts,
 		"run the tests of the charts too, if the environment is deleted afterwards: they uninstall the charts")
+	command.Flags().BoolVar(&ai, "ai", ai,
+		"run test/ai instead, the steps of CNCF's AI conformance, in an environment with a DRA driver (AI=1)")
 	return command
 }
 
-// runTests prints how long each part took.
-func runTests(ctx context.Context, config kind.Config, tests string, charts bool) (err error) {
+// runTests runs tests of a suite, which is a package below test. It prints how long each part took.
+func runTests(ctx context.Context, config kind.Config, suite, tests string, charts bool) (err error) {
 	type part struct {
 		name string
 		took time.Duration
@@ -211,8 +217,8 @@ func runTests(ctx context.Context, config kind.Config, tests string, charts bool
 	if err := timed("the environment", func() error { made, err = environment.Up(ctx); return err }); err != nil {
 		return err
 	}
-	err = timed("test/e2e", func() error { return environment.Test(ctx, "e2e", "./test/e2e", tests) })
-	if tests == allTests && ctx.Err() == nil {
+	err = timed("test/"+suite, func() error { return environment.Test(ctx, suite, "./test/"+suite, tests) })
+	if suite == "e2e" && tests == allTests && ctx.Err() == nil {
 		// On a cluster of its own.
 		err = errors.Join(err, timed("the rack's README", func() error {
 			return environment.Test(ctx, "readme", "./test/kind/metal", "^TestReadme$")
