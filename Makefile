@@ -241,7 +241,7 @@ e2e-kind: docker-answers kind-parts ## test/e2e and the charts on kind clusters,
 	bin/kind-env test
 
 .PHONY: ai-conformance
-ai-conformance: kind-parts dra-tools ## The steps of CNCF's AI conformance on the same clusters; log and JUnit results in dist/ai-conformance/ (needs Docker)
+ai-conformance: docker-answers kind-parts dra-tools ## The steps of CNCF's AI conformance on the same clusters; log and JUnit results in dist/ai-conformance/ (needs Docker)
 	@rm -rf dist/ai-conformance .kind/logs/ai.*; mkdir -p dist/ai-conformance; AI=1 bin/kind-env test; status=$$?; \
 	  cp .kind/logs/ai.log dist/ai-conformance/e2e.log && cp .kind/logs/ai.xml dist/ai-conformance/junit.xml || status=1; exit $$status
 
