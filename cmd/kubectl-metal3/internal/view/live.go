@@ -244,6 +244,7 @@ func (l *Live) snapshot() *Snapshot {
 		if missing := kind.missing(kind.err); missing != nil {
 			missing.Live = true
 			s.addMissing(part, *missing)
+			continue // what was read before is not shown to who may not read it now
 		}
 		keys := kind.informer.GetStore().ListKeys()
 		slices.Sort(keys)

@@ -175,6 +175,50 @@ func TestFollowLost(t *testing.T) {
 	})
 }
 
+// What was read is not shown any more to who may not read it now.
+func TestFollowForbidden(t *testing.T) {
+	var revoked atomic.Bool
+	watches := make(chan watch.Interface, 100)
+	forbidden := func() error {
+		if revoked.Load() {
+			return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		}
+		return nil
+	}
+	cluster := interceptor.NewClient(fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(env.AvailableHost("metal3", "server-01", nil)).
+		Build(), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			return errors.Join(forbidden(), c.List(ctx, list, options...))
+		},
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+			if asked := (&client.ListOptions{}).ApplyOptions(options); asked.Raw.SendInitialEvents != nil {
+				return nil, apierrors.NewInvalid(schema.GroupKind{}, "", nil)
+			}
+			events, err := c.Watch(ctx, list, options...)
+			watches <- events
+			return events, errors.Join(forbidden(), err)
+		},
+	})
+	live, err := Follow(t.Context(), cluster, nil, Scope{Resources: []string{"baremetalhosts"}}, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hosts := live.Snapshot().Management.Hosts; len(hosts) != 1 {
+		t.Fatalf("there are %d hosts", len(hosts))
+	}
+	revoked.Store(true)
+	(<-watches).Stop()
+	await(t, live, "the right is missing", func(s *Snapshot) error {
+		if len(s.Missing) == 0 {
+			return errors.New("nothing is missing")
+		}
+		if len(s.Management.Hosts) > 0 {
+			t.Errorf("what may not be read is shown: %d hosts", len(s.Management.Hosts))
+		}
+		return nil
+	})
+}
+
 // A cluster that cannot be reached at first is an error, and not an empty fleet.
 func TestFollowUnreachable(t *testing.T) {
 	absent, err := client.NewWithWatch(&rest.Config{Host: "http://127.0.0.1:1"}, client.Options{Scheme: Scheme()})
