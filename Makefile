@@ -28,8 +28,8 @@ version_package := k8s.io/component-base/version
 TAGS := grpcnotrace
 LDFLAGS = -X $(version_package).gitVersion=$(VERSION) -X $(version_package).gitCommit=$(COMMIT)
 
-# Packages of the commands that "make build" makes: the three programs, and the sandbox.
-COMMANDS := $(wildcard cmd/*) test/sandbox/cmd/sandbox
+# Packages of the commands that "make build" makes: the programs, and the sandbox.
+COMMANDS := $(wildcard cmd/*) cmd/kubectl-metal3/page test/sandbox/cmd/sandbox
 # Packages are tested as many at a time as cores and memory allow; TEST_PACKAGES=2 sets it. What go vet has to say, make lint does.
 TEST_PACKAGES ?= 0
 TEST_FLAGS ?= -vet=off
@@ -86,7 +86,7 @@ build: check-go ## Build our own commands into bin/
 	done
 
 # What the charts run, under the names that they give it, and the rack of emulated servers. Nothing is taken from a registry, nor put into one.
-IMAGES         := manager provider webhook rack
+IMAGES         := manager provider webhook page rack
 PLATFORMS      ?= linux/amd64 linux/arm64
 IMAGE_REGISTRY ?= $(shell awk '$$1 == "registry:" {print $$2; exit}' charts/karpenter-metal3/values.yaml)
 IMAGE_TAG      ?= $(shell awk '$$1 == "appVersion:" {print $$2; exit}' charts/karpenter-metal3/Chart.yaml)
@@ -95,11 +95,11 @@ IMAGES_DIR     ?= $(CURDIR)/bin/images
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: images
-images: check-go ## Build the images of manager, provider, webhook and the emulated rack into bin/images/, for amd64 and arm64, without a registry
+images: check-go ## Build the images of manager, provider, webhook, page and the emulated rack into bin/images/, for amd64 and arm64, without a registry
 	@for platform in $(PLATFORMS); do \
 	  for image in $(IMAGES); do \
 	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -buildvcs=false -tags $(TAGS) -ldflags "-s -w $(LDFLAGS)" \
-	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./$$(ls -d cmd/$$image test/emulator/cmd/$$image 2>/dev/null) || exit 1; \
+	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./$$(ls -d cmd/$$image cmd/kubectl-metal3/$$image test/emulator/cmd/$$image 2>/dev/null) || exit 1; \
 	  done; \
 	done
 	@go -C tools/release run . images --registry "$(IMAGE_REGISTRY)" --tag "$(IMAGE_TAG)" --version "$(VERSION)" --revision "$(COMMIT)" \

@@ -207,7 +207,7 @@ func TestTrimPodSpec(t *testing.T) {
 // TestShownFlags: each flag whose value is shown is one that a program has.
 func TestShownFlags(t *testing.T) {
 	var source strings.Builder
-	for _, pattern := range []string{"../manager/*.go", "../provider/*.go", "../webhook/*.go", "../../pkg/operator/*.go",
+	for _, pattern := range []string{"../manager/*.go", "../provider/*.go", "../webhook/*.go", "page/*.go", "../../pkg/operator/*.go",
 		"../../pkg/fleet/topology/*.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {

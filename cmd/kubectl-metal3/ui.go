@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,27 +42,9 @@ func (o *options) uiCommand() *cobra.Command {
 				return fmt.Errorf("listening, %w", err)
 			}
 			defer listener.Close()
-			source, err := o.follow(command.Context())
+			source, settings, err := o.source(command.Context(), mapping)
 			if err != nil {
 				return err
-			}
-			settings := ui.Options{Topology: mapping}
-			if o.snapshot == "" {
-				management, err := o.connect(o.management, "management cluster")
-				if err != nil {
-					return err
-				}
-				tenants, err := o.tenants()
-				if err != nil {
-					return err
-				}
-				source.FollowCallers(command.Context(), management)
-				settings.Planning = func(ctx context.Context, snapshot *view.Snapshot) error {
-					return snapshot.ReadPlanning(ctx, management, view.Readers(tenants))
-				}
-				settings.History = func(ctx context.Context, name string) ([]view.Use, error) {
-					return view.ReadHistory(ctx, management, name)
-				}
 			}
 			return o.serve(command.Context(), listener, source, settings)
 		},
@@ -74,26 +54,33 @@ func (o *options) uiCommand() *cobra.Command {
 	return command
 }
 
+// source is what the page shows, with the options for it but for the token.
+func (o *options) source(ctx context.Context, mapping topology.Mapping) (*view.Live, ui.Options, error) {
+	if o.snapshot != "" {
+		live, err := o.follow(ctx)
+		return live, ui.Options{Topology: mapping}, err
+	}
+	management, err := o.connect(o.management, "management cluster")
+	if err != nil {
+		return nil, ui.Options{}, err
+	}
+	tenants, err := o.tenants()
+	if err != nil {
+		return nil, ui.Options{}, err
+	}
+	live, settings, err := ui.Follow(ctx, management, tenants, o.reads(), mapping)
+	if err != nil {
+		return nil, ui.Options{}, err
+	}
+	return live, settings, o.warn(live.Snapshot())
+}
+
 // serve shows the source until the context ends.
 func (o *options) serve(ctx context.Context, listener net.Listener, source ui.Source, options ui.Options) error {
 	options.Token, options.Still = rand.Text(), o.snapshot != ""
 	screen := ui.New(source, options)
 	go screen.Run(ctx)
-	server := &http.Server{Handler: screen, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		// Streams end with the program.
-		BaseContext: func(net.Listener) context.Context { return ctx }}
 	fmt.Fprintf(o.Out, "http://%s/%s/\n", listener.Addr(), options.Token)
 	fmt.Fprintln(o.ErrOut, "Open this address in a browser. Ctrl-C ends it.")
-	stopped := context.AfterFunc(ctx, func() {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if server.Shutdown(late) != nil {
-			server.Close()
-		}
-	})
-	defer stopped()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving, %w", err)
-	}
-	return nil
+	return ui.Serve(ctx, listener, screen)
 }

@@ -107,6 +107,12 @@ func TestBadInput(t *testing.T) {
 			command: "webhook", arguments: []string{"--kubeconfig", down, "--cert-rotation=false", "--webhook-bind-address", "127.0.0.1:" + busy},
 			want: []string{"--cert-dir", "tls.crt", "--webhook-bind-address", busy},
 		},
+		"PageInClear": {
+			reason:  "the tokens of readers are for an API server with TLS",
+			command: "page", arguments: []string{"--server", "http://127.0.0.1:" + closedPort(t), "--page-bind-address=127.0.0.1:0",
+				"--health-probe-bind-address=0"},
+			want: []string{"--server", "https URL only"},
+		},
 		"UnknownFlag": {
 			reason:  "a flag that does not exist is named",
 			command: "manager", arguments: []string{"--kubeconfg", missing},

@@ -5,9 +5,11 @@ package ui
 
 import (
 	"bytes"
+	"context"
 	"crypto/subtle"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -45,6 +47,27 @@ var headers = map[string]string{
 //go:embed static
 var static embed.FS
 
+// Serve answers requests until the context ends, and with it the streams.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if server.Shutdown(late) != nil {
+			server.Close()
+		}
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		stop()
+		return fmt.Errorf("serving, %w", err)
+	}
+	<-stopped
+	return nil
+}
+
 // page is what a viewer looks at.
 type page struct {
 	View string
@@ -55,9 +78,7 @@ type page struct {
 
 // ServeHTTP implements http.Handler.
 func (s *Screen) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for name, value := range headers {
-		w.Header().Set(name, value)
-	}
+	harden(w)
 	rest, known := s.admit(r)
 	switch {
 	case !isLoopback(r.Host):
@@ -65,6 +86,20 @@ func (s *Screen) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("this page is at a loopback address, and not at %q", r.Host), http.StatusForbidden)
 	case !known:
 		http.Error(w, "the address of this page has a token, which the program that serves it has printed", http.StatusForbidden)
+	default:
+		s.serve(w, r, rest)
+	}
+}
+
+func harden(w http.ResponseWriter) {
+	for name, value := range headers {
+		w.Header().Set(name, value)
+	}
+}
+
+// serve answers a request that was admitted. The rest of its path is below the base.
+func (s *Screen) serve(w http.ResponseWriter, r *http.Request, rest string) {
+	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "this page writes nothing: the method must be GET", http.StatusMethodNotAllowed)

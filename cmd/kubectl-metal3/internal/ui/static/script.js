@@ -75,7 +75,12 @@ function follow(have) {
   const link = document.getElementById('link');
   stream = new EventSource(address);
   stream.onopen = () => { if (link) { link.textContent = 'live'; link.className = ''; } };
-  stream.onerror = () => { if (link) { link.textContent = 'no connection, trying again'; link.className = 'lost'; } };
+  stream.onerror = () => {
+    if (!link) return;
+    // A browser does not try again after an answer that is no stream: one of a proxy that wants its user to sign in, for instance.
+    link.textContent = stream.readyState === EventSource.CLOSED ? 'no connection: load the page again' : 'no connection, trying again';
+    link.className = 'lost';
+  };
   stream.onmessage = (message) => {
     apply(JSON.parse(message.data));
     if (frozen) stream.close();

@@ -1,0 +1,264 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// lingering is how long a fleet is followed after the last request for it. A tab that is hidden asks for nothing.
+	lingering = 15 * time.Minute
+	// recheck is how often the API server is asked whether it still accepts a token. Until then, a stream of a token that has expired goes on.
+	recheck = time.Minute
+	// openTime is how long a request waits until the fleet is there.
+	openTime = 30 * time.Second
+	// namespaces is the path of the fleets of one namespace each.
+	namespaces = "/namespaces/"
+)
+
+// Access reads a cluster with the rights of others.
+type Access interface {
+	// Check returns the name of the user whose token it is; empty if that may not be known. The error is the API server's Unauthorized if it
+	// does not accept the token.
+	Check(ctx context.Context, token string) (string, error)
+	// Follow follows the cluster with the rights of the token until the context ends, as the function Follow does. The namespace is that
+	// of the Machines and TenantClusters; empty are all.
+	Follow(ctx context.Context, token, namespace string) (Source, Options, error)
+}
+
+// Readers is a page for many readers, each of which has a bearer token in each request: it shows what the API server lets that token read,
+// and nothing that was read by another. It is an http.Handler. A proxy in front of it signs people in.
+type Readers struct {
+	// ctx ends all that is followed.
+	ctx    context.Context
+	access Access
+	most   int
+	clock  clock.Clock
+	// planning has one place for all: an answer takes a processor for up to half a minute.
+	planning chan struct{}
+
+	mu  sync.Mutex
+	all map[place]*reader
+}
+
+// place is what a token looks at. The token itself is in no key and in no log.
+type place struct {
+	token     [sha256.Size]byte
+	namespace string
+}
+
+// reader is a token that looks at a place.
+type reader struct {
+	// opened is closed when there is a screen, or an error.
+	opened chan struct{}
+	screen *Screen
+	err    error
+	// followed ends with the reader; end ends it.
+	followed context.Context
+	end      context.CancelFunc
+
+	// requests is how many are answered now, and last when the last one began or ended. The mutex of Readers guards them.
+	requests int
+	last     time.Time
+}
+
+// NewReaders returns Readers that end with the context. At most so many fleets are followed at a time, one for each token and namespace.
+func NewReaders(ctx context.Context, access Access, most int, clk clock.Clock) *Readers {
+	return &Readers{ctx: ctx, access: access, most: most, clock: clk, planning: make(chan struct{}, 1), all: map[place]*reader{}}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Readers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	harden(w)
+	token, known := tokenOf(r)
+	namespace, rest, valid := splitPath(r.URL.Path)
+	switch {
+	case !known:
+		unauthorized(w, "this page needs a token in the header Authorization, as Bearer TOKEN: the proxy in front of it must pass on the one "+
+			"that its user has for the API server")
+		return
+	case !valid:
+		http.NotFound(w, r)
+		return
+	}
+	key, user := place{sha256.Sum256([]byte(token)), namespace}, ""
+	if !s.has(key) { // a token that is refused takes nobody's place
+		ctx, cancel := context.WithTimeout(r.Context(), openTime)
+		defer cancel()
+		var err error
+		if user, err = s.access.Check(ctx, token); err != nil {
+			explain(w, err)
+			return
+		}
+	}
+	reader := s.enter(key, token, user)
+	if reader == nil {
+		http.Error(w, fmt.Sprintf("%d fleets are being looked at, which is as many as this page follows at a time: try again later", s.most),
+			http.StatusServiceUnavailable)
+		return
+	}
+	defer s.leave(reader)
+	select {
+	case <-reader.opened:
+	case <-r.Context().Done():
+		return
+	case <-s.clock.After(openTime):
+		http.Error(w, fmt.Sprintf("the API server has not answered in %s: try again later", openTime), http.StatusServiceUnavailable)
+		return
+	}
+	if reader.err != nil {
+		explain(w, reader.err)
+		return
+	}
+	// Streams end with what is followed.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(reader.followed, cancel)()
+	reader.screen.serve(w, r.WithContext(ctx), rest)
+}
+
+// bearer is the header of RFC 6750. client-go would send what has another form without credentials, or as two.
+var bearer = regexp.MustCompile(`^(?i:Bearer) ([-A-Za-z0-9._~+/]+=*)$`)
+
+// tokenOf returns the token of a request that has one.
+func tokenOf(r *http.Request) (string, bool) {
+	values := r.Header["Authorization"]
+	if len(values) != 1 {
+		return "", false
+	}
+	found := bearer.FindStringSubmatch(values[0])
+	if found == nil {
+		return "", false
+	}
+	return found[1], true
+}
+
+// splitPath returns the namespace that a path begins with, empty if it has none, and the path of the view below it.
+func splitPath(path string) (namespace, rest string, valid bool) {
+	below, is := strings.CutPrefix(path, namespaces)
+	if !is {
+		return "", path, true
+	}
+	end := strings.IndexByte(below+"/", '/')
+	return below[:end], below[end:], len(validation.IsDNS1123Label(below[:end])) == 0
+}
+
+func unauthorized(w http.ResponseWriter, message string) {
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	http.Error(w, message, http.StatusUnauthorized)
+}
+
+// explain answers with what the API server has said.
+func explain(w http.ResponseWriter, err error) {
+	if apierrors.IsUnauthorized(err) {
+		unauthorized(w, "the API server does not accept the token of this request: sign in again")
+		return
+	}
+	http.Error(w, err.Error(), http.StatusBadGateway)
+}
+
+func (s *Readers) has(key place) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[key] != nil
+}
+
+// enter returns the reader at a place, and begins to follow the fleet for a new one. It is nil if there is no room. The caller leaves.
+func (s *Readers) enter(key place, token, user string) *reader {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.all[key]
+	if found == nil {
+		if len(s.all) >= s.most && !s.evict() {
+			return nil
+		}
+		found = &reader{opened: make(chan struct{})}
+		found.followed, found.end = context.WithCancel(s.ctx)
+		s.all[key] = found
+		ctx := klog.NewContext(found.followed, klog.FromContext(s.ctx).WithValues("user", user, "namespace", key.namespace))
+		go s.follow(ctx, found, key, token)
+	}
+	found.requests++
+	found.last = s.clock.Now()
+	return found
+}
+
+func (s *Readers) leave(reader *reader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reader.requests--
+	reader.last = s.clock.Now()
+}
+
+// evict ends the reader that has looked at nothing for the longest time. It returns false if all are looking. The mutex is held.
+func (s *Readers) evict() bool {
+	var oldest place
+	found := false
+	for key, reader := range s.all {
+		if reader.requests == 0 && (!found || reader.last.Before(s.all[oldest].last)) {
+			oldest, found = key, true
+		}
+	}
+	if found {
+		s.all[oldest].end()
+		delete(s.all, oldest)
+	}
+	return found
+}
+
+// forget has the next request at a place begin anew. If only idle is set, a reader that looks, or has looked lately, is kept.
+func (s *Readers) forget(reader *reader, key place, onlyIdle bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if onlyIdle && (reader.requests > 0 || s.clock.Since(reader.last) < lingering) {
+		return false
+	}
+	if s.all[key] == reader {
+		delete(s.all, key)
+	}
+	return true
+}
+
+// follow follows the fleet for a reader, until nobody looks, the API server does not accept the token, or another takes the place.
+func (s *Readers) follow(ctx context.Context, reader *reader, key place, token string) {
+	defer reader.end()
+	defer s.forget(reader, key, false)
+	log := klog.FromContext(ctx)
+	source, options, err := s.access.Follow(ctx, token, key.namespace)
+	if err != nil {
+		log.Info("The fleet cannot be followed for a reader", "because", err.Error())
+		reader.err = err
+		close(reader.opened)
+		return
+	}
+	log.Info("Following the fleet for a reader")
+	options.Clock = s.clock
+	screen := New(source, options)
+	screen.base, screen.planning = "", s.planning
+	if key.namespace != "" {
+		screen.base = namespaces + key.namespace
+	}
+	reader.screen = screen
+	close(reader.opened)
+	go screen.Run(ctx)
+	for screen.wait(ctx, recheck, nil) && !s.forget(reader, key, true) {
+		if _, err := s.access.Check(ctx, token); apierrors.IsUnauthorized(err) {
+			log.Info("The API server accepts the token of a reader no more")
+			return
+		}
+	}
+}
