@@ -99,7 +99,7 @@ func Files() (map[string][]byte, error) {
 const annotationsHead = "  # The rest is made by `make generate`.\n"
 
 // programs are those of the charts, which have images of the same names.
-var programs = map[string][]string{Management: {"manager", "webhook"}, Tenant: {"provider"}}
+var programs = map[string][]string{Management: {"manager", "webhook", "page"}, Tenant: {"provider"}}
 
 // Metadata is the Chart.yaml of a chart, with what Artifact Hub is told of its definitions and images in its last part.
 func Metadata(chart string, metadata, values []byte) ([]byte, error) {

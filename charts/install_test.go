@@ -6,6 +6,7 @@ package charts
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,11 +58,15 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run("install", "servers", Management, "--take-ownership")
+	run("install", "servers", Management, "--take-ownership", "--set=page.enabled=true")
 	run("install", "acme", Tenant)
 	run("install", "acme-cluster", Tenant, "--set=target=tenant", "--take-ownership")
 
 	t.Run("Programs", func(t *testing.T) {
+		authority, page := filepath.Join(t.TempDir(), "ca.crt"), freeAddress(t)
+		if err := os.WriteFile(authority, environment.Config.CAData, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		management := func(account string) func() []string {
 			return func() []string { return []string{"--kubeconfig=" + asAccount(t, tenant.Namespace, account)} }
 		}
@@ -79,7 +84,11 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 						"--tenant-allow-unsafe-kubeconfig", // it impersonates
 					}
 				}},
+			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-page", flags: func() []string {
+				return []string{"--server=" + environment.Config.Host, "--certificate-authority=" + authority, "--page-bind-address=" + page}
+			}},
 		)
+		pageIsForReaders(t, "http://"+page+"/capacity")
 	})
 
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
@@ -233,6 +242,26 @@ func TestInstallWithOtherNames(t *testing.T) {
 	for _, name := range []string{"acme-cluster", "acme", "servers"} {
 		if out, problems, err := helm(t, "uninstall", name, "--kubeconfig="+kubeconfig, "--namespace="+namespace); err != nil {
 			t.Errorf("helm uninstall %s: %v\n%s%s", name, err, out, problems)
+		}
+	}
+}
+
+// pageIsForReaders reads the page with tokens of accounts that may read nothing, and all.
+func pageIsForReaders(t *testing.T, url string) {
+	t.Helper()
+	const tenant = "karpenter-metal3/acme"
+	manager := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "karpenter-metal3", Name: "karpenter-metal3-manager"}}
+	for reason, tc := range map[string]struct {
+		token string
+		want  int
+		sees  bool
+	}{
+		"nobody":                  {want: http.StatusUnauthorized},
+		"an account of no rights": {token: tokenFor(t, "default", "nobody"), want: http.StatusOK},
+		"the manager's account":   {token: requestToken(t, manager), want: http.StatusOK, sees: true},
+	} {
+		if status, text, err := scrape(t.Context(), url, tc.token); err != nil || status != tc.want || strings.Contains(text, tenant) != tc.sees {
+			t.Errorf("%s: got %d (%v): %s", reason, status, err, text)
 		}
 	}
 }

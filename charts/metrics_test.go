@@ -37,19 +37,20 @@ func metricsAreForReaders(t *testing.T, name, address string) {
 			t.Error(err)
 		}
 	})
+	url := address + "/metrics"
 	poll.Eventually(t, "metrics of "+name, func(ctx context.Context) error {
-		status, text, err := scrape(ctx, "https://"+address, reader)
+		status, text, err := scrape(ctx, "https://"+url, reader)
 		if err == nil && (status != http.StatusOK || !strings.Contains(text, "go_goroutines")) {
 			err = fmt.Errorf("got %d: %.200s", status, text)
 		}
 		return err
 	})
 	for reason, tc := range map[string]struct{ url, token string }{
-		"a pod without a token":        {"https://" + address, ""},
-		"a token that is none":         {"https://" + address, "x"},
-		"an account without the right": {"https://" + address, other},
-		"the right token, without TLS": {"http://" + address, reader},
-		"a token that was changed":     {"https://" + address, reader + "x"},
+		"a pod without a token":        {"https://" + url, ""},
+		"a token that is none":         {"https://" + url, "x"},
+		"an account without the right": {"https://" + url, other},
+		"the right token, without TLS": {"http://" + url, reader},
+		"a token that was changed":     {"https://" + url, reader + "x"},
 	} {
 		if status, text, _ := scrape(t.Context(), tc.url, tc.token); status == http.StatusOK || strings.Contains(text, "go_goroutines") {
 			t.Errorf("%s: %s reads the metrics: %d", name, reason, status)
@@ -64,6 +65,11 @@ func tokenFor(t *testing.T, namespace, name string) string {
 	if err := environment.Client.Create(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
+	return requestToken(t, account)
+}
+
+func requestToken(t *testing.T, account *corev1.ServiceAccount) string {
+	t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	if err := environment.Client.SubResource("token").Create(t.Context(), account, request); err != nil {
 		t.Fatal(err)
@@ -72,7 +78,7 @@ func tokenFor(t *testing.T, namespace, name string) string {
 }
 
 func scrape(ctx context.Context, url, token string) (int, string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, "", err
 	}

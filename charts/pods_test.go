@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
 // TestPods: they have the restricted security context, resource requests and probes.
@@ -43,6 +45,39 @@ func TestPods(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPage: it is off by default, and has no token and no rights.
+func TestPage(t *testing.T) {
+	const page = "karpenter-metal3-page"
+	for _, object := range render(t, Management) {
+		if object.GetName() == page {
+			t.Errorf("by default there is the %s %s", object.GetKind(), page)
+		}
+	}
+	objects := render(t, Management, "--set=page.enabled=true")
+	for _, object := range objects {
+		if strings.HasSuffix(object.GetKind(), "Binding") && strings.Contains(fmt.Sprint(object.Object), page) {
+			t.Errorf("%s %s gives it rights", object.GetKind(), object.GetName())
+		}
+	}
+	deployment, account := ofKind[appsv1.Deployment](t, objects, "Deployment")[page], ofKind[corev1.ServiceAccount](t, objects,
+		"ServiceAccount")[page]
+	if deployment == nil || account == nil || deployment.Spec.Template.Spec.ServiceAccountName != page ||
+		*deployment.Spec.Template.Spec.AutomountServiceAccountToken || *account.AutomountServiceAccountToken {
+		t.Errorf("it has a token, or another account: %v, %v", deployment, account)
+	}
+	policy := ofKind[networkingv1.NetworkPolicy](t, render(t, Management, "--set=page.enabled=true",
+		"--set=networkPolicy.pageFrom[0].podSelector.matchLabels.app=proxy"), "NetworkPolicy")[page]
+	var open []string
+	for _, rule := range policy.Spec.Ingress {
+		if len(rule.From) == 0 {
+			open = append(open, rule.Ports[0].Port.String())
+		}
+	}
+	if len(policy.Spec.Ingress) != 2 || !slices.Equal(open, []string{"health"}) {
+		t.Errorf("others than the proxy reach it: %v", policy.Spec.Ingress)
 	}
 }
 

@@ -12,10 +12,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -77,7 +77,10 @@ func startPrograms(t *testing.T, programs ...program) {
 		}
 		pod := deployment.Spec.Template.Spec
 		health, metrics := freeAddress(t), freeAddress(t)
-		args := append(pod.Containers[0].Args, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health)
+		args := append(pod.Containers[0].Args, "--health-probe-bind-address="+health)
+		if slices.ContainsFunc(pod.Containers[0].Ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" }) {
+			args = append(args, "--metrics-bind-address="+metrics)
+		}
 		args = append(args, p.flags()...)
 		command := exec.CommandContext(t.Context(), binary(t, pod.Containers[0].Name, "make build"), args...)
 		command.Env = variables(pod.Containers[0])
@@ -109,12 +112,9 @@ func asAccount(t *testing.T, namespace, name string) string {
 	if err := environment.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, account); err != nil {
 		t.Fatal(err)
 	}
-	token := &authenticationv1.TokenRequest{}
-	if err := environment.Client.SubResource("token").Create(t.Context(), account, token); err != nil {
-		t.Fatal(err)
-	}
 	return writeKubeconfig(t, &rest.Config{
-		Host: environment.Config.Host, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{CAData: environment.Config.CAData},
+		Host: environment.Config.Host, BearerToken: requestToken(t, account),
+		TLSClientConfig: rest.TLSClientConfig{CAData: environment.Config.CAData},
 	})
 }
 

@@ -8,7 +8,7 @@ cluster's, and the lease and the Secret with the certificates are found by their
 
 {{/* account is the name of a component's ServiceAccount: a dict of root and component. The charts of the tenants and the policies know it. */}}
 {{- define "karpenter-metal3.account" -}}
-{{ (index .root.Values .component).serviceAccount.name | default (printf "karpenter-metal3-%s" .component) }}
+{{ ((index .root.Values .component).serviceAccount | default dict).name | default (printf "karpenter-metal3-%s" .component) }}
 {{- end }}
 
 {{- define "karpenter-metal3.managerUser" -}}

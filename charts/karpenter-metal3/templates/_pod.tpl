@@ -84,7 +84,7 @@ readinessProbe:
 {{- toYaml (merge (deepCopy .root.Values.podLabels) (fromYaml (include "karpenter-metal3.labels" .))) -}}
 {{- end }}
 
-{{/* Environment variables of both. Go collects garbage more often when its memory comes near the limit of the container, or what
+{{/* Environment variables of all. Go collects garbage more often when its memory comes near the limit of the container, or what
 the node has for pods if there is none. */}}
 {{- define "karpenter-metal3.env" -}}
 {{- $variables := list -}}
@@ -101,12 +101,17 @@ the node has for pods if there is none. */}}
 {{- end }}
 {{- end }}
 
-{{/* Flags that both have. */}}
+{{/* Flags that manager and webhook have. */}}
 {{- define "karpenter-metal3.args" -}}
-- --logging-format={{ .Values.logging.format }}
-- --v={{ get (dict "info" 0 "debug" 2) .Values.logLevel | default .Values.logging.verbosity }}
 - --metrics-bind-address=:8080
 - --metrics-secure={{ .Values.metrics.secure }}
+{{ include "karpenter-metal3.sharedArgs" . }}
+{{- end }}
+
+{{/* Flags that all have. */}}
+{{- define "karpenter-metal3.sharedArgs" -}}
+- --logging-format={{ .Values.logging.format }}
+- --v={{ get (dict "info" 0 "debug" 2) .Values.logLevel | default .Values.logging.verbosity }}
 - --health-probe-bind-address=:8081
 {{- with .Values.topologyLabels }}
 - --topology-labels={{ join "," . }}

@@ -27,7 +27,7 @@
 {{- if has .Release.Namespace .Values.manager.hostNamespaces -}}
 {{- fail (printf "manager.hostNamespaces has %s, the namespace of the release: a user with access to the Secrets of servers could read the webhook's key. Install the release in a namespace of its own." .Release.Namespace) -}}
 {{- end -}}
-{{- $set := list "leader-elect" "leader-election-namespace" "logging-format" "v" "metrics-bind-address" "metrics-secure" "health-probe-bind-address" "topology-labels" "network-endpoint" "network-endpoint-credentials" "provisioning-deadline" "webhook-bind-address" "cert-rotation" "cert-dir" "namespace" "cert-secret" "webhook-cert-rotation" "webhook-namespace" "webhook-service" "webhook-cert-secret" "webhook-cert-names" "webhook-configuration" "shutdown-delay" "client-ca-file" "client-names" -}}
+{{- $set := list "leader-elect" "leader-election-namespace" "logging-format" "v" "metrics-bind-address" "metrics-secure" "health-probe-bind-address" "topology-labels" "network-endpoint" "network-endpoint-credentials" "provisioning-deadline" "webhook-bind-address" "cert-rotation" "cert-dir" "namespace" "cert-secret" "webhook-cert-rotation" "webhook-namespace" "webhook-service" "webhook-cert-secret" "webhook-cert-names" "webhook-configuration" "shutdown-delay" "client-ca-file" "client-names" "page-bind-address" "server" "certificate-authority" "max-readers" -}}
 {{- range $component := list "manager" "webhook" -}}
 {{- range (index $.Values $component).extraArgs -}}
 {{- $flag := regexFind "^--?[^=]+" . | trimPrefix "--" | trimPrefix "-" -}}
@@ -59,7 +59,7 @@
 {{- end -}}
 {{- $volumes := list -}}
 {{- range .Values.extraVolumes -}}
-{{- if has .name (list "network-endpoint" "certificates" "clients") -}}
+{{- if has .name (list "network-endpoint" "certificates" "clients" "cluster") -}}
 {{- fail (printf "extraVolumes has %s: the chart has a volume of that name. Give yours another one." .name) -}}
 {{- end -}}
 {{- if has .name $volumes -}}
@@ -67,7 +67,7 @@
 {{- end -}}
 {{- $volumes = append $volumes .name -}}
 {{- end -}}
-{{- $paths := list "/network-endpoint" "/certificates" "/clients" "/var/run/secrets/kubernetes.io/serviceaccount" -}}
+{{- $paths := list "/network-endpoint" "/certificates" "/clients" "/cluster" "/var/run/secrets/kubernetes.io/serviceaccount" -}}
 {{- range .Values.extraVolumeMounts -}}
 {{- if not (has .name $volumes) -}}
 {{- fail (printf "extraVolumeMounts has %s, which extraVolumes has not: the API server would refuse the pods. Add the volume, or leave the mount out." .name) -}}
