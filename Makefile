@@ -173,6 +173,10 @@ cloud-init: ## Unpack Debian's cloud-init into bin/, for the tests to ask it wha
 chromium: ## Unpack Debian's Chromium into bin/, for the tests to look at the page
 	@hack/chromium.sh
 
+.PHONY: qemu-user
+qemu-user: ## Unpack Debian's emulator of arm64 into bin/, for the tests to run the images for arm64
+	@hack/qemu-user.sh
+
 .PHONY: server-image
 server-image: ## Make the root file system of a server that can join a cluster, from Debian's packages, into bin/ (needs root)
 	@hack/server-image.sh
@@ -256,7 +260,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(call run_tests,25m) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init chromium upstream-tools dra-tools kueue-tools otel-tools site-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
+test-system: tools build images cloud-init chromium qemu-user upstream-tools dra-tools kueue-tools otel-tools site-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(call run_tests,45m) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)

@@ -4,13 +4,11 @@
 package release
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,37 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/release/published"
 )
-
-// startRegistry starts an empty registry, and returns a path in it.
-func startRegistry(t *testing.T) registry {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "release")
-	run(t, filepath.Join(repository(t), "tools", "release"), nil, "go", "build", "-o", program, ".")
-	command := exec.Command(program, "registry") // it ends with its input
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	address, err := bufio.NewReader(output).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the registry has not said where it is: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = input.Close()
-		if err := command.Wait(); err != nil {
-			t.Errorf("the registry has failed: %v", err)
-		}
-	})
-	return registry(strings.TrimSpace(address))
-}
 
 // helm runs it without the user's configuration, in the time zone of the release.
 func helm(t *testing.T, args ...string) string {
@@ -66,12 +35,13 @@ func helm(t *testing.T, args ...string) string {
 
 // testRegistry: the release is pushed, pulled, installed and verified.
 func testRegistry(t *testing.T, c checkout, files dist) {
-	registry := startRegistry(t)
-	output, err := c.make(t, nil, "release-push", "REGISTRY="+string(registry)+"/metal")
+	registry := registry{published.Start(t)}
+	address := string(registry.Registry)
+	output, err := c.make(t, nil, "release-push", "REGISTRY="+address+"/metal")
 	if err != nil || strings.Contains(output, "not signed") {
 		t.Fatalf("make release-push: %v\n%s", err, output)
 	}
-	charts := "oci://" + string(registry) + "/metal/charts/"
+	charts := "oci://" + address + "/metal/charts/"
 	packages := map[string]string{"karpenter-metal3": "", "karpenter-metal3-tenant": ""}
 	for chart := range packages {
 		dir := t.TempDir()
@@ -81,8 +51,8 @@ func testRegistry(t *testing.T, c checkout, files dist) {
 			t.Errorf("%s is another package when it has been pulled", chart)
 		}
 		// Who pushes the package by hand has what was signed.
-		helm(t, "push", filepath.Join(string(files), filepath.Base(packages[chart])), "oci://"+string(registry)+"/by-hand", "--plain-http")
-		if ours, theirs := registry.digest(t, "metal/charts/"+chart, c.chart), registry.digest(t, "by-hand/"+chart, c.chart); ours != theirs {
+		helm(t, "push", filepath.Join(string(files), filepath.Base(packages[chart])), "oci://"+address+"/by-hand", "--plain-http")
+		if ours, theirs := registry.Digest(t, "metal/charts/"+chart, c.chart), registry.Digest(t, "by-hand/"+chart, c.chart); ours != theirs {
 			t.Errorf("%s is %s, and %s as Helm pushes it", chart, ours, theirs)
 		}
 	}
@@ -92,7 +62,7 @@ func testRegistry(t *testing.T, c checkout, files dist) {
 				Platform struct{ OS, Architecture string }
 			}
 		}
-		if err := json.Unmarshal(registry.get(t, "metal/"+image+"/manifests/"+c.tag), &index); err != nil {
+		if err := json.Unmarshal(registry.Get(t, "metal/"+image+"/manifests/"+c.tag), &index); err != nil {
 			t.Fatal(err)
 		}
 		platforms := ""
@@ -103,7 +73,7 @@ func testRegistry(t *testing.T, c checkout, files dist) {
 			t.Errorf("the image is for %q", platforms)
 		}
 	})
-	t.Run("Install", func(t *testing.T) { testInstall(t, c, string(registry), charts, packages) })
+	t.Run("Install", func(t *testing.T) { testInstall(t, c, address, charts, packages) })
 	t.Run("Signatures", func(t *testing.T) { testSignatures(t, c, files, registry) })
 }
 
@@ -160,7 +130,7 @@ func testSignatures(t *testing.T, c checkout, files dist, registry registry) {
 	}
 	// A manifest that says more is another one, under the tag of the first.
 	manifest := map[string]any{}
-	if err := json.Unmarshal(registry.get(t, "metal/charts/karpenter-metal3/manifests/"+c.chart), &manifest); err != nil {
+	if err := json.Unmarshal(registry.Get(t, "metal/charts/karpenter-metal3/manifests/"+c.chart), &manifest); err != nil {
 		t.Fatal(err)
 	}
 	manifest["annotations"] = map[string]string{"changed": "yes"}
@@ -170,8 +140,8 @@ func testSignatures(t *testing.T, c checkout, files dist, registry registry) {
 	}
 	registry.put(t, "metal/charts/karpenter-metal3", "changed", changed)
 	// With the signature of the first.
-	signature := registry.get(t, "metal/charts/karpenter-metal3/manifests/"+
-		signatureTag(registry.digest(t, "metal/charts/karpenter-metal3", c.chart)))
+	signature := registry.Get(t, "metal/charts/karpenter-metal3/manifests/"+
+		signatureTag(registry.Digest(t, "metal/charts/karpenter-metal3", c.chart)))
 	manifest["annotations"] = map[string]string{"changed": "again"}
 	again, err := json.Marshal(manifest)
 	if err != nil {

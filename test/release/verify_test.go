@@ -13,10 +13,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/release/published"
 )
 
 // publicKey reads cosign.pub.
@@ -51,42 +52,13 @@ func authenticated(payloadType string, payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
 
-// registry is the address of one on loopback.
-type registry string
-
-func (r registry) url(path string) string { return "http://" + string(r) + "/v2/" + path }
-
-func (r registry) read(path string) ([]byte, error) {
-	response, err := http.Get(r.url(path))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s", path, response.Status)
-	}
-	return io.ReadAll(response.Body)
-}
-
-// get reads what must be there.
-func (r registry) get(t *testing.T, path string) []byte {
-	t.Helper()
-	content, err := r.read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
-}
-
-func (r registry) digest(t *testing.T, repository, tag string) string {
-	t.Helper()
-	return "sha256:" + sum(r.get(t, repository+"/manifests/"+tag))
-}
+// registry is one of a test.
+type registry struct{ published.Registry }
 
 // put tags a manifest.
 func (r registry) put(t *testing.T, repository, tag string, manifest []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, r.url(repository+"/manifests/"+tag), bytes.NewReader(manifest))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, r.URL(repository+"/manifests/"+tag), bytes.NewReader(manifest))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +78,12 @@ func signatureTag(digest string) string { return strings.Replace(digest, ":", "-
 
 // verify does what `cosign verify` does of the signature beside an image.
 func (r registry) verify(repository, tag string, key *ecdsa.PublicKey) error {
-	manifest, err := r.read(repository + "/manifests/" + tag)
+	manifest, err := r.Read(repository + "/manifests/" + tag)
 	if err != nil {
 		return err
 	}
 	digest := "sha256:" + sum(manifest)
-	content, err := r.read(repository + "/manifests/" + signatureTag(digest))
+	content, err := r.Read(repository + "/manifests/" + signatureTag(digest))
 	if err != nil {
 		return err
 	}
@@ -127,7 +99,7 @@ func (r registry) verify(repository, tag string, key *ecdsa.PublicKey) error {
 	if len(signed.Layers) != 1 || signed.Layers[0].MediaType != "application/vnd.dev.cosign.simplesigning.v1+json" {
 		return fmt.Errorf("it is no image of a signature: %s", content)
 	}
-	payload, err := r.read(repository + "/blobs/" + signed.Layers[0].Digest)
+	payload, err := r.Read(repository + "/blobs/" + signed.Layers[0].Digest)
 	if err != nil {
 		return err
 	}

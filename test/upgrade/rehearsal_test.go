@@ -37,6 +37,7 @@ import (
 
 const (
 	upgradePage     = "../../docs/upgrade.md"
+	installPage     = "../../docs/install.md"
 	tenantName      = "acme"
 	systemNamespace = "karpenter-metal3"
 	// The accounts that the charts make.
@@ -96,7 +97,8 @@ func (r *rehearsal) writeHelm(t *testing.T) {
 	t.Helper()
 	render := "#!/bin/sh\nexec sed -E '/clientConfig:/,/port:/{/(service|name|namespace|port):/d; s|path: |url: https://" + r.webhookAddress +
 		"|;}'\n"
-	helm := "#!/bin/sh\ncase \"$*\" in\n*rollback*) ;;\n*) set -- \"$@\" --install --create-namespace --post-renderer=" + r.renderer() +
+	helm := "#!/bin/sh\ncase \"$*\" in\n*rollback*) ;;\n*install*) set -- \"$@\" --post-renderer=" + r.renderer() +
+		" ;;\n*) set -- \"$@\" --install --create-namespace --post-renderer=" + r.renderer() +
 		" ;;\nesac\nexec " + filepath.Join(present(t).programs, "helm") + " \"$@\"\n"
 	for path, script := range map[string]string{r.renderer(): render, filepath.Join(r.dir, "helm"): helm} {
 		if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
@@ -117,10 +119,10 @@ func connect(t *testing.T, config *rest.Config, kubeconfig string) cluster {
 // renderer is the program that Helm gives what it has rendered.
 func (r *rehearsal) renderer() string { return filepath.Join(r.dir, "renderer") }
 
-// install installs a version, and has its servers taken in all ways.
+// install installs a version as an upgrade of nothing, and has its servers taken in all ways.
 func (r *rehearsal) install(t *testing.T, v version) {
 	t.Helper()
-	steps := r.steps(t, v, "Upgrade")
+	steps := r.steps(t, v, upgradePage, "Upgrade")
 	if len(steps) != 3 {
 		t.Fatalf("%s has %d steps, want one for each release", upgradePage, len(steps))
 	}
@@ -129,15 +131,41 @@ func (r *rehearsal) install(t *testing.T, v version) {
 	r.do(t, steps[1])
 	r.applyManifests(t, r.tenant, "tenant.yaml", unchanged)
 	r.do(t, steps[2])
+	r.takeServers(t)
+}
+
+// follow installs a version as docs/install.md does, and has its servers taken in all ways.
+func (r *rehearsal) follow(t *testing.T, v version) {
+	t.Helper()
+	for _, section := range []string{"1. The management cluster", "2. The tenant cluster", "3. The tenant's provider"} {
+		for _, step := range r.steps(t, v, installPage, section) {
+			r.do(t, step)
+			if strings.Contains(step.commands, "install karpenter-metal3 charts/karpenter-metal3-tenant") {
+				// It is read by the next commands of the page.
+				poll.Eventually(t, "the namespace has the authority of its cluster", func(ctx context.Context) error {
+					key := client.ObjectKey{Namespace: systemNamespace, Name: "kube-root-ca.crt"}
+					return r.tenant.Get(ctx, key, &corev1.ConfigMap{})
+				})
+			}
+		}
+	}
+	r.applyFleet(t, unchanged)
+	r.takeServers(t)
+}
+
+// takeServers has a server taken by each kind of pool.
+func (r *rehearsal) takeServers(t *testing.T) {
+	t.Helper()
 	for _, pool := range []string{"static", "auto-static", "auto-dynamic"} {
 		r.startPodOn(t, "before-"+pool, pool)
 	}
+	r.startPod(t, "before")
 }
 
-// steps are the blocks of commands in a section of the page, but for those that pods would have to run for.
-func (r *rehearsal) steps(t *testing.T, v version, section string) (steps []step) {
+// steps are the blocks of commands in a section of a page, but for those that pods would have to run for.
+func (r *rehearsal) steps(t *testing.T, v version, file, section string) (steps []step) {
 	t.Helper()
-	content, err := os.ReadFile(upgradePage)
+	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,15 +180,23 @@ func (r *rehearsal) steps(t *testing.T, v version, section string) (steps []step
 // do runs the commands of a step, and replaces the programs of its release by those of its version.
 func (r *rehearsal) do(t *testing.T, s step) {
 	t.Helper()
-	t.Logf("%s: %s", s.version.name, strings.TrimSpace(s.commands))
+	names := []string{"acme.example.com:6443", strings.TrimPrefix(r.tenant.config.Host, "https://")}
+	links := map[string]string{"acme-admin.kubeconfig": r.tenant.kubeconfig}
+	if s.version.release != nil {
+		names = append(names, s.version.release.Charts()...)
+	} else {
+		links["charts"] = s.version.charts
+	}
+	commands := strings.NewReplacer(names...).Replace(s.commands)
+	t.Logf("%s: %s", s.version.name, strings.TrimSpace(commands))
 	p, err := page.Open(page.Config{
 		File: upgradePage, Dir: r.dir, Bin: r.dir + string(os.PathListSeparator) + present(t).programs, Kubeconfig: r.management.kubeconfig,
-		Links: map[string]string{"charts": s.version.charts, "acme-admin.kubeconfig": r.tenant.kubeconfig},
+		Links: links,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if output, err := p.Run(t.Context(), s.commands); err != nil {
+	if output, err := p.Run(t.Context(), commands); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	switch {
@@ -181,7 +217,8 @@ func (r *rehearsal) start(t *testing.T, v version, program string) {
 	if err := r.management.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: account}, deployment); err != nil {
 		t.Fatal(err)
 	}
-	args := deployment.Spec.Template.Spec.Containers[0].Args
+	container := deployment.Spec.Template.Spec.Containers[0]
+	command := v.command(t, program, container.Image)
 	manager := &appsv1.Deployment{}
 	if err := r.management.Get(t.Context(), client.ObjectKey{Namespace: systemNamespace, Name: managerAccount}, manager); err != nil {
 		t.Fatal(err)
@@ -200,8 +237,9 @@ func (r *rehearsal) start(t *testing.T, v version, program string) {
 		}
 	}
 	err := processes.Start(process.Spec{
-		Name: program, Path: filepath.Join(v.programs, program), Rank: controlplane.RankClients + 1, Restart: true,
-		Args: slices.Concat(args, []string{"--health-probe-bind-address=" + ports[0], "--metrics-bind-address=" + ports[1]}, flags),
+		Name: program, Path: command[0], Rank: controlplane.RankClients + 1, Restart: true,
+		Args: slices.Concat(command[1:], container.Args,
+			[]string{"--health-probe-bind-address=" + ports[0], "--metrics-bind-address=" + ports[1]}, flags),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +326,15 @@ func (r *rehearsal) applyManifests(t *testing.T, to cluster, name string, change
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, filepath.Join(present(t).programs, "kubectl"), "apply", "--filename="+file, "--kubeconfig="+to.kubeconfig)
+	// What a tenant may have follows its TenantCluster, where the provider runs already.
+	poll.Eventually(t, name+" is applied", func(ctx context.Context) error {
+		output, err := exec.CommandContext(ctx, filepath.Join(present(t).programs, "kubectl"), "apply", "--filename="+file,
+			"--kubeconfig="+to.kubeconfig).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, output)
+		}
+		return nil
+	})
 }
 
 // startPod starts a pod that needs a server for itself, and waits until it runs.

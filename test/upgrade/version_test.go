@@ -5,16 +5,53 @@ package upgrade
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"testing"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/release/published"
 )
 
 // earlier is the commit of the version that is upgraded.
 const earlier = "f4f59a3dda5c7ffbae6fa4646c9c385e8e616524"
 
-// version has the folders of one version of this project.
-type version struct{ name, charts, programs string }
+// version is one version of this project.
+type version struct {
+	name string
+	// charts and programs are folders. Images of a release are unpacked into the second, and its charts are in none.
+	charts, programs string
+	// release is one that is in a registry.
+	release *published.Release
+	// architecture is that of the images whose programs run, and emulator what runs these, if it is not that of this machine.
+	architecture string
+	emulator     []string
+}
+
+// released is a release that is in a registry.
+func released(t *testing.T, release published.Release) version {
+	t.Helper()
+	return version{name: "release " + release.Version, programs: t.TempDir(), release: &release, architecture: runtime.GOARCH}
+}
+
+// command is what runs a program of the version, for a Deployment that has an image.
+func (v version) command(t *testing.T, program, image string) []string {
+	t.Helper()
+	if v.release == nil {
+		return []string{filepath.Join(v.programs, program)}
+	}
+	if want := v.release.Image(program); image != want {
+		t.Errorf("the Deployment of the %s has the image %s, want %s", program, image, want)
+	}
+	// The program runs longer than a part of the test.
+	dir, err := os.MkdirTemp(v.programs, program+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(slices.Clone(v.emulator), published.Pull(t, image, v.architecture, dir))
+}
 
 // present is the version of this checkout.
 func present(t *testing.T) version {
