@@ -15,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 // Chart is a chart at a path of a module that a module in tools requires. Tool is the folder of that.
@@ -53,7 +55,8 @@ func (c Chart) Render(ctx context.Context, root, helm, release, namespace string
 	return examples.Parse("what the chart of "+c.Module+" renders", rendered)
 }
 
-// Create creates objects of a chart, and before them the namespace that they are in.
+// Create creates objects of a chart, and before them the namespace that they are in. It waits until the kinds that the chart defines are
+// served, so that the caller can create some.
 func Create(ctx context.Context, c client.Client, namespace string, objects []*unstructured.Unstructured) error {
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if err := c.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -62,6 +65,19 @@ func Create(ctx context.Context, c client.Client, namespace string, objects []*u
 	for _, object := range objects {
 		if err := c.Create(ctx, object); err != nil {
 			return fmt.Errorf("creating %s %s, %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	for _, object := range objects {
+		if object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		group, _, _ := unstructured.NestedString(object.Object, "spec", "group")
+		kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
+		if err := poll.Await(ctx, kind+" of "+group+" is served", func(context.Context) error {
+			_, err := c.RESTMapper().RESTMappings(schema.GroupKind{Group: group, Kind: kind})
+			return err
+		}); err != nil {
+			return err
 		}
 	}
 	return nil
