@@ -285,7 +285,12 @@ func (r *rehearsal) asAccount(t *testing.T, in cluster, namespace, name string) 
 	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	kubeconfig.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "c"
-	path := filepath.Join(r.dir, namespace+"-"+name+".kubeconfig")
+	// A program ends when its kubeconfig changes, so the one that is replaced keeps its own.
+	dir, err := os.MkdirTemp(r.dir, "kubeconfig-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, namespace+"-"+name)
 	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
 		t.Fatal(err)
 	}
