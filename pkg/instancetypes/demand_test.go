@@ -11,11 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 func podsWith(count int, change func(*corev1.PodSpec)) []corev1.Pod {
@@ -143,7 +143,7 @@ func TestDemandOfVolumes(t *testing.T) {
 			claim.Spec.VolumeName = volume.Name
 			volume.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: tc.terms}}
 			tenant := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithIndex(&corev1.Pod{}, "spec.nodeName",
-				func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).WithObjects(pod, claim)
+				env.NodeOfPod).WithObjects(pod, claim)
 			if !tc.gone {
 				tenant.WithObjects(volume)
 			}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,6 +62,9 @@ type Index struct {
 	Field  string
 	Values client.IndexerFunc
 }
+
+// NodeOfPod is what core and others index Pods by, as the field spec.nodeName.
+func NodeOfPod(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }
 
 type fakeShared struct {
 	scheme     *runtime.Scheme

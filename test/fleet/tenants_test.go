@@ -169,7 +169,7 @@ func (i *insideTenant) start(ctx context.Context) error {
 	ready := class()
 	ready.StatusConditions().SetTrue(v1alpha1.ConditionValidationSucceeded)
 	inTenant := fake.NewClientBuilder().WithScheme(i.fleet.Scheme).WithObjects(ready).WithStatusSubresource(ready).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
+		WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).Build()
 	if err := inTenant.Status().Update(ctx, ready); err != nil {
 		return fmt.Errorf("making the class of %s ready, %w", i.name, err)
 	}
@@ -205,12 +205,10 @@ func (i *insideTenant) claim(ctx context.Context, number int) {
 		provider := i.provider
 		i.mu.Unlock()
 		offered, err := provider.GetInstanceTypes(ctx, nil)
-		if err == nil && !slices.ContainsFunc(offered, hasServer) {
+		if err != nil || !slices.ContainsFunc(offered, hasServer) {
 			continue
 		}
-		if err == nil {
-			_, err = provider.Create(ctx, wanted)
-		}
+		_, err = provider.Create(ctx, wanted)
 		switch {
 		case err == nil:
 			return

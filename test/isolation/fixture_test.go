@@ -104,10 +104,8 @@ func (t timer) Reset(time.Duration) bool { return false }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	environment := env.Fake(t, env.Index{Object: &corev1.Pod{}, Field: "spec.nodeName", Values: func(object client.Object) []string {
-		pod, _ := object.(*corev1.Pod)
-		return []string{pod.Spec.NodeName}
-	}}, env.Index{Object: &v1alpha1.Machine{}, Field: nodetype.JoinedField, Values: nodetype.JoinedAs})
+	environment := env.Fake(t, env.Index{Object: &corev1.Pod{}, Field: "spec.nodeName", Values: env.NodeOfPod},
+		env.Index{Object: &v1alpha1.Machine{}, Field: nodetype.JoinedField, Values: nodetype.JoinedAs})
 	w := &fixture{t: t, environment: environment, api: environment.Client,
 		metal3: environment.Namespace(t), tenant: environment.Namespace(t), others: environment.Namespace(t),
 		clock: &expiredClock{FakeClock: clocktesting.NewFakeClock(time.Now())}, deny: func(*v1alpha1.Machine) error { return nil },

@@ -128,7 +128,7 @@ func newSite(t *testing.T, random *rand.Rand, onDemand bool) *site {
 		}))
 	}
 	s.tenant = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pools...).WithStatusSubresource(&karpv1.NodeClaim{}).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
+		WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).Build()
 	s.createTenant()
 	for _, role := range []string{"a100", "cpu", "small"} {
 		for n := range 2 {

@@ -34,6 +34,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // PoolName is the name of the default NodePool of a Plan.
@@ -119,7 +120,7 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	}
 	kubeClient := client.Client(fake.NewClientBuilder().WithScheme(scheme.Scheme).WithRESTMapper(kinds()).WithObjects(objects...).
 		WithInterceptorFuncs(fakes.Funcs{Get: getVolume}).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
 			func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",

@@ -36,6 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/resourceclaims"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
@@ -118,7 +119,7 @@ func scheduleWith(t *testing.T, change func(*options.Options), nodeTypes []*v1al
 	pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
 	pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
 	plainClient := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(append(objects, pool)...).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group",
 			func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",

@@ -85,7 +85,7 @@ func newTenantWorld(t *testing.T, boot func(*corev1.Node), objects ...client.Obj
 		planning.Pool(planning.PoolName, func(pool *karpv1.NodePool) { pool.Spec.Template.Labels = map[string]string{"team": "blue"} }))
 	w.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
 		WithStatusSubresource(&karpv1.NodeClaim{}).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group", func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind", func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build()

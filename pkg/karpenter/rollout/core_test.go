@@ -257,7 +257,7 @@ func newDriftFixture(t *testing.T, w world) *driftFixture {
 	f := &driftFixture{world: w, recorder: events.NewRecorder(record.NewFakeRecorder(100)),
 		provider: &oneType{catalog: instancetypes.NewCatalog(instancetypes.DefaultPods), offeredAsFull: w.offeredAsFull},
 		Client: fake.NewClientBuilder().WithScheme(env.Scheme()).WithStatusSubresource(&karpv1.NodeClaim{}).
-			WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+			WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).
 			WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group", byLabel(v1alpha1.Group)).
 			WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind", byLabel("MetalNodeClass")).Build(),
 	}
