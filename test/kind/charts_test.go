@@ -30,7 +30,8 @@ const (
 )
 
 // TestCharts goes on with docs/install.md where kind-env has ended: the charts that it has installed do the main job, are
-// upgraded, and are uninstalled. It leaves clusters without our charts, so it is the last test of an environment.
+// upgraded, and are uninstalled. It leaves clusters without our charts, where TestChartsFromRegistry, the last test of an environment,
+// goes on.
 func TestCharts(t *testing.T) {
 	w := newFixture(t)
 

@@ -39,7 +39,7 @@ func (r *release) writeCharts() error {
 	if len(folders) == 0 {
 		return fmt.Errorf("there are none in %s", r.repository)
 	}
-	address, stop, err := serveRegistry()
+	address, stop, err := serveRegistry(loopback)
 	if err != nil {
 		return err
 	}
@@ -159,9 +159,12 @@ func (s *stored) isChart() (bool, error) {
 	return manifest.Config.MediaType == helmConfig, nil
 }
 
-// serveRegistry starts an empty registry in memory, on loopback.
-func serveRegistry() (address string, stop func(), err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// loopback is an address with a port that is free.
+const loopback = "127.0.0.1:0"
+
+// serveRegistry starts an empty registry in memory, and returns where it listens.
+func serveRegistry(listen string) (address string, stop func(), err error) {
+	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return "", nil, err
 	}

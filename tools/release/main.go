@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,10 +41,10 @@ func run(args []string) error {
 		case "push":
 			return runPush(args[1:])
 		case "registry":
-			return runRegistry()
+			return runRegistry(args[1:])
 		}
 	}
-	return errors.New("usage: release images FLAGS, release make FLAGS, release sign FLAGS, release push FLAGS, or release registry")
+	return errors.New("usage: release images FLAGS, release make FLAGS, release sign FLAGS, release push FLAGS, or release registry [ADDRESS]")
 }
 
 // flags are those of the commands that make something of the programs of images, which are named after them.
@@ -130,9 +131,10 @@ func runPush(args []string) error {
 	return push(from, registry)
 }
 
-// runRegistry is an empty registry, for tests and to try things out. It prints its address, and ends with its standard input.
-func runRegistry() error {
-	address, stop, err := serveRegistry()
+// runRegistry is an empty registry, for tests and to try things out, on loopback if no address such as 0.0.0.0:5000 is given. It prints
+// where it listens, and ends with its standard input.
+func runRegistry(args []string) error {
+	address, stop, err := serveRegistry(slices.Concat(args, []string{loopback})[0])
 	if err != nil {
 		return err
 	}

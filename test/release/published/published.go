@@ -19,10 +19,9 @@ type Release struct {
 	Registry Registry
 	// Version is that of the charts, such as 0.1.0. The tag of the images is the same, after a v.
 	Version string
+	// Images is where nodes pull from: image.registry of the charts.
+	Images string
 }
-
-// images is where they are: image.registry of the charts.
-func (r Release) images() string { return string(r.Registry) + "/metal" }
 
 // publish makes and pushes a release of what git knows of the checkout and of what it does not ignore: version, platforms, registry. A
 // release has one version in its charts, its images and its programs.
@@ -42,8 +41,8 @@ func (r Registry) Publish(t *testing.T, version, platforms string) Release {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release := Release{Registry: r, Version: version}
-	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", publish, here, version, platforms, release.images())
+	release := Release{Registry: r, Version: version, Images: string(r) + "/metal"}
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", publish, here, version, platforms, release.Images)
 	command.Dir = t.TempDir()
 	output, err := command.CombinedOutput()
 	if err != nil {
@@ -54,13 +53,13 @@ func (r Registry) Publish(t *testing.T, version, platforms string) Release {
 }
 
 // Image is the name of the image of a program.
-func (r Release) Image(program string) string { return r.images() + "/" + program + ":v" + r.Version }
+func (r Release) Image(program string) string { return r.Images + "/" + program + ":v" + r.Version }
 
 // Charts are names of charts in the docs, each followed by what names the release's, with flags of Helm.
 func (r Release) Charts() (pairs []string) {
 	for _, chart := range []string{"karpenter-metal3-tenant", "karpenter-metal3"} { // the first begins as the second does
 		pairs = append(pairs, "charts/"+chart,
-			"oci://"+r.images()+"/charts/"+chart+" --plain-http --version="+r.Version+" --set=image.registry="+r.images())
+			"oci://"+string(r.Registry)+"/metal/charts/"+chart+" --plain-http --version="+r.Version+" --set=image.registry="+r.Images)
 	}
 	return pairs
 }

@@ -19,15 +19,26 @@ import (
 // Registry is the address of a registry without TLS, such as 127.0.0.1:5000.
 type Registry string
 
-// Start builds the program that is a registry, among others, and starts an empty one on loopback. It ends with the test.
-func Start(t *testing.T) Registry {
+// Program builds the program that is a registry, among others, and returns its path.
+func Program(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "release")
 	build := exec.CommandContext(t.Context(), "go", "-C", filepath.Join("..", "..", "tools", "release"), "build", "-o", program, ".")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building tools/release: %v\n%s", err, output)
 	}
-	command := exec.Command(program, "registry") // it ends with its input
+	return program
+}
+
+// Start starts an empty registry on loopback, which ends with the test.
+func Start(t *testing.T) Registry {
+	t.Helper()
+	return Serve(t, exec.Command(Program(t), "registry"))
+}
+
+// Serve starts a command that is a registry until its input ends, and prints where it listens. It ends with the test.
+func Serve(t *testing.T, command *exec.Cmd) Registry {
+	t.Helper()
 	input, err := command.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
