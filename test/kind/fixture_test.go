@@ -59,7 +59,9 @@ func newFixture(t *testing.T) *fixture {
 		}
 	}
 	w.managementREST, w.management = connect(t, w.managementKubeconfig)
-	w.tenantREST, w.tenant = connect(t, w.tenantKubeconfig)
+	var tenant client.WithWatch
+	w.tenantREST, tenant = connect(t, w.tenantKubeconfig)
+	w.tenant = controlplane.RecreatingEvicted(tenant)
 	repository, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
@@ -86,13 +88,13 @@ func newFixture(t *testing.T) *fixture {
 	return w
 }
 
-func connect(t *testing.T, kubeconfig string) (*rest.Config, client.Client) {
+func connect(t *testing.T, kubeconfig string) (*rest.Config, client.WithWatch) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(config, client.Options{Scheme: env.Scheme()})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: env.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

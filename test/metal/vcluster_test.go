@@ -154,10 +154,12 @@ func (v *tenant) untilReady(t *testing.T) {
 	if v.kube, err = kubernetes.NewForConfig(v.rest); err != nil {
 		t.Fatal(err)
 	}
-	v.until(t, "vCluster "+v.name+" to serve", func(ctx context.Context) (err error) {
-		if v.client, err = client.New(v.rest, client.Options{Scheme: env.Scheme()}); err != nil {
+	v.until(t, "vCluster "+v.name+" to serve", func(ctx context.Context) error {
+		connected, err := client.NewWithWatch(v.rest, client.Options{Scheme: env.Scheme()})
+		if err != nil {
 			return err
 		}
+		v.client = cluster.RecreatingEvicted(connected)
 		return v.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "default"}, &corev1.ServiceAccount{})
 	})
 	v.showEvents(t, v.name, v.client)
