@@ -69,7 +69,7 @@ run() {
 }
 run "kubectl --kubeconfig acme.kubeconfig apply -f train.yaml   # the tenant: a pod that asks for 8 GPUs"
 run "kubectl metal3 explain pod train --tenant-kubeconfig acme.kubeconfig"
-run "kubectl metal3 release server-01"
+run "kubectl metal3 return server-01"
 run "kubectl metal3 machines -w" Joined
 run "kubectl --kubeconfig acme.kubeconfig get pod train -w" Running
 run "kubectl metal3 timeline host server-01"

@@ -393,14 +393,14 @@ func TestCompletion(t *testing.T) {
 		"kind":     {"of timeline", []string{"timeline", ""}, []string{"host", "machine"}, noFiles},
 		"hosts": {"those that begin so", []string{"explain", "bmh", "server-1"}, []string{"server-10", "server-11", "server-12",
 			"server-13", "server-14", "server-15", "server-16"}, noFiles},
-		"host":      {"of a verb", []string{"release", "server-07"}, []string{"server-07"}, noFiles},
+		"host":      {"of a verb", []string{"return", "server-07"}, []string{"server-07"}, noFiles},
 		"machine":   {"with its namespace", []string{"reboot", "acme/default-n"}, []string{"acme/default-new"}, noFiles},
 		"nodetype":  {"it has no namespace", []string{"explain", "nodetype", ""}, []string{"cpu", "h100-8x"}, noFiles},
 		"pod":       {"of the tenant", []string{"explain", "pod", ""}, []string{"training-0", "training-1"}, noFiles},
 		"podgroup":  {"of its pods", []string{"explain", "podgroup", "t"}, []string{"train"}, noFiles},
 		"nodeclaim": {"of the tenant", []string{"explain", "nodeclaim", ""}, []string{"default-x7f2k"}, noFiles},
 		"power":     {"after the Machine", []string{"power", "default-x7f2k", ""}, []string{"on", "off"}, noFiles},
-		"enough":    {"there is no second host", []string{"release", "server-07", ""}, nil, noFiles},
+		"enough":    {"there is no second host", []string{"return", "server-07", ""}, nil, noFiles},
 		"file":      {"which are on the disk", []string{"snapshot", ""}, nil, files},
 	} {
 		t.Run(name, func(t *testing.T) {

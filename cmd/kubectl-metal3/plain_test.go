@@ -107,9 +107,9 @@ var printing = map[string][]string{
 	"snapshot":        {"snapshot -"}, "propose-types": {"propose-types"},
 	"hardware-report": {"hardware-report", "hardware-report -o json"},
 	"maintenance":     {"maintenance server-12 --reason x"}, "quarantine": {"quarantine server-07 --reason x"},
-	"release": {"release server-11"},
-	"reboot":  {"reboot default-x7f2k"}, "power": {"power default-x7f2k off"},
-	"register": {"register -f testdata/servers.csv --dry-run"}, "__complete": {"__complete explain pod t", "__complete release s"},
+	"return": {"return server-11"},
+	"reboot": {"reboot default-x7f2k"}, "power": {"power default-x7f2k off"},
+	"register": {"register -f testdata/servers.csv --dry-run"}, "__complete": {"__complete explain pod t", "__complete return s"},
 }
 
 // printingElsewhere are the commands with a test of their own: TestHostileTop, and TestSupportBundle. The pages of ui escape what they

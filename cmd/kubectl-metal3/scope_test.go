@@ -37,7 +37,7 @@ func TestScope(t *testing.T) {
 		"explain host server-07 -n metal3-system": {"-n is that of the server", "BareMetalHostList/metal3-system" + others},
 		"timeline host metal3-system/server-07": {"the record of a server is beside it",
 			"BareMetalHostList/metal3-system" + others + " HostUsageList/metal3-system"},
-		"release metal3-system/server-07": {"what writes needs no more", "BareMetalHostList/metal3-system" + others},
+		"return metal3-system/server-07":  {"what writes needs no more", "BareMetalHostList/metal3-system" + others},
 		"reboot acme/default-x7f2k --yes": {"only the Machine is looked at", "TenantClusterList/acme MachineList/acme"},
 		"hardware-report -n metal3-system": {"who has a server is left out",
 			"BareMetalHostList/metal3-system " + types + " MachineList"},

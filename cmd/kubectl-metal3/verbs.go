@@ -140,12 +140,12 @@ func (o *options) keepOutCommand(state, key, short, example string) *cobra.Comma
 	return command
 }
 
-func (o *options) releaseCommand() *cobra.Command {
+func (o *options) returnCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "release HOST", Short: "Take a server back into the pool after maintenance or quarantine", Args: cobra.ExactArgs(1),
+		Use: "return HOST", Short: "Take a server back into the pool after maintenance or quarantine", Args: cobra.ExactArgs(1),
 		Long: "Takes a server back into the pool: it removes the annotations " + v1alpha1.MaintenanceAnnotationKey + " and\n" +
 			v1alpha1.QuarantinedAnnotationKey + ", and says what else keeps the server from being claimed.",
-		Example: "  kubectl metal3 release server-07", ValidArgsFunction: o.completeName("host"),
+		Example: "  kubectl metal3 return server-07", ValidArgsFunction: o.completeName("host"),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			v, host, err := o.hostVerb(command.Context(), arguments[0])
 			if err != nil {

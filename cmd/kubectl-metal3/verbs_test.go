@@ -26,7 +26,7 @@ import (
 )
 
 // verbs are the commands that write.
-var verbs = map[string]bool{"maintenance": true, "quarantine": true, "release": true, "reboot": true, "power": true}
+var verbs = map[string]bool{"maintenance": true, "quarantine": true, "return": true, "reboot": true, "power": true}
 
 // cluster is a management cluster with the fleet.
 func cluster(funcs interceptor.Funcs) client.WithWatch { return clusterOf(fleet(), funcs) }
@@ -92,9 +92,9 @@ func TestVerbs(t *testing.T) {
 		"quarantine": {reason: "it is not claimed any more", arguments: "quarantine server-07 --reason GPU",
 			out:  "server metal3-system/server-07 is in quarantine: GPU\n" + keeps,
 			host: map[string]string{v1alpha1.QuarantinedAnnotationKey: "GPU"}},
-		"release": {reason: "it says how the server is now", arguments: "release server-12",
+		"return": {reason: "it says how the server is now", arguments: "return server-12",
 			out: "removed from server metal3-system/server-12: karpenter.metal3.io/maintenance (DIMM3)\n" + free},
-		"release of nothing": {reason: "nothing is to be removed", arguments: "release server-16",
+		"return of nothing": {reason: "nothing is to be removed", arguments: "return server-16",
 			out: "server metal3-system/server-16 is neither in maintenance nor in quarantine\n" +
 				"✓ server metal3-system/server-16 (rack r1, zone global) can be claimed\n└─ · it matches NodeType cpu\n"},
 		"reboot": {reason: "a person has said yes", arguments: "reboot default-x7f2k --reason hangs", answer: "yes\n",
@@ -113,9 +113,9 @@ func TestVerbs(t *testing.T) {
 		"power on": {reason: "that interrupts nothing", arguments: "power default-x7f2k on", power: v1alpha1.PowerOn,
 			out: "spec.power.state of Machine acme/default-x7f2k is On. status.power.state says when its server is\n"},
 		"power": {reason: "a typo", arguments: "power default-x7f2k down", err: `the power is "down": it must be on or off`},
-		"offline": {reason: "a file is no cluster", arguments: "release server-12 --snapshot fleet.json",
+		"offline": {reason: "a file is no cluster", arguments: "return server-12 --snapshot fleet.json",
 			err: "--snapshot is set, and this command changes a cluster: leave it out"},
-		"no host": {reason: "a typo", arguments: "release server-99", err: `host "server-99" was not found`},
+		"no host": {reason: "a typo", arguments: "return server-99", err: `host "server-99" was not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			management := cluster(interceptor.Funcs{})
