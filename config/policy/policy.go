@@ -33,8 +33,10 @@ var Files embed.FS
 const (
 	// ManagerUser is the default user name of the manager.
 	ManagerUser = "karpenter-metal3-manager"
-	// AdministratorsGroup is the default group that the policies exclude.
+	// AdministratorsGroup is Kubernetes' own group of administrators.
 	AdministratorsGroup = "system:masters"
+	// KubeadmGroup is the group of the certificate in the admin.conf of kubeadm 1.29 and later, which binds it to cluster-admin.
+	KubeadmGroup = "kubeadm:cluster-admins"
 )
 
 // Options of the policies.
@@ -42,7 +44,7 @@ type Options struct {
 	// Managers are the user names of the manager. Unset means ManagerUser.
 	Managers []string
 	// Users and Groups are who else the policies do not hold for: controllers that own hooks, who restores backups. Groups unset
-	// means AdministratorsGroup.
+	// means AdministratorsGroup and KubeadmGroup.
 	Users, Groups []string
 	// Renamed are the user names of managers whose accounts are not called as the charts call them, each with the name that the policies
 	// know it by: ManagerUser.
@@ -55,7 +57,7 @@ func Management(options Options) ([]client.Object, error) {
 		options.Managers = []string{ManagerUser}
 	}
 	if len(options.Groups) == 0 {
-		options.Groups = []string{AdministratorsGroup}
+		options.Groups = []string{AdministratorsGroup, KubeadmGroup}
 	}
 	return load("*.yaml", options.functions())
 }
