@@ -194,5 +194,5 @@ var otherFlags = map[string]bool{
 	"enable-bootstrap-token-auth": true, "inspector-collectors": true, "inspector-extra-kernel-param": true,
 	"installer-extra-kernel-param": true, "callback-insecure-skip-verify": true,
 	"show-labels": true, "sort-by": true, "no-headers": true,
-	"oidc-issuer-url": true, "set-authorization-header": true,
+	"service-account-max-token-expiration": true, "oidc-issuer-url": true, "set-authorization-header": true,
 }
