@@ -36,6 +36,21 @@ func TestKarpenterCRDs(t *testing.T) {
 	}
 }
 
+// TestNotMoved: clusterctl takes none of our objects to another cluster. It would lose their status, and delete them in the old one.
+func TestNotMoved(t *testing.T) {
+	management, err := ManagementCRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range management {
+		for label := range crd.Labels {
+			if strings.HasPrefix(label, "clusterctl.cluster.x-k8s.io") {
+				t.Errorf("%s has the label %s", crd.Name, label)
+			}
+		}
+	}
+}
+
 // TestDisplayed: each kind that people write says what it is called and for, in a bounded text.
 func TestDisplayed(t *testing.T) {
 	management, err := ManagementCRDs()
