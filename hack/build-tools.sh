@@ -8,8 +8,9 @@
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
 #                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue" (with JobSet and
-#                                     LeaderWorkerSet), "otel" (a collector of traces), "site" (the documentation as a site), "kind", "kind-node" (what a node image of kind needs beside what a server needs),
-#                                     or "versions/1.37" (a control plane of that version of Kubernetes, which tools/versions has)
+#                                     LeaderWorkerSet), "otel" (a collector of traces), "oidc" (an identity provider, and a proxy that signs people in),
+#                                     "site" (the documentation as a site), "kind", "kind-node" (what a node image of kind needs beside what a server
+#                                     needs), or "versions/1.37" (a control plane of that version of Kubernetes, which tools/versions has)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -95,6 +96,10 @@ kueue=(
 otel=(
   "otel-collector|otel|./collector|go.opentelemetry.io/collector/otelcol|-s -w"
 )
+oidc=(
+  "dex|oidc|./dex|github.com/dexidp/dex|-s -w"
+  "oauth2-proxy|oidc|github.com/oauth2-proxy/oauth2-proxy/v7|github.com/oauth2-proxy/oauth2-proxy/v7|-s -w"
+)
 site=(
   "hugo|site|github.com/gohugoio/hugo|github.com/gohugoio/hugo|-s -w"
 )
@@ -116,12 +121,13 @@ for group in "$@"; do
     dra) programs+=("${dra[@]}") ;;
     kueue) programs+=("${kueue[@]}") ;;
     otel) programs+=("${otel[@]}") ;;
+    oidc) programs+=("${oidc[@]}") ;;
     site) programs+=("${site[@]}") ;;
     kind) programs+=("${kind[@]}") ;;
     kind-node) programs+=("${kind_node[@]}") ;;
     *)
       if [[ "${group}" != versions/* || ! -f "tools/${group}/go.mod" ]]; then
-        echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue otel site kind kind-node" \
+        echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue otel oidc site kind kind-node" \
           "$(cd tools && echo versions/*)" >&2
         exit 2
       fi

@@ -34,7 +34,7 @@ func TestVersions(t *testing.T) {
 	for _, module := range []string{
 		"sigs.k8s.io/karpenter", "k8s.io/client-go", "k8s.io/kubernetes", "go.etcd.io/etcd/server/v3", "helm.sh/helm/v3", "sigs.k8s.io/kwok",
 		"github.com/metal3-io/baremetal-operator", "github.com/metal3-io/baremetal-operator/apis", "sigs.k8s.io/kueue",
-		"sigs.k8s.io/jobset", "sigs.k8s.io/lws",
+		"sigs.k8s.io/jobset", "sigs.k8s.io/lws", "github.com/oauth2-proxy/oauth2-proxy/v7",
 		"github.com/loft-sh/vcluster", "github.com/containerd/containerd/v2",
 	} {
 		if !told[module] {
@@ -194,5 +194,5 @@ var otherFlags = map[string]bool{
 	"enable-bootstrap-token-auth": true, "inspector-collectors": true, "inspector-extra-kernel-param": true,
 	"installer-extra-kernel-param": true, "callback-insecure-skip-verify": true,
 	"show-labels": true, "sort-by": true, "no-headers": true,
-	"service-account-max-token-expiration": true, "oidc-issuer-url": true, "set-authorization-header": true,
+	"service-account-max-token-expiration": true, "oidc-issuer-url": true, "oidc-ca-file": true, "set-authorization-header": true,
 }

@@ -82,10 +82,10 @@ func run(m *testing.M, environment *Environment) (code int) {
 }
 
 // NewEnvironment starts an environment for one test alone and stops it when the test ends. Use it for tests that
-// stop or break the API server; others share the one of Main.
-func NewEnvironment(t testing.TB) *Environment {
+// stop or break the API server, or need Flags of their own; others share the one of Main.
+func NewEnvironment(t testing.TB, flags ...string) *Environment {
 	t.Helper()
-	environment := &Environment{}
+	environment := &Environment{Flags: flags}
 	if err := environment.start(); err != nil {
 		t.Fatal(err)
 	}
