@@ -46,7 +46,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 			"clear between the proxy and the page.")
 	serving.Int64Var(&o.maxReaders, "max-readers", o.maxReaders,
 		"Fleets that are followed at a time, one for each token and namespace. The memory that one takes grows with the fleet. A new reader "+
-			"takes the place of one whose page is not open, and is refused if there is none.")
+			"takes the place of one whose page is not open, or of one that has more pages open, and is refused if there is none.")
 	serving.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress,
 		"Address that /healthz and /readyz are served on, for example :8081. \"0\" disables it.")
 

@@ -4,11 +4,14 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,6 +66,8 @@ type place struct {
 
 // reader is a token that looks at a place.
 type reader struct {
+	// user is whose token it is, as the API server says; the token's sum if that may not be known.
+	user string
 	// opened is closed when there is a screen, or an error.
 	opened chan struct{}
 	screen *Screen
@@ -183,10 +188,11 @@ func (s *Readers) enter(key place, token, user string) *reader {
 	defer s.mu.Unlock()
 	found := s.all[key]
 	if found == nil {
-		if len(s.all) >= s.most && !s.evict() {
+		found = &reader{user: cmp.Or(user, string(key.token[:])), opened: make(chan struct{})}
+		s.replace(found.user, key.namespace)
+		if len(s.all) >= s.most && !s.evict(found.user) {
 			return nil
 		}
-		found = &reader{opened: make(chan struct{})}
 		found.followed, found.end = context.WithCancel(s.ctx)
 		s.all[key] = found
 		ctx := klog.NewContext(found.followed, klog.FromContext(s.ctx).WithValues("user", user, "namespace", key.namespace))
@@ -204,20 +210,39 @@ func (s *Readers) leave(reader *reader) {
 	reader.last = s.clock.Now()
 }
 
-// evict ends the reader that has looked at nothing for the longest time. It returns false if all are looking. The mutex is held.
-func (s *Readers) evict() bool {
-	var oldest place
-	found := false
+// replace ends what a user has looked at in a namespace with another token, and looks at no more: a proxy has a new one every few minutes.
+// The mutex is held.
+func (s *Readers) replace(user, namespace string) {
 	for key, reader := range s.all {
-		if reader.requests == 0 && (!found || reader.last.Before(s.all[oldest].last)) {
-			oldest, found = key, true
+		if reader.user == user && key.namespace == namespace && reader.requests == 0 {
+			s.drop(key)
 		}
 	}
-	if found {
-		s.all[oldest].end()
-		delete(s.all, oldest)
+}
+
+// evict makes room for a reader of the user. It ends one at which nobody looks, or else one of the user that has most, if that user then
+// still has as many. Of several it ends the one whose last request is the oldest. It returns false if it may end none. The mutex is held.
+func (s *Readers) evict(user string) bool {
+	count := map[string]int{}
+	for _, reader := range s.all {
+		count[reader.user]++
 	}
-	return found
+	key := slices.MinFunc(slices.Collect(maps.Keys(s.all)), func(a, b place) int {
+		x, y := s.all[a], s.all[b]
+		return cmp.Or(cmp.Compare(min(x.requests, 1), min(y.requests, 1)), cmp.Compare(count[y.user], count[x.user]),
+			x.last.Compare(y.last))
+	})
+	if ended := s.all[key]; ended.requests > 0 && count[ended.user] < count[user]+2 {
+		return false
+	}
+	s.drop(key)
+	return true
+}
+
+// drop ends the reader at a place. The mutex is held.
+func (s *Readers) drop(key place) {
+	s.all[key].end()
+	delete(s.all, key)
 }
 
 // forget has the next request at a place begin anew. If only idle is set, a reader that looks, or has looked lately, is kept.

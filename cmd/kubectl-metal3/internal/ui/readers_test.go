@@ -22,7 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-// tokens is an Access.
+// tokens is an Access. The user of a token is what is before its dash.
 type tokens struct {
 	mu sync.Mutex
 	// servers is how many each token reads.
@@ -32,7 +32,7 @@ type tokens struct {
 }
 
 func newTokens() *tokens {
-	return &tokens{servers: map[string]int{"ann": 5, "bob": 7, "cid": 9}, followed: map[string]int{}}
+	return &tokens{servers: map[string]int{"ann": 5, "ann-2": 5, "bob": 7, "cid": 9}, followed: map[string]int{}}
 }
 
 // Check implements Access.
@@ -45,7 +45,8 @@ func (a *tokens) Check(_ context.Context, token string) (string, error) {
 	case token != "late" && a.servers[token] == 0:
 		return "", apierrors.NewUnauthorized("wrong token")
 	}
-	return token, nil
+	user, _, _ := strings.Cut(token, "-")
+	return user, nil
 }
 
 // Follow implements Access.
@@ -203,6 +204,41 @@ func TestReadersMakeRoom(t *testing.T) {
 		return nil
 	})
 	access.expect(t, "bob/", "cid/")
+}
+
+// TestReadersShare: who looks at more than others makes room for them, too, and takes no place of who has fewer.
+func TestReadersShare(t *testing.T) {
+	readers, access, fake := newReaders(t, 3)
+	look := func(token, target string) {
+		t.Helper()
+		follow(t, proxied(t, readers, token), target, "").next()
+		fake.Step(1)
+	}
+	look("ann", "/")
+	look("bob", "/")
+	look("bob", "/namespaces/acme/")
+	refused := func(token string) {
+		t.Helper()
+		if answer := get(t, readers, "/", bearing(token)); answer.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s: status %d, %s", token, answer.Code, answer.Body)
+		}
+	}
+	refused("ann-2") // would leave bob with fewer than ann
+	look("cid", "/")
+	access.expect(t, "ann/", "bob/acme", "cid/")
+	refused("bob")
+}
+
+// TestReadersNewToken: a proxy that has a new token of a user takes no second place, unless the page of the first is open.
+func TestReadersNewToken(t *testing.T) {
+	readers, access, _ := newReaders(t, 10)
+	get(t, readers, "/", bearing("ann"))
+	get(t, readers, "/namespaces/acme/", bearing("ann"))
+	get(t, readers, "/", bearing("ann-2"))
+	access.expect(t, "ann-2/", "ann/acme")
+	follow(t, proxied(t, readers, "ann-2"), "/", "").next()
+	get(t, readers, "/", bearing("ann"))
+	access.expect(t, "ann-2/", "ann/", "ann/acme")
 }
 
 // TestReadersExpire: a stream ends when the API server does not accept its token any more, and there is no page for the token then.
