@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/draining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/drift"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/garbagecollection"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/heartbeat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/joining"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/kubernetesversion"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
@@ -77,6 +78,7 @@ func (o *options) provisioningControllers(
 		drift.NewController(clusters, recorder),
 		joining.NewController(realClock, clusters, joining.ClusterCA(clusters.Tenant.Live, mgr.GetConfig()), version.Least),
 		version,
+		heartbeat.NewController(realClock, clusters),
 		draining.NewController(realClock, clusters),
 		garbagecollection.NewMachineController(realClock, clusters),
 		garbagecollection.NewLeftoverController(clusters),

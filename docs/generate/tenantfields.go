@@ -68,8 +68,10 @@ var fields = map[string]crossing{
 
 	"TenantCluster status.clusterUID": {"B", "the manager, which refuses it to other TenantClusters",
 		"a UID that no TenantCluster has reported: **left to you** in the threat model"},
-	"TenantCluster status.conditions":         {"B", "people", "of its own TenantCluster; tools of operators show it as data"},
-	"TenantCluster status.kubernetesVersion":  {"B", "people", "of its own TenantCluster"},
+	"TenantCluster status.conditions":        {"B", "people", "of its own TenantCluster; tools of operators show it as data"},
+	"TenantCluster status.kubernetesVersion": {"B", "people", "of its own TenantCluster"},
+	"TenantCluster status.providerRenewTime": {"B", "the manager, which compares it with its clock; people and the plugin",
+		"of its own TenantCluster: says whether its provider works"},
 	"TenantCluster status.observedClusterUID": {"B", "the manager, which compares it with clusterUID", "of its own TenantCluster"},
 	"TenantCluster status.observedGeneration": {"B", "people", "of its own TenantCluster"},
 	"TenantCluster status.allowedDevices":     {nobody, "a policy, for claims of its namespace", "the manager alone writes it (policy)"},

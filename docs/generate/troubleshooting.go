@@ -152,6 +152,8 @@ var symptoms = []symptom{
 			"[confirms](operations.md#the-tenants-cluster) it, by the command in the message.",
 		remedies: map[string]string{
 			v1alpha1.ReasonNotReported: "Look at the tenant's provider: it does not run, or does not reach the management cluster.",
+			v1alpha1.ReasonProviderSilent: "Look at the tenant's provider ([a program is down](operations.md#a-program-is-down)). Nodes and pods " +
+				"go on without it.",
 			v1alpha1.ReasonAnotherCluster: "Give the provider the kubeconfig of the right cluster, or confirm that this one is the " +
 				"tenant's now.",
 			v1alpha1.ReasonClusterTaken:      "Give the provider the kubeconfig of its own tenant, or delete the other TenantCluster.",
@@ -212,7 +214,7 @@ const troubleshootingHead = `<!-- Generated from docs/generate/troubleshooting.g
 
 By what you see first. Conditions and events have a reason, which is one of those below, and a message with names and numbers. Look the reason up here,
 and read the message: it is more exact. What Metal3 itself gets wrong is in [Get Metal3](metal3.md#what-goes-wrong), what admission refuses in
-[its messages](webhook-messages.md), and an outage of a whole program in [incidents](operations.md#incidents).
+[its messages](webhook-messages.md), and an outage of a whole program in [a program is down](operations.md#a-program-is-down).
 
 `
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package preflight checks whether a management cluster has what this project needs: its version, the definitions of Metal3's kinds and
-// of ours, hosts that Metal3 works on, and, for a caller that wants it, what is in front of the API server, Ironic, and the images. It
-// only reads. What its caller has no right to read is said, and is no failure.
+// of ours, hosts that Metal3 works on, and, for a caller that wants it, whether the providers of tenants work, what is in front of the API
+// server, Ironic, and the images. It only reads. What its caller has no right to read is said, and is no failure.
 package preflight
 
 import (
@@ -78,7 +78,7 @@ type Outside struct {
 
 // Everything are the essentials, and all other checks.
 func (c *Cluster) Everything(ctx context.Context, outside Outside) []Result {
-	results := slices.Concat(c.Essentials(ctx), c.admission(ctx), c.ironics(ctx))
+	results := slices.Concat(c.Essentials(ctx), c.providers(ctx), c.admission(ctx), c.ironics(ctx))
 	if outside.Ironic != "" {
 		results = append(results, askIronic(ctx, outside.IronicClient, outside.Ironic)...)
 	}

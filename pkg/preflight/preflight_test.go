@@ -147,6 +147,32 @@ func provider(policy v1alpha1.UncleanedServersPolicy) v1alpha1.NodeProvider {
 	return provider
 }
 
+func TestProviders(t *testing.T) {
+	renewed := func(name string, ago time.Duration) v1alpha1.TenantCluster {
+		tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name}}
+		tenant.Status.ProviderRenewTime = &metav1.Time{Time: now.Add(-ago)}
+		return tenant
+	}
+	for name, tc := range map[string]struct {
+		reason  string
+		tenants []v1alpha1.TenantCluster
+		want    Level
+		says    string
+	}{
+		"None":   {"a fleet without tenants is fine", nil, OK, "0 TenantClusters"},
+		"Works":  {"one has never had a provider", []v1alpha1.TenantCluster{renewed("one", time.Minute), {}}, OK, "of which 1 have"},
+		"Silent": {"its pods get no servers", []v1alpha1.TenantCluster{renewed("one", time.Minute), renewed("two", time.Hour)}, Fail, "acme/two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := checkProviders(tc.tenants, now)
+			if len(results) != 1 {
+				t.Fatalf("%s: got %+v", tc.reason, results)
+			}
+			expect(t, tc.reason, results[0], tc.want, tc.says)
+		})
+	}
+}
+
 func TestHosts(t *testing.T) {
 	single := []v1alpha1.NodeProvider{provider(v1alpha1.UncleanedServersSameTenant)}
 	any := []v1alpha1.NodeProvider{provider(v1alpha1.UncleanedServersAnyTenant)}

@@ -121,13 +121,17 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestAlertedMetric: an alert of the chart is on the durations by this name, which the test of the alerts cannot read from here.
+// TestAlertedMetric: alerts of the chart are on the durations by this name, and on requests of this path, which the test of the alerts
+// cannot read from here.
 func TestAlertedMetric(t *testing.T) {
 	const want = `fqName: "karpenter_metal3_webhook_duration_seconds"`
 	described := make(chan *prometheus.Desc, 1)
 	durations.Describe(described)
 	if got := (<-described).String(); !strings.Contains(got, want) || !strings.Contains(got, "{kind,operation}") {
 		t.Errorf("got %s, want %s by kind and operation", got, want)
+	}
+	if Handlers(nil, nil)["/validate/machines"] == nil {
+		t.Error("the webhook has no path /validate/machines, by which KarpenterMetal3WebhookDown knows it")
 	}
 }
 

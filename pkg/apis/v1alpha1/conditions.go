@@ -170,6 +170,8 @@ const (
 	ReasonIdentified = "Identified"
 	// ReasonNotReported: the tenant's provider has not said yet what a condition is about, for the present spec.
 	ReasonNotReported = "NotReported"
+	// ReasonProviderSilent: the tenant's provider has said that it works, and does not any more.
+	ReasonProviderSilent = "ProviderSilent"
 	// ReasonAnotherCluster: the kubeconfig of the provider leads to another cluster than it did.
 	ReasonAnotherCluster = "AnotherCluster"
 	// ReasonClusterTaken: the kubeconfig of the provider leads to the cluster of another TenantCluster.
@@ -244,7 +246,7 @@ var warnings = sets.New(
 	ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 	ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName, ReasonNodesSmaller,
 	ReasonTooManyGivenUp,
-	ReasonFabricShared,
+	ReasonFabricShared, ReasonProviderSilent,
 )
 
 // IsWarning returns whether the reason of a condition may need an action of a person.

@@ -77,7 +77,7 @@ func TestIsWarning(t *testing.T) {
 		ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 		ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName, ReasonNodesSmaller,
 		ReasonTooManyGivenUp,
-		ReasonFabricShared,
+		ReasonFabricShared, ReasonProviderSilent,
 	} {
 		if _, twice := decided[reason]; twice {
 			t.Errorf("%s is in both lists", reason)

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -215,6 +217,36 @@ func TestIdentityIsAnnounced(t *testing.T) {
 		return environment.Client.Status().Update(t.Context(), tenant.TenantCluster)
 	})
 	if event := poll.Receive(t, "an event", recorder.Events); event != "Warning ReleasesServers 3 of its servers" {
+		t.Errorf("the event is %q", event)
+	}
+}
+
+// TestSilenceIsAnnounced runs the controller: a Warning event says that a provider is silent, and its next renewal ends that.
+func TestSilenceIsAnnounced(t *testing.T) {
+	tenant := newIdentified(t)
+	recorder := runTenantClusters(t, tenant.Namespace)
+	for _, step := range []struct {
+		renewed *metav1.Time
+		want    string
+	}{
+		{nil, v1alpha1.ReasonIdentified},
+		{ptr.To(metav1.NewTime(time.Now().Add(-time.Hour))), v1alpha1.ReasonProviderSilent},
+		{ptr.To(metav1.Now()), v1alpha1.ReasonIdentified},
+	} {
+		patch := client.MergeFrom(tenant.DeepCopy())
+		tenant.Status.ObservedClusterUID, tenant.Status.ProviderRenewTime = "mine-"+t.Name(), step.renewed
+		if err := environment.Client.Status().Patch(t.Context(), tenant.TenantCluster, patch); err != nil {
+			t.Fatal(err)
+		}
+		poll.Eventually(t, "Ready has the reason "+step.want, func(context.Context) error {
+			tenant.read()
+			if ready := conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionReady); ready.Reason != step.want {
+				return fmt.Errorf("it is %+v", ready)
+			}
+			return nil
+		})
+	}
+	if event := poll.Receive(t, "an event", recorder.Events); !strings.HasPrefix(event, "Warning ProviderSilent ") {
 		t.Errorf("the event is %q", event)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -166,6 +167,54 @@ func TestStatusHasTwoWriters(t *testing.T) {
 	}
 	w.step()
 	if again := w.left(); again.ResourceVersion != after.ResourceVersion {
+		t.Error("a status that is as before was written again")
+	}
+}
+
+// TestProviderFallsSilent: a TenantCluster is looked at when its provider has been silent for too long, and says since when. It writes that
+// once. A provider that never renewed, as of an earlier version, is not silent.
+func TestProviderFallsSilent(t *testing.T) {
+	w := newTenantTest(t)
+	began := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	clk := clocktesting.NewFakePassiveClock(began)
+	w.controller = tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10), clk)
+	w.step()
+	reported := w.left()
+	reported.Status.ObservedClusterUID = t.Name()
+	if err := environment.Client.Status().Update(t.Context(), reported); err != nil {
+		t.Fatal(err)
+	}
+	ready := func(passed time.Duration) (metav1.Condition, time.Duration) {
+		t.Helper()
+		clk.SetTime(began.Add(passed))
+		result, err := w.controller.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.tenant)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conditions.Find(w.left().Status.Conditions, v1alpha1.ConditionReady), result.RequeueAfter
+	}
+	if got, again := ready(time.Hour); got.Status != metav1.ConditionTrue || again != 0 {
+		t.Errorf("it has never renewed: %+v, again in %v", got, again)
+	}
+	renewed := w.left()
+	renewed.Status.ProviderRenewTime = ptr.To(metav1.NewTime(began))
+	if err := environment.Client.Status().Update(t.Context(), renewed); err != nil {
+		t.Fatal(err)
+	}
+	if got, again := ready(time.Minute); got.Status != metav1.ConditionTrue || again != 2*time.Minute {
+		t.Errorf("it has renewed a minute ago: %+v, again in %v", got, again)
+	}
+	got, again := ready(3 * time.Minute)
+	if got.Status != metav1.ConditionUnknown || got.Reason != v1alpha1.ReasonProviderSilent || again != 0 ||
+		!strings.Contains(got.Message, "since 2026-01-02T15:04:05Z") {
+		t.Errorf("it has renewed three minutes ago: %+v, again in %v", got, again)
+	}
+	silent := w.left()
+	if stalled := conditions.Find(silent.Status.Conditions, v1alpha1.ConditionStalled); stalled.Reason != got.Reason {
+		t.Errorf("nobody is told: %+v", silent.Status.Conditions)
+	}
+	ready(4 * time.Minute)
+	if again := w.left(); again.ResourceVersion != silent.ResourceVersion {
 		t.Error("a status that is as before was written again")
 	}
 }

@@ -256,7 +256,7 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 		Verdict: f.machineVerdict(machine),
 	}
 	if ready.Message == "" {
-		cause.Remedy = "see that the manager runs: kubectl get pods -A -l app.kubernetes.io/component=manager"
+		cause.Remedy = managerRemedy
 	}
 	if described.Progress != "" {
 		cause.Causes = append(cause.Causes, f.progressCause(machine, described))
@@ -477,19 +477,18 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 	if !claim.DeletionTimestamp.IsZero() {
 		cause.Text += ", and is being deleted"
 	}
+	tenant := f.tenant
+	if tenant != nil {
+		cause = withCause(cause, f.stopped(tenant)...)
+	}
 	launched := conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeLaunched)
 	if launched.Status != metav1.ConditionTrue && launched.Message != "" {
 		cause.Causes = append(cause.Causes, Cause{Text: "it is not launched: " + quoted(launched.Reason+": "+launched.Message),
 			Verdict: Wrong})
 		cause.Verdict = Wrong
 	}
-	tenant := f.tenant
 	if tenant == nil {
 		return withCause(cause, unknownTenant)
-	}
-	for _, condition := range tenant.Blocked() {
-		cause = withCause(cause, Cause{Text: fmt.Sprintf("its TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name,
-			quoted(condition.Message)), Verdict: Wrong})
 	}
 	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim.Name}]
 	if machine == nil {
@@ -543,11 +542,13 @@ var unknownTenant = Cause{
 	Verdict: Wrong, Remedy: "see that the provider runs, and has the kubeconfig of this cluster",
 }
 
-// withCause adds a cause, and is as bad as that if it has not been good.
-func withCause(cause, because Cause) Cause {
-	cause.Causes = append(cause.Causes, because)
-	if cause.Verdict != Good && because.Verdict == Wrong {
-		cause.Verdict = Wrong
+// withCause adds causes, and is as bad as the worst if it has not been good.
+func withCause(cause Cause, all ...Cause) Cause {
+	cause.Causes = append(cause.Causes, all...)
+	for _, because := range all {
+		if cause.Verdict != Good && because.Verdict == Wrong {
+			cause.Verdict = Wrong
+		}
 	}
 	return cause
 }
@@ -570,13 +571,14 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 		return withCause(cause, unknownTenant)
 	}
 	cause.Verdict = Waiting
-	for _, condition := range tenant.Blocked() {
-		cause = withCause(cause, Cause{Text: fmt.Sprintf("TenantCluster %s/%s is blocked: %s", tenant.Namespace, tenant.Name,
-			quoted(condition.Message)), Verdict: Wrong})
-	}
+	stopped := f.stopped(tenant)
+	cause = withCause(cause, stopped...)
 	pools := f.poolsCause(pod)
 	cause = withCause(cause, pools)
 	types, fitting := f.typesCause(pod, tenant)
+	if types.Verdict == Good && len(stopped) == 0 {
+		types.Text += ": Karpenter is working on it, or the events of the pod say why not"
+	}
 	if err := f.quotaReached(tenant, fitting); err != nil {
 		cause = withCause(cause, Cause{Text: err.Error(), Verdict: Wrong})
 	}
@@ -697,8 +699,7 @@ func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cau
 		explain.Kubelets(f.snapshot.Tenant.NodeClasses)...)
 	switch {
 	case served != "":
-		return Cause{Text: "NodeType " + served + " fits and has a free server: Karpenter is working on it, or the events of the pod say why not",
-			Verdict: Good}, []string{served}
+		return Cause{Text: "NodeType " + served + " fits and has a free server", Verdict: Good}, []string{served}
 	case len(mismatches) == 0:
 		return Cause{Text: "there are no NodeTypes", Verdict: Wrong}, nil
 	case mismatches[0].Reason == explain.NoneFree:

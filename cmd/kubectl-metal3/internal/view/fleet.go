@@ -47,6 +47,8 @@ type Fleet struct {
 	perTenant []*Fleet
 	tenant    *v1alpha1.TenantCluster
 	ofTenant  string
+	// manager says that the manager does not answer, without a text if it does.
+	manager Cause
 	// nodes of the tenant cluster and the pods on them, by the name of the node; nil until one is asked for.
 	nodes  map[string]*corev1.Node
 	podsOn map[string][]*corev1.Pod
@@ -88,6 +90,7 @@ func New(snapshot *Snapshot) *Fleet {
 		f.servers = append(f.servers, f.server(host))
 	}
 	slices.SortFunc(f.servers, CompareServers)
+	f.manager = unanswered(m, snapshot.Time.Time)
 	for _, part := range snapshot.PerTenant() {
 		focused := *f
 		focused.snapshot, focused.tenant = part, part.TenantCluster()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,15 +53,21 @@ func (f *Fleet) Issues() []Issue {
 		}
 		return condition.Status == metav1.ConditionTrue
 	}
+	if f.manager.Text != "" {
+		add(Critical, "manager", f.manager.Text, f.manager.Remedy)
+	}
 	for i := range f.snapshot.Management.TenantClusters {
 		tenant := &f.snapshot.Management.TenantClusters[i]
-		severity := Warning
-		if len(tenant.Blocked()) > 0 {
+		object, severity := "TenantCluster "+nameOf(tenant), Warning
+		remedy := "kubectl describe tenantclusters.karpenter.metal3.io -n " + tenant.Namespace + " " + tenant.Name
+		condition := conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionStalled)
+		for _, blocks := range tenant.Blocked(f.Now()) {
 			severity = Critical
+			if !strings.Contains(condition.Message, blocks.Message) { // the manager is down too, or has not seen it yet
+				add(severity, object, blocks.Message, remedy)
+			}
 		}
-		stalled(severity, "TenantCluster "+tenant.Namespace+"/"+tenant.Name,
-			conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionStalled),
-			"kubectl describe tenantclusters.karpenter.metal3.io -n "+tenant.Namespace+" "+tenant.Name)
+		stalled(severity, object, condition, remedy)
 	}
 	for i := range f.snapshot.Management.NodeProviders {
 		provider := &f.snapshot.Management.NodeProviders[i]

@@ -543,7 +543,26 @@ func TestExplain(t *testing.T) {
 				s.Management.TenantClusters[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionKubeconfigAccepted,
 					Status: metav1.ConditionFalse, Message: "401"}}
 			}), "[Wrong" + podIs + "  [Wrong] TenantCluster acme/acme is blocked: \"401\"\n" + pool +
-			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+			"  [OK] NodeType h100 fits and has a free server"},
+		"pod, silent provider": {"it is first, and the manager need not have seen it", "pod", "training", fixture(withHost("s1", nil),
+			withPod(nil), silentProvider), "[Wrong" + podIs + "  [Wrong] TenantCluster acme/acme is blocked: " + silence + "\n" + pool +
+			"  [OK] NodeType h100 fits and has a free server"},
+		"pod, silent manager": {"its NodeClaim is there, and nobody gives that a server", "pod", "training", fixture(withHost("s1", nil),
+			withPod(nil), claim, unansweredMachine), "[Wrong" + podIs + "  [Wrong] " + unansweredText + "\n" + pool +
+			"  [Waiting] NodeType h100 fits and has a free server\n" +
+			"    [Wrong] a node of a type that fits is on its way, for this pod or another: NodeClaim m1\n      [Wrong] " + unansweredText + "\n" +
+			"      [Wrong] Machine acme/m1 is Pending: the manager has not said anything about it -> " + managerRemedy + "\n" +
+			"        [Waiting] a server that fits can be claimed now"},
+		"nodeclaim, silent manager": {"the Machine has no word of it", "nodeclaim", "m1", fixture(withHost("s1", nil), claim, unansweredMachine),
+			"[Wrong] NodeClaim m1\n  [Wrong] " + unansweredText + "\n" +
+				"  [Wrong] Machine acme/m1 is Pending: the manager has not said anything about it -> " + managerRemedy + "\n" +
+				"    [Waiting] a server that fits can be claimed now"},
+		"nodeclaim, silent provider": {"it is before what was said earlier", "nodeclaim", "m1", fixture(silentProvider, claim, func(s *Snapshot) {
+			s.Tenant.NodeClaims[0].Status.Conditions = []status.Condition{{Type: karpv1.ConditionTypeLaunched, Status: metav1.ConditionUnknown,
+				Reason: "LaunchFailed", Message: "no answer"}}
+		}), "[Wrong] NodeClaim m1\n  [Wrong] TenantCluster acme/acme is blocked: " + silence + "\n" +
+			"  [Wrong] it is not launched: \"LaunchFailed: no answer\"\n" +
+			"  [Wrong] it has no Machine in namespace acme -> see what the provider says: kubectl describe nodeclaim m1, in the tenant cluster"},
 		"pod, gate": {"another controller holds it", "pod", "training", fixture(withPod(func(pod *corev1.Pod) {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
 		})), "[Wrong" + podIs + "  [Wrong] the scheduling gate kueue.x-k8s.io/admission holds it -> what has set the gate removes it"},

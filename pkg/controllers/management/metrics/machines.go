@@ -166,7 +166,10 @@ var blockedDescription = describe("tenantclusters_blocked",
 	"TenantClusters whose provider writes or deletes nothing, by the reason of the condition that says why.", ReasonLabel)
 
 // tenantCounts counts the TenantClusters when it is asked to, from the cache.
-type tenantCounts struct{ tenants client.Reader }
+type tenantCounts struct {
+	tenants client.Reader
+	clock   clock.PassiveClock
+}
 
 // Describe implements prometheus.Collector.
 func (t tenantCounts) Describe(descriptions chan<- *prometheus.Desc) {
@@ -181,9 +184,9 @@ func (t tenantCounts) Collect(metrics chan<- prometheus.Metric) {
 		log.FromContext(ctx).Error(err, "Counting TenantClusters for metrics")
 		return
 	}
-	reasons := map[string]int{}
+	reasons, now := map[string]int{}, t.clock.Now()
 	for i := range tenants.Items {
-		for _, condition := range tenants.Items[i].Blocked() {
+		for _, condition := range tenants.Items[i].Blocked(now) {
 			reasons[condition.Reason]++
 		}
 	}

@@ -77,6 +77,11 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	// 2. The provider has reported a cluster.
 	case tenant.DeletionTimestamp.IsZero():
 		result, err = c.identify(ctx, tenant)
+		if from, renews := tenant.ProviderSilentFrom(); renews {
+			if left := from.Sub(c.clock.Now()); left > 0 && (result.RequeueAfter == 0 || left < result.RequeueAfter) {
+				result.RequeueAfter = left
+			}
+		}
 	// 3. It is being deleted, and its Machines first.
 	case finalized:
 		result, err = c.deleteMachines(ctx, tenant)
@@ -183,7 +188,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	createdOrDeleted := kube.Changed(func(object client.Object) bool { return object.GetDeletionTimestamp().IsZero() })
 	build := builder.ControllerManagedBy(mgr).
 		Named(controllerName).
-		For(&v1alpha1.TenantCluster{}).
+		For(&v1alpha1.TenantCluster{}, builder.WithPredicates(kube.Changed(withoutRenewal))).
 		Watches(&v1alpha1.TenantCluster{}, c.announce()).
 		// Those of one namespace allow devices together.
 		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(func(ctx context.Context, tenant *v1alpha1.TenantCluster) []reconcile.Request {
@@ -204,6 +209,19 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		return fmt.Errorf("starting controller %s, %w", controllerName, err)
 	}
 	return nil
+}
+
+// withoutRenewal is what this controller looks at when a TenantCluster changes. The providers of all tenants renew all the time, which
+// changes nothing but for the first renewal, from which the next one is due, and one of a tenant that is not ready, which may be what it
+// has lacked.
+func withoutRenewal(tenant *v1alpha1.TenantCluster) *v1alpha1.TenantCluster {
+	seen := tenant.DeepCopy()
+	seen.ResourceVersion, seen.ManagedFields = "", nil
+	if seen.Status.ProviderRenewTime != nil &&
+		conditions.Find(seen.Status.Conditions, v1alpha1.ConditionReady).Status == metav1.ConditionTrue {
+		seen.Status.ProviderRenewTime = &metav1.Time{}
+	}
+	return seen
 }
 
 // deletedTenantsOf are the TenantClusters that are being deleted and that a Machine can be charged to: the one that it names, or any in

@@ -110,7 +110,7 @@ func (c *Controller) announce() handler.EventHandler {
 			if !was || !is {
 				return
 			}
-			announced := append(after.Blocked(), conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned))
+			announced := append(after.Blocked(c.clock.Now()), conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned))
 			if synced := conditions.Find(after.Status.Conditions, v1alpha1.ConditionPoolsSynced); synced.Reason == v1alpha1.ReasonReleasesServers {
 				announced = append(announced, synced)
 			}

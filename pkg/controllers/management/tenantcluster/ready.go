@@ -6,6 +6,7 @@ package tenantcluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +36,7 @@ func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.T
 		return fmt.Errorf("counting the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
 	}
 	tenant.Status.Rollout = rolloutOf(tenant.Name, machines.Items)
-	conditions.SetReady(&tenant.Status.Conditions, readyOf(tenant), tenant.Generation, metav1.NewTime(c.clock.Now()))
+	conditions.SetReady(&tenant.Status.Conditions, readyOf(tenant, c.clock.Now()), tenant.Generation, metav1.NewTime(c.clock.Now()))
 	tenant.Status.ObservedGeneration = tenant.Generation
 	selected, err := c.allowDevices(ctx, tenant)
 	if err != nil || equality.Semantic.DeepEqual(before.Status, tenant.Status) {
@@ -52,11 +53,11 @@ func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.T
 	return nil
 }
 
-// readyOf sums up the conditions of a TenantCluster.
-func readyOf(tenant *v1alpha1.TenantCluster) metav1.Condition {
+// readyOf sums up the conditions of a TenantCluster, and whether its provider is silent.
+func readyOf(tenant *v1alpha1.TenantCluster, now time.Time) metav1.Condition {
 	find := func(kind string) metav1.Condition { return conditions.Find(tenant.Status.Conditions, kind) }
 	if !tenant.DeletionTimestamp.IsZero() {
-		return conditions.Sum(find(v1alpha1.ConditionServersReturned), tenant.Blocked()...)
+		return conditions.Sum(find(v1alpha1.ConditionServersReturned), tenant.Blocked(now)...)
 	}
 	// reported is a condition that the provider writes anew for each generation of the spec, or one in its place.
 	reported := func(kind string) metav1.Condition {
@@ -66,12 +67,9 @@ func readyOf(tenant *v1alpha1.TenantCluster) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotReported,
 			Message: fmt.Sprintf("the tenant's provider has not reported yet what %s says for this spec: see that it runs", kind)}
 	}
-	var more []metav1.Condition
-	for _, kind := range []string{v1alpha1.ConditionKubeconfigAccepted, v1alpha1.ConditionCollectionAllowed} {
-		if condition := find(kind); condition.Status == metav1.ConditionFalse {
-			more = append(more, condition)
-		}
-	}
+	more := slices.DeleteFunc(tenant.Blocked(now), func(condition metav1.Condition) bool {
+		return condition.Type == v1alpha1.ConditionClusterIdentified // it is the first
+	})
 	if tenant.Spec.PrivateNodes != nil || find(v1alpha1.ConditionPoolsSynced).Reason == v1alpha1.ReasonReleasesServers {
 		more = append(more, reported(v1alpha1.ConditionPoolsSynced))
 	}

@@ -6,12 +6,15 @@ package tenantcluster
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
@@ -26,6 +29,7 @@ func TestReadyOf(t *testing.T) {
 		reason               string
 		pools, sync, deleted bool
 		conditions           []metav1.Condition
+		renewed              time.Duration // ago; 0 is never
 		status               metav1.ConditionStatus
 		want, says           string
 	}{
@@ -62,6 +66,19 @@ func TestReadyOf(t *testing.T) {
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSyncDisabled, 2)}},
 		"SyncNeedless": {reason: "in one cluster there is nothing to sync", sync: true, status: yes, want: v1alpha1.ReasonIdentified,
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSameCluster, 2)}},
+		"Renewed": {reason: "its provider works", conditions: []metav1.Condition{identified}, renewed: 2 * time.Minute, status: yes,
+			want: v1alpha1.ReasonIdentified},
+		"Silent": {reason: "whatever its provider has said before, nobody does it now", conditions: []metav1.Condition{identified},
+			renewed: 3 * time.Minute, status: metav1.ConditionUnknown, want: v1alpha1.ReasonProviderSilent, says: "2026-01-02T14:57:00Z"},
+		"SilentAndNotReported": {reason: "a wait for a provider that is down does not end by itself", pools: true,
+			conditions: []metav1.Condition{identified}, renewed: time.Hour, status: metav1.ConditionUnknown,
+			want: v1alpha1.ReasonProviderSilent, says: v1alpha1.ConditionPoolsSynced},
+		"SilentAndRefused": {reason: "what is known to keep it from renewing is more precise", renewed: time.Hour, status: no,
+			want:       v1alpha1.ReasonKubeconfigRefused,
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionKubeconfigAccepted, no, v1alpha1.ReasonKubeconfigRefused, 1)}},
+		"DeletedAndSilent": {reason: "its provider may be uninstalled once the nodes are drained", deleted: true, renewed: time.Hour,
+			status: no, want: v1alpha1.ReasonReturningServers,
+			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
 		"Deleted": {reason: "its servers are on their way back", deleted: true, pools: true, status: no, want: v1alpha1.ReasonReturningServers,
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
 	} {
@@ -75,8 +92,44 @@ func TestReadyOf(t *testing.T) {
 			if tc.deleted {
 				tenant.DeletionTimestamp = ptr.To(metav1.Now())
 			}
-			if ready := readyOf(tenant); ready.Status != tc.status || ready.Reason != tc.want || !strings.Contains(ready.Message, tc.says) {
+			now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+			if tc.renewed > 0 {
+				tenant.Status.ProviderRenewTime = ptr.To(metav1.NewTime(now.Add(-tc.renewed)))
+			}
+			if ready := readyOf(tenant, now); ready.Status != tc.status || ready.Reason != tc.want || !strings.Contains(ready.Message, tc.says) {
 				t.Errorf("%s: got %+v, want %s, %s, %q", tc.reason, ready, tc.status, tc.want, tc.says)
+			}
+		})
+	}
+}
+
+// TestRenewalIsNoChange: the renewals of all tenants, of which there is one in a second or more, lead to no work.
+func TestRenewalIsNoChange(t *testing.T) {
+	minute := func(minute int) *metav1.Time { return ptr.To(metav1.Date(2026, 1, 2, 15, minute, 0, 0, time.UTC)) }
+	for name, tc := range map[string]struct {
+		reason      string
+		ready       metav1.ConditionStatus
+		before, now *metav1.Time
+		generation  int64
+		want        bool
+	}{
+		"Renewed": {reason: "nothing is different", ready: yes, before: minute(1), now: minute(2), generation: 1},
+		"First":   {reason: "from now on the next one is due", ready: yes, now: minute(2), generation: 1, want: true},
+		"NotReady": {reason: "its provider may be back", ready: metav1.ConditionUnknown, before: minute(1), now: minute(2), generation: 1,
+			want: true},
+		"Spec": {reason: "something else is different", ready: yes, before: minute(1), now: minute(2), generation: 2, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tenant := func(version string, generation int64, renewed *metav1.Time) *v1alpha1.TenantCluster {
+				tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version, Generation: generation}}
+				tenant.Status.ProviderRenewTime = renewed
+				tenant.Status.Conditions = []metav1.Condition{conditionOf(v1alpha1.ConditionReady, tc.ready, "x", 1)}
+				return tenant
+			}
+			changed := kube.Changed(withoutRenewal).Update(event.UpdateEvent{
+				ObjectOld: tenant("1", 1, tc.before), ObjectNew: tenant("2", tc.generation, tc.now)})
+			if changed != tc.want {
+				t.Errorf("%s: got %v", tc.reason, changed)
 			}
 		})
 	}
