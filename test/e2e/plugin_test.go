@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,8 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -212,6 +215,49 @@ func TestPluginExplains(t *testing.T) {
 		}
 	})
 	explains("pod", waits, "NodePool default: resource usage exceeds limit")
+}
+
+// A provider that does nothing is named by the plugin and the manager, before anything else about a pod that waits for it, until it is
+// back. The time that it wrote last is put back, so that nobody waits until it is old.
+func TestPluginNamesSilentProvider(t *testing.T) {
+	system.Only(t)
+	w := enterAlone(t, reference)
+	const silent = "the tenant's provider has not been heard of since "
+	cluster := &v1alpha1.TenantCluster{}
+	untilReady := func(reason string) {
+		t.Helper()
+		w.eventually(t, "the TenantCluster has the reason "+reason, func(ctx context.Context) (string, error) {
+			err := w.management.Get(ctx, client.ObjectKey{Namespace: tenantNamespace, Name: tenantNamespace}, cluster)
+			ready := conditions.Find(cluster.Status.Conditions, v1alpha1.ConditionReady)
+			if err == nil && (ready.Reason != reason || cluster.Status.ProviderRenewTime == nil) {
+				return fmt.Sprintf("Ready is %+v, renewed %v", ready, cluster.Status.ProviderRenewTime), nil
+			}
+			return "", err
+		})
+	}
+	untilReady(v1alpha1.ReasonIdentified)
+	resume := w.stop(t, sandboxes.ProviderName)
+	w.eventually(t, "the renewal is an hour old", func(ctx context.Context) (string, error) {
+		if err := w.management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
+			return "", err
+		}
+		before := cluster.DeepCopy()
+		cluster.Status.ProviderRenewTime = &metav1.Time{Time: cluster.Status.ProviderRenewTime.Add(-time.Hour)}
+		return "", w.management.Status().Patch(ctx, cluster, client.MergeFrom(before))
+	})
+	// The manager looks when the last renewal that it has seen is old, or something else has changed.
+	before := cluster.DeepCopy()
+	metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, "example.com/looked-at", "true")
+	if err := w.management.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	untilReady(v1alpha1.ReasonProviderSilent)
+	w.createPod(t, "waits", resources("cpu", "4", gpu, "1"))
+	w.says(t, 1, []string{"is Pending\n", `is blocked: "` + silent}, "explain", "pod", w.group.namespace+"/waits")
+	w.says(t, 1, []string{silent}, "issues")
+	resume()
+	untilReady(v1alpha1.ReasonIdentified)
+	w.untilRuns(t, "waits")
 }
 
 // plugin runs kubectl metal3 on both clusters, and returns its exit code.
