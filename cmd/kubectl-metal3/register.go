@@ -59,11 +59,14 @@ func (o *options) registerCommand() *cobra.Command {
 			"  mac          MAC address of the card that the server boots from; virtual media do without\n" +
 			"  rack, zone   where the server is: its labels rack and datacenter\n" +
 			"  labels       more labels: KEY=VALUE in CSV, with blanks between several, and a map in YAML\n" +
-			"  disableCertificateVerification  true for a BMC whose certificate is self-signed\n\n" +
+			"  disableCertificateVerification  true for a BMC whose certificate is self-signed\n" +
+			"  bootMode     UEFI, UEFISecureBoot or legacy; Metal3 takes UEFI if it is empty\n" +
+			"  rootDeviceHints.FIELD  which disk gets the image, by each field of spec.rootDeviceHints of a BareMetalHost, as\n" +
+			"               rootDeviceHints.deviceName; Metal3 takes /dev/sda if there is none, so servers with NVMe only need one\n\n" +
 			"The whole list is checked first, here and by the API server; if a line is wrong, all that is wrong is said and nothing is\n" +
-			"written. It may be run again: what is there as it is to be is left alone, and what has another label, or no MAC address yet, is\n" +
-			"changed. Nothing is removed. A BareMetalHost with another BMC or MAC address is an error. The Secret of a server is written\n" +
-			"before its BareMetalHost, and no Secret is read.",
+			"written. It may be run again: what is there as it is to be is left alone, and what has another label, boot mode or hint, or no\n" +
+			"MAC address yet, is changed. Nothing is removed. A BareMetalHost with another BMC or MAC address is an error. The Secret of a\n" +
+			"server is written before its BareMetalHost, and no Secret is read.",
 		Example: "  kubectl metal3 register -f servers.csv --dry-run\n  kubectl metal3 register -f servers.yaml -n metal3-system",
 		RunE: func(command *cobra.Command, _ []string) error {
 			content, err := os.ReadFile(file)

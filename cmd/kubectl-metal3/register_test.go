@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -52,10 +54,10 @@ func TestServerList(t *testing.T) {
 		"no server": {reason: "only a header", content: header, want: []string{"1:1: there is no server in it"}},
 		"no header": {reason: "a server's password is no column", content: row("a", media, "", ""), want: []string{
 			"1:1: the first line has no column: write the names of columns, separated by commas, out of name, namespace, bmc, username, " +
-				"password, credentials, mac, rack, zone, labels, disableCertificateVerification"}},
+				"password, credentials, mac, rack, zone, labels, disableCertificateVerification, bootMode, rootDeviceHints.FIELD"}},
 		"columns": {reason: "typos", content: "name,adress,name\na,b,c\n", want: []string{
 			`1:6: the column "adress" does not exist: write one of name, namespace, bmc, username, password, credentials, mac, rack, zone, ` +
-				"labels, disableCertificateVerification",
+				"labels, disableCertificateVerification, bootMode, rootDeviceHints.FIELD",
 			"1:13: the column name is there twice: leave one out",
 			"2:1: username is missing: write it, or the name of a Secret that has it into the column credentials",
 			"2:1: password is missing: write it, or the name of a Secret that has it into the column credentials",
@@ -113,6 +115,23 @@ func TestServerList(t *testing.T) {
 					"'.', and must start and end with an alphanumeric character",
 				"2:49: credentials names a Secret, and there is a username or a password: leave out the one or the others",
 				`2:112: disableCertificateVerification is "on": write true, false or nothing`}},
+		"boot": {file: "list.yaml", reason: "the disk of the image and the firmware's mode, of each kind of field",
+			content: "- {name: a, bmc: ipmi://192.0.2.1, credentials: c, bootMode: UEFISecureBoot, rootDeviceHints.minSizeGigabytes: 480GB}\n" +
+				"- {name: b, bmc: ipmi://192.0.2.2, credentials: c, bootMode: uefi, rootDeviceHints.rotational: no}\n" +
+				"- {name: c, bmc: ipmi://192.0.2.3, credentials: c, rootDeviceHints.deviceName: /dev/disk/by-id/nvme-x}\n" +
+				"- {name: d, bmc: ipmi://192.0.2.4, credentials: c, rootDeviceHints.deviceName: nvme0n1, rootDeviceHints.size: 1}\n" +
+				"- {name: e, bmc: ipmi://192.0.2.5, credentials: c, bootMode: legacy, rootDeviceHints.minSizeGigabytes: 0, " +
+				"rootDeviceHints.deviceName: \"/dev/disk/by-path/pci-0000:01:00.0-nvme-1\"}\n", want: []string{
+				`1:62: bootMode is "UEFISecureBoot", which Metal3 cannot set by ipmi: write a Redfish address into bmc, or another bootMode`,
+				`1:112: rootDeviceHints.minSizeGigabytes is "480GB": write a whole number above 0`,
+				`2:62: bootMode is "uefi": write UEFI, UEFISecureBoot, legacy or nothing`,
+				`2:96: rootDeviceHints.rotational is "no": write true, false or nothing`,
+				`3:80: rootDeviceHints.deviceName is "/dev/disk/by-id/nvme-x": write a path in /dev/ or in /dev/disk/by-path/, as /dev/nvme0n1`,
+				`4:80: rootDeviceHints.deviceName is "nvme0n1": write a path in /dev/ or in /dev/disk/by-path/, as /dev/nvme0n1`,
+				`4:89: the key "rootDeviceHints.size" does not exist: write one of rootDeviceHints.deviceName, rootDeviceHints.hctl, ` +
+					"rootDeviceHints.model, rootDeviceHints.vendor, rootDeviceHints.serialNumber, rootDeviceHints.minSizeGigabytes, " +
+					"rootDeviceHints.wwn, rootDeviceHints.wwnWithExtension, rootDeviceHints.wwnVendorExtension, rootDeviceHints.rotational",
+				`5:104: rootDeviceHints.minSizeGigabytes is "0": write a whole number above 0`}},
 		"no YAML": {file: "list.yaml", reason: "what the parser says may have a password", content: "- name: a\n  password: *" + password + "\n",
 			want: []string{"2:1: it is not YAML: check the indentation, and put values with other characters than letters and digits into quotes"}},
 		"an alias": {file: "list.yaml", reason: "what the parser says has a password", content: "- name: a\n  password: *secret\n",
@@ -127,7 +146,7 @@ func TestServerList(t *testing.T) {
 			content: "- a\n- {name: [a], bmc: ipmi://192.0.2.1, credentials: ~, username: &x u, " +
 				"username: v, password: *x, labels: a=b, nam: c}\n", want: []string{
 				"1:3: it is not a server: write KEY: VALUE, with keys out of name, namespace, bmc, username, password, credentials, mac, rack, zone, " +
-					"labels, disableCertificateVerification",
+					"labels, disableCertificateVerification, bootMode, rootDeviceHints.FIELD",
 				"2:3: name is missing: write the name of the BareMetalHost",
 				"2:3: password is missing: write it, or the name of a Secret that has it into the column credentials",
 				"2:10: name is no text: write one value, in quotes if it begins with another character than a letter or a digit",
@@ -135,7 +154,7 @@ func TestServerList(t *testing.T) {
 				"2:93: password is no text: write one value, in quotes if it begins with another character than a letter or a digit",
 				"2:105: labels is no map: write KEY: VALUE below it",
 				`2:110: the key "nam" does not exist: write one of name, namespace, bmc, username, password, credentials, mac, rack, zone, labels, ` +
-					"disableCertificateVerification"}},
+					"disableCertificateVerification, bootMode, rootDeviceHints.FIELD"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.file == "" {
@@ -162,6 +181,16 @@ func TestServerList(t *testing.T) {
 	const want = `--filename is "servers.txt": it must end with .csv, .yaml or .yml`
 	if _, err := parseServers("servers.txt", nil); err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestHints: each field that Metal3 has for the root device is of a kind that a cell can have.
+func TestHints(t *testing.T) {
+	for _, hint := range hintsOf(&bmov1alpha1.RootDeviceHints{}) {
+		takes := func(text string) bool { return hint.set(text) == "" && hint.String() == text }
+		if !slices.ContainsFunc([]string{"/dev/sda", "7", "true"}, takes) {
+			t.Errorf("%s, a %T, cannot be set", hint.column, hint.value)
+		}
 	}
 }
 
@@ -373,6 +402,36 @@ func TestRegister(t *testing.T) {
 			t.Errorf("the Secret is %v, labels (-want +got):\n%s", secrets["server-01-bmc"], diff)
 		}
 	})
+	t.Run("root device", func(t *testing.T) {
+		// Each field of rootDeviceHints is a column. One that a later list does not have stays.
+		const header = "name,bmc,credentials,bootMode,rootDeviceHints.deviceName,rootDeviceHints.hctl,rootDeviceHints.model," +
+			"rootDeviceHints.vendor,rootDeviceHints.serialNumber,rootDeviceHints.minSizeGigabytes,rootDeviceHints.wwn," +
+			"rootDeviceHints.wwnWithExtension,rootDeviceHints.wwnVendorExtension,rootDeviceHints.rotational\n"
+		const server = "server-09,redfish-virtualmedia://192.0.2.19/redfish/v1/Systems/1,server-09-bmc,"
+		if _, code := r.register(t, "servers.csv", header+server+"UEFISecureBoot,/dev/nvme0n1,0:0:0:0,m,v,s,480,w,x,y,false\n"); code != 0 {
+			t.Fatalf("exit code %d", code)
+		}
+		want := bmov1alpha1.BareMetalHostSpec{BootMode: bmov1alpha1.UEFISecureBoot, RootDeviceHints: &bmov1alpha1.RootDeviceHints{
+			DeviceName: "/dev/nvme0n1", HCTL: "0:0:0:0", Model: "m", Vendor: "v", SerialNumber: "s", MinSizeGigabytes: 480, WWN: "w",
+			WWNWithExtension: "x", WWNVendorExtension: "y", Rotational: ptr.To(false)}}
+		registered := func() bmov1alpha1.BareMetalHostSpec {
+			hosts, _, _ := r.objects(t)
+			return bmov1alpha1.BareMetalHostSpec{BootMode: hosts["server-09"].BootMode, RootDeviceHints: hosts["server-09"].RootDeviceHints}
+		}
+		if diff := cmp.Diff(want, registered()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		printed, code := r.register(t, "servers.csv",
+			"name,bmc,credentials,bootMode,rootDeviceHints.minSizeGigabytes,rootDeviceHints.rotational\n"+server+"legacy,960,true\n")
+		if code != 0 || !strings.Contains(printed, `bootMode: "UEFISecureBoot" -> "legacy", rootDeviceHints.minSizeGigabytes: "480" -> "960", `+
+			`rootDeviceHints.rotational: "false" -> "true"`) {
+			t.Errorf("exit code %d, printed %s", code, printed)
+		}
+		want.BootMode, want.RootDeviceHints.MinSizeGigabytes, want.RootDeviceHints.Rotational = bmov1alpha1.Legacy, 960, ptr.To(true)
+		if diff := cmp.Diff(want, registered()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
 	t.Run("wrong lines", func(t *testing.T) {
 		before := r.versions(t)
 		printed, code := r.register(t, "servers.csv", "name,bmc,username,password,mac\n"+
@@ -427,20 +486,26 @@ func (r *registry) versions(t *testing.T) map[string]string {
 	return versions
 }
 
-// TestListOfPage: the list that docs/kubectl-plugin.md shows is fine.
-func TestListOfPage(t *testing.T) {
+// TestListsOfPage: the lists that docs/kubectl-plugin.md shows are fine.
+func TestListsOfPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubectl-plugin.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, content, _ := strings.Cut(string(page), "```csv\n")
-	content, _, _ = strings.Cut(content, "```")
-	list, err := parseServers("page.csv", []byte(content))
-	if err != nil {
-		t.Fatal(err)
+	servers := 0
+	for _, block := range strings.Split(string(page), "```csv\n")[1:] {
+		content, _, _ := strings.Cut(block, "```")
+		list, err := parseServers("page.csv", []byte(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers += len(list.check("metal3-system", nil))
+		if len(list.problems) > 0 {
+			t.Errorf("%s:\n%s", strings.Join(list.lines(), "\n"), content)
+		}
 	}
-	if registrations := list.check("metal3-system", nil); len(registrations) != 3 || len(list.problems) > 0 {
-		t.Errorf("%d servers: %s", len(registrations), strings.Join(list.lines(), "\n"))
+	if servers != 4 {
+		t.Errorf("%d servers", servers)
 	}
 }
 

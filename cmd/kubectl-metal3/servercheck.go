@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -121,18 +122,46 @@ func (c *checker) registration(r *row) *registration {
 	case "true":
 		registration.host.Spec.BMC.DisableCertificateVerification = true
 	default:
-		c.list.wrong(unverified.position, "%s is %q: write true, false or nothing", columnUnverified, unverified.value)
+		c.list.wrong(unverified.position, "%s is %q: write %s", columnUnverified, unverified.value, trueOrFalse)
 	}
+	c.rootDevice(r, registration)
 	mac := r.cell(columnMAC)
 	if mac.value != "" && !macPattern.MatchString(mac.value) {
 		c.list.wrong(mac.position, "mac is %q: write six pairs of hexadecimal digits with colons, as 52:54:00:12:34:01", mac.value)
 	}
 	registration.host.Spec.BootMACAddress = mac.value
-	if access := c.access(address); access != nil && access.NeedsMAC() && mac.value == "" {
+	access := c.access(address)
+	if access != nil && access.NeedsMAC() && mac.value == "" {
 		c.list.wrong(mac.position, "mac is missing, and Metal3 needs that of the card which the server boots from for %s: write it",
 			access.Type())
 	}
+	mode := r.cell(columnBootMode)
+	registration.host.Spec.BootMode = bmov1alpha1.BootMode(mode.value)
+	switch registration.host.Spec.BootMode {
+	case "", bmov1alpha1.UEFI, bmov1alpha1.Legacy:
+	case bmov1alpha1.UEFISecureBoot:
+		if access != nil && !access.SupportsSecureBoot() {
+			c.list.wrong(mode.position, "bootMode is %q, which Metal3 cannot set by %s: write a Redfish address into bmc, or another bootMode",
+				mode.value, access.Type())
+		}
+	default:
+		c.list.wrong(mode.position, "bootMode is %q: write UEFI, UEFISecureBoot, legacy or nothing", mode.value)
+	}
 	return registration
+}
+
+func (c *checker) rootDevice(r *row, registration *registration) {
+	hints := &bmov1alpha1.RootDeviceHints{}
+	for _, hint := range hintsOf(hints) {
+		cell := r.cell(hint.column)
+		if cell.value == "" {
+			continue
+		}
+		registration.host.Spec.RootDeviceHints = hints
+		if instead := hint.set(cell.value); instead != "" {
+			c.list.wrong(cell.position, "%s is %q: write %s", hint.column, cell.value, instead)
+		}
+	}
 }
 
 // macPattern is that of spec.bootMACAddress.
@@ -278,6 +307,18 @@ func (c *checker) compare(r *row, registration *registration) {
 		change(columnUnverified, fmt.Sprint(spec.BMC.DisableCertificateVerification), unverified, func() {
 			spec.BMC.DisableCertificateVerification = unverified == "true"
 		})
+	}
+	if mode := wanted.Spec.BootMode; mode != "" {
+		change(columnBootMode, string(spec.BootMode), string(mode), func() { spec.BootMode = mode })
+	}
+	if wanted.Spec.RootDeviceHints != nil {
+		spec.RootDeviceHints = cmp.Or(spec.RootDeviceHints, &bmov1alpha1.RootDeviceHints{})
+		hints := hintsOf(spec.RootDeviceHints)
+		for i, hint := range hintsOf(wanted.Spec.RootDeviceHints) {
+			if text := hint.String(); text != "" {
+				change(hint.column, hints[i].String(), text, func() { hints[i].set(text) })
+			}
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted.Labels)) {
 		value := wanted.Labels[key]

@@ -31,10 +31,25 @@ const (
 	columnZone        = "zone"
 	columnLabels      = "labels"
 	columnUnverified  = "disableCertificateVerification"
+	columnBootMode    = "bootMode"
+	// prefixHints begins the column of each field of spec.rootDeviceHints.
+	prefixHints = "rootDeviceHints."
 )
 
 var listColumns = []string{columnName, columnNamespace, columnBMC, columnUsername, columnPassword, columnCredentials, columnMAC, columnRack,
-	columnZone, columnLabels, columnUnverified}
+	columnZone, columnLabels, columnUnverified, columnBootMode}
+
+func isColumn(name string) bool {
+	return slices.Contains(listColumns, name) || slices.Contains(hintColumns(), name)
+}
+
+// columnsLike names the columns that a wrong name may stand for: the fields of rootDeviceHints if it begins like one.
+func columnsLike(name string) string {
+	if strings.HasPrefix(name, prefixHints) {
+		return strings.Join(hintColumns(), ", ")
+	}
+	return strings.Join(listColumns, ", ") + ", " + prefixHints + "FIELD"
+}
 
 // serverList is a file with servers, as it is written. Passwords are among its cells, so nothing prints a cell whose column is not known.
 type serverList struct {
@@ -118,18 +133,18 @@ func (l *serverList) parseCSV(content []byte) {
 	known := 0
 	for i := range header {
 		header[i] = strings.TrimSpace(header[i])
-		if slices.Contains(listColumns, header[i]) {
+		if isColumn(header[i]) {
 			known++
 		}
 	}
 	if known == 0 { // perhaps a server, with its password
 		l.wrong(position{1, 1}, "the first line has no column: write the names of columns, separated by commas, out of %s",
-			strings.Join(listColumns, ", "))
+			columnsLike(""))
 		return
 	}
 	for i, name := range header {
-		if line, column := reader.FieldPos(i); !slices.Contains(listColumns, name) {
-			l.wrong(position{line, column}, "the column %q does not exist: write one of %s", name, strings.Join(listColumns, ", "))
+		if line, column := reader.FieldPos(i); !isColumn(name) {
+			l.wrong(position{line, column}, "the column %q does not exist: write one of %s", name, columnsLike(name))
 		} else if slices.Contains(header[:i], name) {
 			l.wrong(position{line, column}, "the column %s is there twice: leave one out", name)
 		}
@@ -225,14 +240,14 @@ func (l *serverList) parseYAML(content []byte) {
 	}
 	for _, item := range root.Content {
 		if item.Kind != yaml.MappingNode {
-			l.wrong(positionOf(item), "it is not a server: write KEY: VALUE, with keys out of %s", strings.Join(listColumns, ", "))
+			l.wrong(positionOf(item), "it is not a server: write KEY: VALUE, with keys out of %s", columnsLike(""))
 			continue
 		}
 		server := row{position: positionOf(item), cells: map[string]cell{}}
 		l.eachYAML(item, func(key, value *yaml.Node) {
 			switch {
-			case !slices.Contains(listColumns, key.Value):
-				l.wrong(positionOf(key), "the key %q does not exist: write one of %s", key.Value, strings.Join(listColumns, ", "))
+			case !isColumn(key.Value):
+				l.wrong(positionOf(key), "the key %q does not exist: write one of %s", key.Value, columnsLike(key.Value))
 			case key.Value == columnLabels && value.Kind == yaml.MappingNode:
 				l.eachYAML(value, func(key, value *yaml.Node) {
 					if text, ok := l.text("the label "+key.Value, value); ok {
