@@ -117,7 +117,7 @@ var groupings = []grouping{
 		return "zone " + server.Zone + ", rack " + server.Rack
 	}},
 	{"state", func(server view.Server) string { return string(server.State) }},
-	{"type", func(server view.Server) string { return cmp.Or(typesOf(server), "no NodeType") }},
+	{"type", typesOf},
 	{"tenant", func(server view.Server) string { return cmp.Or(server.Tenant, "no tenant") }},
 }
 
@@ -246,8 +246,8 @@ func (t *top) move(delta int) {
 	t.first = max(0, min(t.first, t.selected-1, len(t.lines)-t.rows()), t.selected-t.rows()+1)
 }
 
-// typesOf are the NodeTypes of a server in one word.
-func typesOf(server view.Server) string { return strings.Join(server.Types, ",") }
+// typesOf are the NodeTypes of a server in one cell.
+func typesOf(server view.Server) string { return cmp.Or(strings.Join(server.Types, ","), "no type") }
 
 // Init waits for the next fleet.
 func (t *top) Init() tea.Cmd { return t.next }

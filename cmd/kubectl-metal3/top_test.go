@@ -317,7 +317,7 @@ func TestTopKeys(t *testing.T) {
 		"over a heading": {reason: "down and up again", keys: "down down down down down up down", want: []string{"> ✓ server-07"}},
 		"page":           {reason: "the selected one is on the screen", keys: "pgdown", want: []string{"> ✓ server-07"}},
 		"all orders":     {reason: "after the last comes the first", keys: "s s s s", want: []string{"zone global, rack r1 (5)"}},
-		"by type":        {reason: "one matches none", keys: "s s end", want: []string{"> ✗ server-15", "no NodeType (1)"}},
+		"by type":        {reason: "one matches none", keys: "s s end", want: []string{"> ✗ server-15", "no type (1)"}},
 		"by tenant":      {reason: "most have none", keys: "s s s", want: []string{"acme/acme (4)"}},
 		"no hits":        {reason: "there is nothing to open", keys: "/ z z z enter enter down t", want: []string{"filter: zzz", "q quit"}},
 		"no filter": {reason: "the letters are removed", keys: "/ % % backspace backspace backspace enter",

@@ -161,7 +161,12 @@ func TestPreflight(t *testing.T) {
 
 	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostsNamespace}})
 	environment.Grant(t, environment.Namespace(t), "manager.yaml")
-	environment.CreateHost(t, env.AvailableHost(hostsNamespace, "server-01", nil))
+	environment.CreateHost(t, env.AvailableHost(hostsNamespace, "server-01", map[string]string{"type": "cpu"}))
+	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}}
+	nodeType.Spec.ProviderRef.Name = provider.Name
+	nodeType.Spec.HardwareProfile = v1alpha1.HardwareProfile{Resources: env.Resources("cpu", "1", "memory", "1Gi"),
+		BareMetalHosts: env.HostsWith(map[string]string{"type": "cpu"})}
+	create(nodeType)
 	policies, err := policy.Management(policy.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,9 @@ var passing = map[Reason]bool{
 	ReasonNotInspected: true, ReasonAssumed: true, ReasonDomainHeld: true,
 }
 
+// NoTypeRemedy is what an operator does about a host that matches no NodeType.
+const NoTypeRemedy = "give it the labels that the selector of a NodeType asks for: kubectl get nodetypes.karpenter.metal3.io -o yaml"
+
 // Passes returns whether the reason ends by itself, and no person has to act.
 func (r Reason) Passes() bool { return passing[r] }
 

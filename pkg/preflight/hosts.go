@@ -31,8 +31,8 @@ const operatorRemedy = "kubectl -n baremetal-operator-system logs deployment/bar
 const seenWithin = 5 * time.Minute
 
 func (c *Cluster) hosts(ctx context.Context) []Result {
-	providers, hosts := &v1alpha1.NodeProviderList{}, &bmov1alpha1.BareMetalHostList{}
-	for _, list := range []client.ObjectList{providers, hosts} {
+	providers, nodeTypes, hosts := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &bmov1alpha1.BareMetalHostList{}
+	for _, list := range []client.ObjectList{providers, nodeTypes, hosts} {
 		if err := c.Reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return []Result{unreadable(hostsCheck, err)}
 		}
@@ -47,7 +47,7 @@ func (c *Cluster) hosts(ctx context.Context) []Result {
 			there.Insert(namespaces.Items[i].Name)
 		}
 	}
-	results := checkHosts(providers.Items, hosts.Items, there, c.Clock.Now())
+	results := checkHosts(providers.Items, nodeTypes.Items, hosts.Items, there, c.Clock.Now())
 	if err != nil {
 		results = append(results, unreadable("namespaces", err))
 	}
@@ -55,9 +55,16 @@ func (c *Cluster) hosts(ctx context.Context) []Result {
 }
 
 // checkHosts judges the hosts, namespace by namespace. there are the namespaces that exist, nil if that is not known.
-func checkHosts(providers []v1alpha1.NodeProvider, hosts []bmov1alpha1.BareMetalHost, there sets.Set[string], now time.Time) []Result {
+func checkHosts(providers []v1alpha1.NodeProvider, nodeTypes []v1alpha1.NodeType, hosts []bmov1alpha1.BareMetalHost, there sets.Set[string],
+	now time.Time) []Result {
+	known := inventory.NewInventory(inventory.Options{})
+	byName := lo.KeyBy(lo.ToSlicePtr(providers), func(provider *v1alpha1.NodeProvider) string { return provider.Name })
+	for i := range nodeTypes {
+		known.AddType(&nodeTypes[i], byName[nodeTypes[i].Spec.ProviderRef.Name], "")
+	}
 	byNamespace := map[string][]*bmov1alpha1.BareMetalHost{}
 	for i := range hosts {
+		known.SetHost(&hosts[i])
 		byNamespace[hosts[i].Namespace] = append(byNamespace[hosts[i].Namespace], &hosts[i])
 	}
 	users := map[string][]*v1alpha1.NodeProvider{}
@@ -71,7 +78,7 @@ func checkHosts(providers []v1alpha1.NodeProvider, hosts []bmov1alpha1.BareMetal
 			Remedy: "kubectl apply -f provider.yaml (docs/first-server.md, step 3)"})
 	}
 	for _, namespace := range sets.List(sets.KeySet(byNamespace).Union(sets.KeySet(users))) {
-		group := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], now: now}
+		group := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], known: known, now: now}
 		results = append(results, group.check(there)...)
 	}
 	return results
@@ -82,6 +89,7 @@ type hostsOf struct {
 	namespace string
 	hosts     []*bmov1alpha1.BareMetalHost
 	users     []*v1alpha1.NodeProvider
+	known     *inventory.Inventory
 	now       time.Time
 }
 
@@ -100,16 +108,7 @@ func (h *hostsOf) check(there sets.Set[string]) []Result {
 		return []Result{h.result(Warn, "there is none, and the namespace is that of "+named,
 			"kubectl apply -f server-01.yaml (docs/first-server.md, step 1)")}
 	}
-	available, claimed := 0, 0
-	for _, host := range h.hosts {
-		switch eligibility := inventory.EligibilityOf(host); {
-		case eligibility.Claimable:
-			available++
-		case eligibility.Claimed:
-			claimed++
-		}
-	}
-	results := []Result{h.result(OK, fmt.Sprintf("%d, of which %d can be claimed and %d are claimed", len(h.hosts), available, claimed), "")}
+	results := []Result{h.counts()}
 	for _, problem := range h.problems() {
 		if hosts := h.matching(problem.holds); len(hosts) > 0 {
 			names := lo.Map(hosts, func(host *bmov1alpha1.BareMetalHost, _ int) string { return host.Name })
@@ -117,9 +116,7 @@ func (h *hostsOf) check(there sets.Set[string]) []Result {
 				conditions.List(names, maxNamed)), problem.remedy(hosts[0])))
 		}
 	}
-	if result, found := foreign(h); found {
-		results = append(results, result)
-	}
+	results = append(results, h.foreign()...)
 	if len(users) == 0 {
 		results = append(results, h.result(Warn, "no NodeProvider uses this namespace",
 			"set spec.metal3.clusterRef.namespace of a NodeProvider to "+h.namespace))
@@ -211,18 +208,67 @@ func isPaused(host *bmov1alpha1.BareMetalHost) bool {
 	return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.PausedAnnotation)
 }
 
-// foreign are hosts that others have claimed, and whose they are.
-func foreign(h *hostsOf) (Result, bool) {
-	var names []string
+// typesOf are the NodeTypes that a host matches.
+func (h *hostsOf) typesOf(host *bmov1alpha1.BareMetalHost) []string {
+	server, _ := h.known.Server(client.ObjectKeyFromObject(host))
+	return server.Types
+}
+
+// counts says how many hosts a Machine can have. A free host that matches no NodeType may be for something else, but not all of them.
+func (h *hostsOf) counts() Result {
+	available, claimed, typed := 0, 0, 0
+	var others []string
 	for _, host := range h.hosts {
-		if user := inventory.EligibilityOf(host).UsedBy; user != "" {
-			names = append(names, host.Name+" ("+user+")")
+		server, _ := h.known.Server(client.ObjectKeyFromObject(host))
+		if len(server.Types) > 0 {
+			typed++
+		}
+		switch {
+		case server.Eligibility.Claimed:
+			claimed++
+		case server.Eligibility.Claimable && len(server.Types) == 0:
+			others = append(others, host.Name)
+		case lo.SomeBy(lo.Values(server.States), func(state inventory.TypeState) bool { return state.State == inventory.StateAvailable }):
+			available++
 		}
 	}
-	if len(names) == 0 {
-		return Result{}, false
+	result := h.result(OK, fmt.Sprintf("%d, of which %d can be claimed and %d are claimed", len(h.hosts), available, claimed), "")
+	if len(others) > 0 {
+		slices.Sort(others)
+		result.Message += fmt.Sprintf("; %d more are free and match no NodeType, so that no Machine claims them: %s", len(others),
+			conditions.List(others, maxNamed))
+		if typed == 0 {
+			result.Level, result.Remedy = Warn, inventory.NoTypeRemedy
+		}
 	}
-	slices.Sort(names)
-	return h.result(OK, fmt.Sprintf("%d of %d are used by others, and left alone: %s", len(names), len(h.hosts),
-		conditions.List(names, maxNamed)), ""), true
+	return result
+}
+
+// foreign says which hosts others use, and which of them a Machine claims once they are released. It names who uses them: preflight is for
+// operators.
+func (h *hostsOf) foreign() []Result {
+	var alone, matching []string
+	for _, host := range h.hosts {
+		user, types := inventory.EligibilityOf(host).UsedBy, h.typesOf(host)
+		switch {
+		case user == "":
+		case len(types) == 0:
+			alone = append(alone, host.Name+" ("+user+")")
+		default:
+			matching = append(matching, fmt.Sprintf("%s (%s, NodeType %s)", host.Name, user, conditions.List(types, maxNamed)))
+		}
+	}
+	slices.Sort(alone)
+	slices.Sort(matching)
+	var results []Result
+	if len(alone) > 0 {
+		results = append(results, h.result(OK, fmt.Sprintf("%d of %d are used by others, and left alone: %s", len(alone), len(h.hosts),
+			conditions.List(alone, maxNamed)), ""))
+	}
+	if len(matching) > 0 {
+		results = append(results, h.result(Warn, fmt.Sprintf("%d of %d are used by others and match a NodeType, so that a Machine may claim "+
+			"them once they are released: %s", len(matching), len(h.hosts), conditions.List(matching, maxNamed)),
+			"have bareMetalHosts.selector of the NodeType ask for a label that says for whom a server is (docs/neighbours.md)"))
+	}
+	return results
 }

@@ -173,12 +173,27 @@ func TestProviders(t *testing.T) {
 	}
 }
 
+// nodeType is a type of all hosts of its provider that are not labelled as Cluster API's.
+func nodeType() v1alpha1.NodeType {
+	nodeType := v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "h100"}}
+	nodeType.Spec.ProviderRef.Name = "fleet"
+	nodeType.Spec.Resources = env.Resources("cpu", "1", "memory", "1Gi")
+	nodeType.Spec.BareMetalHosts = &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "pool", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"capi"}}}}}
+	return nodeType
+}
+
 func TestHosts(t *testing.T) {
 	single := []v1alpha1.NodeProvider{provider(v1alpha1.UncleanedServersSameTenant)}
 	any := []v1alpha1.NodeProvider{provider(v1alpha1.UncleanedServersAnyTenant)}
 	type host = bmov1alpha1.BareMetalHost
 	annotated := func(key, value string) func(*host) {
 		return func(host *host) { host.Annotations = map[string]string{key: value} }
+	}
+	capi := func(host *host) { host.Labels = map[string]string{"pool": "capi"} }
+	used := func(host *host) {
+		host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine",
+			Namespace: "capi", Name: "worker-7"}
 	}
 	new := func(host *host) { host.Status = bmov1alpha1.BareMetalHostStatus{} }
 	for name, tc := range map[string]struct {
@@ -205,11 +220,19 @@ func TestHosts(t *testing.T) {
 			host.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
 		})}},
 		"Foreign": {reason: "an operator can ask whose they are", providers: single, want: OK,
-			says: []string{"1 of 1 are used by others, and left alone: server-01 (Metal3Machine capi/worker-7)"},
-			hosts: []host{changed(func(host *host) {
-				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine",
-					Namespace: "capi", Name: "worker-7"}
-			})}},
+			says:  []string{"1 of 1 are used by others, and left alone: server-01 (Metal3Machine capi/worker-7)"},
+			hosts: []host{changed(func(host *host) { capi(host); used(host) })}},
+		"ForeignOfType": {reason: "it looks like ours once it is released", providers: single, want: Warn,
+			says: []string{"1 of 1 are used by others and match a NodeType, so that a Machine may claim them once they are released: server-01 " +
+				"(Metal3Machine capi/worker-7, NodeType h100)", "ask for a label"},
+			hosts: []host{changed(used)}},
+		"NoType": {reason: "it may be for something else, and no Machine claims it", providers: single, want: OK,
+			says: []string{"2, of which 1 can be claimed and 0 are claimed; 1 more are free and match no NodeType, so that no Machine claims " +
+				"them: server-02"},
+			hosts: []host{changed(nil), changed(func(host *host) { host.Name = "server-02"; capi(host) })}},
+		"NoTypeAtAll": {reason: "its labels are missing", providers: single, want: Warn,
+			says:  []string{"1, of which 0 can be claimed", "1 more are free", "give it the labels"},
+			hosts: []host{changed(capi)}},
 		"PausedUnseen": {reason: "it is told not to look", providers: single, want: Warn, says: []string{"are paused",
 			bmov1alpha1.PausedAnnotation + "-"},
 			hosts: []host{changed(func(host *host) { new(host); annotated(bmov1alpha1.PausedAnnotation, "")(host) })}},
@@ -247,7 +270,7 @@ func TestHosts(t *testing.T) {
 		})}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			results := checkHosts(tc.providers, tc.hosts, tc.there, now)
+			results := checkHosts(tc.providers, []v1alpha1.NodeType{nodeType()}, tc.hosts, tc.there, now)
 			if len(results) == 0 {
 				t.Fatalf("%s: no result", tc.reason)
 			}
@@ -329,8 +352,10 @@ func TestIronicReady(t *testing.T) {
 func TestPrint(t *testing.T) {
 	results := []Result{kubernetesVersion("v1.36.3"), definition(bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), nil, nil, nil, false,
 		metal3Remedy)}
-	results = append(results, checkHosts([]v1alpha1.NodeProvider{provider("")}, []bmov1alpha1.BareMetalHost{changed(nil), changed(
-		func(host *bmov1alpha1.BareMetalHost) { host.Status.ErrorType = bmov1alpha1.InspectionError })}, nil, now)...)
+	results = append(results, checkHosts([]v1alpha1.NodeProvider{provider("")}, []v1alpha1.NodeType{nodeType()},
+		[]bmov1alpha1.BareMetalHost{changed(nil), changed(func(host *bmov1alpha1.BareMetalHost) {
+			host.Name, host.UID, host.Status.ErrorType = "server-02", "server-02", bmov1alpha1.InspectionError
+		})}, nil, now)...)
 	results = append(results, unreadable(policiesCheck, forbidden()))
 	var got bytes.Buffer
 	if err := Print(&got, results); err != nil {

@@ -214,8 +214,7 @@ func (f *Fleet) serverCause(server Server) Cause {
 	cause := Cause{Text: text + server.Why, Verdict: Wrong, Remedy: server.reason.Remedy(host)}
 	switch {
 	case server.reason == noType:
-		cause.Remedy = "give it the labels that the selector of a NodeType asks for: " +
-			"kubectl get nodetypes.karpenter.metal3.io -o yaml"
+		cause.Remedy = inventory.NoTypeRemedy
 	case server.reason == inventory.ReasonClaimed:
 		cause.Verdict = Note
 	case server.reason.Passes():
