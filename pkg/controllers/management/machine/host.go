@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -97,12 +98,23 @@ func isEmptied(host *bmov1alpha1.BareMetalHost) bool {
 		(!host.Spec.Online || host.Spec.DisablePowerOff)
 }
 
+// stateSince is the provisioning state of a host, and since when it is in it, for the states that Metal3 measures. It needs a host that was
+// read live: a cached one has no history.
+func stateSince(host *bmov1alpha1.BareMetalHost) string {
+	state := host.Status.Provisioning.State
+	since := ""
+	if metric := host.OperationMetricForState(state); metric != nil && !metric.Start.IsZero() && metric.End.IsZero() {
+		since = " since " + metric.Start.UTC().Format(time.RFC3339)
+	}
+	return cmp.Or(string(state), "not registered with Metal3 yet") + since
+}
+
 // unclean returns why a host that has been emptied cannot go back to the pool yet, "" if it can. The second value is
 // true if that will not pass by itself.
 func unclean(host *bmov1alpha1.BareMetalHost) (string, bool) {
 	name := host.Namespace + "/" + host.Name
 	if message := hostError(host); message != "" {
-		return message + ". The server stays claimed until Metal3 has cleaned it", true
+		return message + "; its state is " + stateSince(host) + ". The server stays claimed until Metal3 has cleaned it", true
 	}
 	if why := ignored(host); why != "" {
 		return why, true
@@ -110,11 +122,12 @@ func unclean(host *bmov1alpha1.BareMetalHost) (string, bool) {
 	switch host.Status.OperationalStatus {
 	case "", bmov1alpha1.OperationalStatusOK:
 	default:
-		return fmt.Sprintf("server %s is %s", name, host.Status.OperationalStatus), false
+		return fmt.Sprintf("server %s is %s, and its state is %s", name, host.Status.OperationalStatus, stateSince(host)), false
 	}
 	switch state := host.Status.Provisioning.State; {
 	case state != bmov1alpha1.StateAvailable && state != bmov1alpha1.StateReady:
-		return fmt.Sprintf("server %s is %s", name, cmp.Or(string(state), "not registered with Metal3 yet")), false
+		return fmt.Sprintf("server %s is %s: it stays claimed until Metal3 has removed its image and cleaned it, and its state is available",
+			name, stateSince(host)), false
 	case host.Status.Provisioning.Image.URL != "":
 		return fmt.Sprintf("server %s still has an image", name), false
 	case host.Status.PoweredOn && !host.Spec.DisablePowerOff:

@@ -6,6 +6,7 @@ package machine
 import (
 	"strings"
 	"testing"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -187,6 +188,10 @@ func TestEveryStateHasAHandler(t *testing.T) {
 }
 
 func TestUnclean(t *testing.T) {
+	deprovisions := func(h *bmov1alpha1.BareMetalHost) {
+		h.Status.Provisioning.State = bmov1alpha1.StateDeprovisioning
+		h.Status.OperationHistory.Deprovision.Start = metav1.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		change func(*bmov1alpha1.BareMetalHost)
@@ -196,23 +201,38 @@ func TestUnclean(t *testing.T) {
 		"Clean": {reason: "as Metal3 leaves it"},
 		"Ready": {reason: "what old versions call available",
 			change: func(h *bmov1alpha1.BareMetalHost) { h.Status.Provisioning.State = bmov1alpha1.StateReady }},
-		"Deprovisioning": {reason: "under way", want: "is deprovisioning",
-			change: func(h *bmov1alpha1.BareMetalHost) { h.Status.Provisioning.State = bmov1alpha1.StateDeprovisioning }},
+		"Deprovisioning": {reason: "under way, and since when", want: "server metal3/h is deprovisioning since 2026-01-02T15:04:05Z: it stays " +
+			"claimed until Metal3 has removed its image and cleaned it, and its state is available", change: deprovisions},
+		"NotBegun": {reason: "Metal3 has not looked at the spec yet, and the time is that of the installation", want: "is provisioned: it stays",
+			change: func(h *bmov1alpha1.BareMetalHost) {
+				deprovisions(h)
+				h.Status.Provisioning.State = bmov1alpha1.StateProvisioned
+			}},
+		"Unmeasured": {reason: "the time of an earlier release would be wrong", want: "is deprovisioning: it stays",
+			change: func(h *bmov1alpha1.BareMetalHost) {
+				deprovisions(h)
+				h.Status.OperationHistory.Deprovision.End = h.Status.OperationHistory.Deprovision.Start
+			}},
 		"ImageLeft": {reason: "Metal3 has not looked at the spec yet", want: "still has an image",
 			change: func(h *bmov1alpha1.BareMetalHost) { h.Status.Provisioning.Image.URL = "x" }},
 		"PoweredOn": {reason: "still running", want: "being powered off",
 			change: func(h *bmov1alpha1.BareMetalHost) { h.Status.PoweredOn = true }},
 		"NeverOff": {reason: "a server that may not be powered off stays on in the pool",
 			change: func(h *bmov1alpha1.BareMetalHost) { h.Status.PoweredOn, h.Spec.DisablePowerOff = true, true }},
-		"Error": {reason: "cannot be cleaned", want: "cleaning failed", stuck: true,
-			change: func(h *bmov1alpha1.BareMetalHost) { h.Status.ErrorMessage = "cleaning failed" }},
+		"Error": {reason: "it cannot be cleaned, and an operator sees what it waits for", stuck: true,
+			want: "cleaning failed; its state is deprovisioning since 2026-01-02T15:04:05Z. The server stays claimed until Metal3 has cleaned it",
+			change: func(h *bmov1alpha1.BareMetalHost) {
+				deprovisions(h)
+				h.Status.ErrorMessage = "cleaning failed"
+			}},
 		"Paused": {reason: "Metal3 does not look at it", want: "baremetalhost.metal3.io/paused", stuck: true,
 			change: func(h *bmov1alpha1.BareMetalHost) {
 				h.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
 			}},
-		"Servicing": {reason: "an operation is in flight", want: "is servicing", change: func(h *bmov1alpha1.BareMetalHost) {
-			h.Status.OperationalStatus = bmov1alpha1.OperationalStatusServicing
-		}},
+		"Servicing": {reason: "an operation is in flight", want: "is servicing, and its state is available",
+			change: func(h *bmov1alpha1.BareMetalHost) {
+				h.Status.OperationalStatus = bmov1alpha1.OperationalStatusServicing
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: "h"}}
