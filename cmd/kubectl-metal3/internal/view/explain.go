@@ -257,6 +257,9 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 	if ready.Message == "" {
 		cause.Remedy = managerRemedy
 	}
+	if ready.Reason == v1alpha1.ReasonHostLost || ready.Reason == v1alpha1.ReasonHostDeleting {
+		cause.Remedy = deletion(machine)
+	}
 	if described.Progress != "" {
 		cause.Causes = append(cause.Causes, f.progressCause(machine, described))
 	}
@@ -264,7 +267,7 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 		cause.Causes = append(cause.Causes, f.candidates(machine)...)
 	}
 	if given := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionGivenUp); given.Status == metav1.ConditionTrue {
-		cause.Causes = append(cause.Causes, Cause{Text: "it was given up: " + given.Message, Verdict: Wrong})
+		cause.Causes = append(cause.Causes, Cause{Text: "it was given up: " + given.Message, Verdict: Wrong, Remedy: deletion(machine)})
 	}
 	if described.Drifted != "" {
 		drifted := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted)
@@ -278,6 +281,23 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 		}
 	}
 	return cause
+}
+
+// deletion is the command that deletes a Machine.
+func deletion(machine *v1alpha1.Machine) string {
+	return "kubectl delete machines.karpenter.metal3.io -n " + machine.Namespace + " " + machine.Name
+}
+
+// remedy is what to do about a Machine that gets no further: what its explanation says of it or of its server, or else the command that
+// explains it.
+func (f *Fleet) remedy(machine *v1alpha1.Machine) string {
+	cause := f.explainMachine(machine)
+	for _, because := range append([]Cause{cause}, cause.Causes...) {
+		if because.Verdict == Wrong && because.Remedy != "" {
+			return because.Remedy
+		}
+	}
+	return "kubectl metal3 explain machine " + nameOf(machine)
 }
 
 func (f *Fleet) progressCause(machine *v1alpha1.Machine, described Machine) Cause {

@@ -104,12 +104,12 @@ func (f *Fleet) Issues() []Issue {
 		add(severity, "BareMetalHost "+server.Namespace+"/"+server.Name, server.Why, cause.Remedy)
 	}
 	for _, machine := range f.Machines() {
-		object, explain := "Machine "+machine.Namespace+"/"+machine.Name, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name
-		all := f.machines[types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}].Status.Conditions
+		object := "Machine " + machine.Namespace + "/" + machine.Name
+		known := f.machines[types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}]
 		switch {
-		case stalled(Critical, object, conditions.Find(all, v1alpha1.ConditionStalled), explain):
+		case stalled(Critical, object, conditions.Find(known.Status.Conditions, v1alpha1.ConditionStalled), f.remedy(known)):
 		case machine.Phase == v1alpha1.MachinePending:
-			add(Warning, object, machine.Message, explain)
+			add(Warning, object, machine.Message, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name)
 		case machine.Expected != nil && machine.Expected.Time.Before(f.Now()):
 			add(Warning, object, fmt.Sprintf("takes longer than usual: at %s, and was expected %s ago", machine.Progress,
 				ago(f.Now(), machine.Expected.Time)), "kubectl metal3 timeline machine "+machine.Namespace+"/"+machine.Name)

@@ -8,12 +8,54 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
+
+// TestMachineRemedies: the remedy of a Machine that gets no further is the command that is of use, and not one that names it.
+func TestMachineRemedies(t *testing.T) {
+	const deletes = "kubectl delete machines.karpenter.metal3.io -n acme a"
+	for name, tc := range map[string]struct {
+		reason string
+		ready  string
+		change func(*v1alpha1.Machine, *bmov1alpha1.BareMetalHost)
+		want   string
+	}{
+		"HostError": {reason: "Metal3 knows what is wrong", ready: v1alpha1.ReasonHostError,
+			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Status.ErrorMessage = "no power" },
+			want:   "Metal3 tries again by itself; what it says is in: kubectl describe baremetalhost -n metal3 server-01"},
+		"HostLost": {reason: "nothing brings it back", ready: v1alpha1.ReasonHostLost, want: deletes},
+		"GivenUp": {reason: "it does not go on", ready: v1alpha1.ReasonDeadlineExceeded, want: deletes,
+			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
+				machine.Status.Conditions = append(machine.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionGivenUp,
+					Status: metav1.ConditionTrue})
+			}},
+		"Unknown": {reason: "its explanation has no command", ready: v1alpha1.ReasonTooManyGivenUp,
+			want: "kubectl metal3 explain machine acme/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := env.AvailableHost("metal3", "server-01", nil)
+			machine := v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "a"}}
+			machine.Status.Phase = v1alpha1.MachineFailed
+			machine.Status.HostRef = &v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name}
+			conditions.SetReady(&machine.Status.Conditions,
+				metav1.Condition{Status: metav1.ConditionFalse, Reason: tc.ready, Message: "is wrong"}, 1, metav1.NewTime(time.Unix(100, 0)))
+			if tc.change != nil {
+				tc.change(&machine, host)
+			}
+			s := &Snapshot{Time: metav1.NewTime(time.Unix(100, 0))}
+			s.Management.Hosts, s.Management.Machines = []bmov1alpha1.BareMetalHost{*host}, []v1alpha1.Machine{machine}
+			issues := New(s).Issues()
+			if want := (Issue{Critical, "Machine acme/a", "is wrong", tc.want}); len(issues) == 0 || issues[0] != want {
+				t.Errorf("%s: got %+v, want %+v", tc.reason, issues, want)
+			}
+		})
+	}
+}
 
 // TestStalledIssues: an object of each kind that gets no further before someone acts is an issue, by the condition that all kinds have,
 // with all that it says. One that waits is none.
