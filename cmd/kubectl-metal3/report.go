@@ -25,7 +25,9 @@ func (o *options) reportCommand() *cobra.Command {
 		Use: "report", Short: "Count the server-hours of each tenant or NodeType, and their cost", Args: cobra.NoArgs,
 		Long: "Counts the hours for which Machines had servers, from a time on and before another one, of the record that the manager keeps.\n" +
 			"A use is from the claim of a server until it is given back; one that lasts counts until now. COST is the hours, each times the\n" +
-			"cost of its NodeType when that was chosen. -n counts the Machines of one namespace.\n\n" +
+			"cost of its NodeType when that was chosen. It is in the unit of spec.cost of your NodeTypes, and money only where each of these is\n" +
+			"the price of an hour: a cost that is computed, because spec.cost is not set, only compares types. -n counts the Machines of one\n" +
+			"namespace.\n\n" +
 			"A time is like 2026-01-02T15:04:05Z, a date like 2026-01-02 (UTC), or like 7d or 24h, which is so long before now.",
 		Example: "  kubectl metal3 report\n  kubectl metal3 report --from 2025-12-01 --to 2026-01-01 -o csv\n  " +
 			"kubectl metal3 report --from 7d --by type",
@@ -85,6 +87,10 @@ func (o *options) usageOfServers(ctx context.Context) (*view.Fleet, error) {
 }
 
 func (o *options) printUsage(report view.Usage, groupBy string) error {
+	if len(report.Rows) > 0 {
+		report.Notes = append(report.Notes,
+			"COST is the hours times spec.cost of the NodeTypes, in the unit of that: it is money only where each spec.cost is the price of an hour")
+	}
 	for _, note := range report.Notes {
 		fmt.Fprintf(o.ErrOut, "note: %s\n", note)
 	}
