@@ -77,9 +77,10 @@ func (o *options) command() *cobra.Command {
 	}
 	command.SetOut(o.Out)
 	command.SetErr(o.ErrOut)
-	// Cobra would find the flag of this name that a library of Kubernetes has added for all programs, which is no boolean.
-	command.Flags().Bool("version", false, "Print the version and exit.")
 	flags := command.PersistentFlags()
+	// Cobra would find the flag of this name that a library of Kubernetes has added for all programs, which is no boolean.
+	flags.Bool("version", false, "Print the version and exit.")
+	command.SetVersionTemplate("kubectl metal3 version {{.Version}}\n")
 	o.management.AddFlags(flags)
 	flags.StringArrayVar(&o.tenantKubeconfigs, "tenant-kubeconfig", nil, "Kubeconfig of a tenant cluster; repeat it for several. Empty with "+
 		"--tenant-context: that of kubectl.")
@@ -92,7 +93,25 @@ func (o *options) command() *cobra.Command {
 		o.maintenanceCommand(), o.quarantineCommand(), o.returnCommand(), o.rebootCommand(), o.powerCommand(),
 		o.registerCommand(), o.supportBundleCommand(), o.proposeTypesCommand(),
 	)
+	complete(command)
 	return command
+}
+
+// complete has the commands below one print its version for --version, and their usage if the number of arguments is wrong. Cobra's own
+// words for that are "unknown command" and "accepts 2 arg(s)".
+func complete(command *cobra.Command) {
+	for _, below := range command.Commands() {
+		below.Version = command.Version
+		if check := below.Args; check != nil {
+			below.Args = func(command *cobra.Command, arguments []string) error {
+				if check(command, arguments) != nil {
+					return fmt.Errorf("the arguments are %q: write %s", arguments, command.UseLine())
+				}
+				return nil
+			}
+		}
+		complete(below)
+	}
 }
 
 // reads is how much is read of the clusters.

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -417,6 +418,15 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// allCommands are those below a command, with those below them.
+func allCommands(command *cobra.Command) []*cobra.Command {
+	var all []*cobra.Command
+	for _, below := range command.Commands() {
+		all = append(append(all, below), allCommands(below)...)
+	}
+	return all
+}
+
 // TestVersion: a library that the plugin uses has a flag of the same name.
 func TestVersion(t *testing.T) {
 	for argument, want := range map[string]string{"--version": "kubectl metal3 version v", "--help": "Available Commands:"} {
@@ -424,6 +434,20 @@ func TestVersion(t *testing.T) {
 		if code := run(t.Context(), streams, []string{argument}); code != 0 || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: exit code %d, printed %q and %q, want %q", argument, code, out, problems, want)
 		}
+	}
+	for _, command := range allCommands(newCommand(genericiooptions.NewTestIOStreamsDiscard())) {
+		words := strings.Fields(command.CommandPath())[2:]
+		streams, _, out, problems := genericiooptions.NewTestIOStreams()
+		code := run(t.Context(), streams, append(words, "--version"))
+		if code != 0 || !strings.HasPrefix(out.String(), "kubectl metal3 version v") {
+			t.Errorf("%s --version: exit code %d, printed %q and %q", words, code, out, problems)
+		}
+		// What libraries add to all programs is not of the plugin.
+		pflag.CommandLine.VisitAll(func(foreign *pflag.Flag) {
+			if command.Flag(foreign.Name) == foreign {
+				t.Errorf("%s has the flag --%s of a library: %s", words, foreign.Name, foreign.Usage)
+			}
+		})
 	}
 	streams, _, out, problems := genericiooptions.NewTestIOStreams()
 	if code := run(t.Context(), streams, nil); code != 0 || !strings.Contains(out.String(), "Available Commands:") {
@@ -459,7 +483,9 @@ func TestBadInput(t *testing.T) {
 			"--from is 2026-01-01T15:00:00Z, and --to is 2025-12-26T15:00:00Z: --from must be before --to"},
 		"report as":   {"report -o table", `--output is "table": it must be one of json, `},
 		"not found":   {"explain host server-99 --snapshot FILE", `host "server-99" was not found`},
-		"no name":     {"explain host", "accepts 2 arg(s), received 1"},
+		"no name":     {"explain host", `the arguments are ["host"]: write kubectl metal3 explain KIND NAME [flags]`},
+		"no argument": {"hosts server-07", `the arguments are ["server-07"]: write kubectl metal3 hosts [flags]`},
+		"below":       {"what-if drain", "the arguments are []: write kubectl metal3 what-if drain "},
 		"command":     {"racks", `unknown command "racks" for "kubectl metal3"`},
 		"no file":     {"fleet --snapshot /nowhere/fleet.json", "reading the snapshot, open /nowhere/fleet.json: no such file or directory"},
 		"no snapshot": {"fleet --snapshot " + kubeconfig, "reading the snapshot " + kubeconfig + `, it is not a snapshot: its kind is "Config"`},
