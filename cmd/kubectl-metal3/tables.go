@@ -151,8 +151,8 @@ func (o *options) capacityCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) error {
 			return o.list(command.Context(), func(fleet *view.Fleet) listing {
 				list := listing{kind: "Capacity", about: v1alpha1.GroupVersion.WithKind("NodeType"), columns: columns("Type", "Accelerators",
-					"Total", "Available", "Claimed", "In-Transit", "Error", "Quarantined", "Not-Ready", "Limit", "Typical", "Tenants", "Cost*",
-					"Too-Small*", "Not-Cleaned*")}
+					"Total", "Available", "Claimed", "In-Transit", "Error", "Quarantined", "Maintenance", "Not-Ready", "Limit", "Typical", "Tenants",
+					"Cost*", "Too-Small*", "Not-Cleaned*")}
 				for _, capacity := range fleet.Capacity() {
 					if o.output.selects(capacity.Labels) {
 						list.add(capacity, capacityCells(capacity)...)
@@ -175,8 +175,8 @@ func capacityCells(capacity view.TypeCapacity) []string {
 	}
 	return []string{capacity.NodeType, capacity.Accelerators, fmt.Sprint(capacity.Total), fmt.Sprint(capacity.Available),
 		fmt.Sprint(capacity.Claimed), fmt.Sprint(capacity.InTransit), fmt.Sprint(capacity.Error), fmt.Sprint(capacity.Quarantined),
-		fmt.Sprint(capacity.NotReady), limit, typical, countsOf(capacity.Tenants), fmt.Sprint(capacity.Cost), fmt.Sprint(capacity.TooSmall),
-		fmt.Sprint(capacity.NotCleaned)}
+		fmt.Sprint(capacity.Maintenance), fmt.Sprint(capacity.NotReady), limit, typical, countsOf(capacity.Tenants),
+		fmt.Sprint(capacity.Cost), fmt.Sprint(capacity.TooSmall), fmt.Sprint(capacity.NotCleaned)}
 }
 
 func (o *options) tenantsCommand() *cobra.Command {

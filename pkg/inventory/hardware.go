@@ -186,7 +186,7 @@ func Named(servers []SmallServer, count int) string {
 // whatever else is the matter with it, and is never to be had.
 func (h *host) countedAs(typeName string, counts Counts) Counts {
 	if h.lacks[typeName] != "" {
-		counts.TooSmall, counts.Available, counts.NotReady, counts.NotCleaned = counts.Total, 0, 0, 0
+		counts.TooSmall, counts.Available, counts.NotReady, counts.NotCleaned, counts.Maintenance = counts.Total, 0, 0, 0, 0
 	}
 	if h.buckets[typeName].anyTenant {
 		counts.Available, counts.NotCleaned = counts.Available+counts.NotCleaned, 0
@@ -307,25 +307,28 @@ func (h *host) usedAs() string {
 // counts is what the host adds to the counts of a type that it is big enough for.
 func (h *host) counts() Counts {
 	counts := Counts{Total: 1}
-	claimed := h.eligibility.Claimed || h.assumedBy != ""
-	if claimed {
-		counts.Claimed = 1
-	}
 	if h.eligibility.UsedBy != "" {
 		counts.Foreign = 1
 	}
-	if h.eligibility.Error {
-		counts.Error = 1
-	}
 	if h.eligibility.Quarantined {
-		counts.Quarantined = 1
+		counts.AllQuarantined = 1
 	}
-	switch {
-	case h.eligibility.Claimable && !claimed:
+	if h.eligibility.Claimed || h.assumedBy != "" {
+		counts.Claimed = 1
+		return counts
+	}
+	switch h.eligibility.Reason {
+	case "":
 		counts.Available = 1
-	case h.eligibility.Reason == ReasonNotCleaned && !claimed:
+	case ReasonQuarantined:
+		counts.Quarantined = 1
+	case ReasonError:
+		counts.Error = 1
+	case ReasonMaintenance:
+		counts.Maintenance = 1
+	case ReasonNotCleaned:
 		counts.NotCleaned = 1
-	case !claimed && !h.eligibility.Error && !h.eligibility.Quarantined:
+	default:
 		counts.NotReady = 1
 	}
 	return counts

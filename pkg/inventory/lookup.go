@@ -136,9 +136,10 @@ func (h *host) state(typeName string) (State, Reason) {
 type Summary struct {
 	// Capacity of the type. What is available is limited by maxCapacity.
 	Capacity v1alpha1.Capacity
-	// NotReady is the number of hosts that are neither claimed, in error, quarantined nor too small, and not to be had
-	// either.
+	// NotReady is the number of hosts that are not to be had for a reason that Capacity does not count.
 	NotReady int32
+	// AllQuarantined is the number of quarantined hosts with those that are still claimed.
+	AllQuarantined int32
 	// Foreign is the number of hosts that are claimed by others than our Machines.
 	Foreign int32
 	// TooSmall are the first, by name, of the hosts that have less than the type says; Capacity has their number.
@@ -169,8 +170,8 @@ type Summary struct {
 // Counts of the type's hosts, for sentences.
 func (s Summary) Counts() Counts {
 	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error,
-		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, TooSmall: s.Capacity.TooSmall, NotCleaned: s.Capacity.NotCleaned,
-		Foreign: s.Foreign}
+		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, Maintenance: s.Capacity.Maintenance, TooSmall: s.Capacity.TooSmall,
+		NotCleaned: s.Capacity.NotCleaned, AllQuarantined: s.AllQuarantined, Foreign: s.Foreign}
 }
 
 // Summary of a type, and whether the type is known. The caller owns what it gets.
@@ -199,8 +200,8 @@ func (i *Inventory) Total(name string) int32 {
 // summary reads zones and buckets, never hosts.
 func (t *nodeType) summary(used int32, mapping topology.Mapping) Summary {
 	remaining := t.remaining(used)
-	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, Foreign: t.counts.Foreign,
-		TooSmall: t.tooSmall(nil), Used: used, Least: t.least(), LastClaim: t.lastClaim}
+	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, AllQuarantined: t.counts.AllQuarantined,
+		Foreign: t.counts.Foreign, TooSmall: t.tooSmall(nil), Used: used, Least: t.least(), LastClaim: t.lastClaim}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}
@@ -253,20 +254,22 @@ func (t *nodeType) summarizeRequirements() []v1alpha1.NodeTypeRequirement {
 	return requirements
 }
 
-// Counts of hosts. A host that is claimed and in error counts as both.
+// Counts of hosts. A host is in one of Claimed, Available, Error, Quarantined, Maintenance, NotCleaned and NotReady, or is too small and in
+// none of them.
 type Counts struct {
-	Total, Claimed, Available, Error int32
-	// NotReady hosts are neither claimed, in error, quarantined nor too small, and still not to be had: inspecting, paused, detached and
-	// so on.
+	Total, Claimed, Available int32
+	// Error, Quarantined and Maintenance hosts are not claimed. Metal3 reports an error for the first, and the others have the annotation.
+	Error, Quarantined, Maintenance int32
+	// NotReady hosts are not to be had for another reason: inspecting, paused, detached and so on.
 	NotReady int32
-	// Quarantined hosts are not claimed until an operator removes the annotation, also if other reasons apply.
-	Quarantined int32
-	// TooSmall hosts have less than the type, also if other reasons apply. They are never available, and not counted as
-	// not ready.
-	TooSmall int32
 	// NotCleaned hosts could be claimed if they had been cleaned after their last tenant, which still can. They are neither
 	// available nor counted as not ready.
 	NotCleaned int32
+	// TooSmall hosts have less than the type, also those that are claimed, in error or quarantined. They are never available, and not
+	// counted as not ready, not cleaned or in maintenance.
+	TooSmall int32
+	// AllQuarantined are the quarantined hosts with those that are still claimed.
+	AllQuarantined int32
 	// Foreign hosts are claimed, and not by one of our Machines.
 	Foreign int32
 }
@@ -276,24 +279,26 @@ func (c Counts) plus(other Counts) Counts {
 	c.Claimed += other.Claimed
 	c.Available += other.Available
 	c.Error += other.Error
-	c.NotReady += other.NotReady
 	c.Quarantined += other.Quarantined
-	c.TooSmall += other.TooSmall
+	c.Maintenance += other.Maintenance
+	c.NotReady += other.NotReady
 	c.NotCleaned += other.NotCleaned
+	c.TooSmall += other.TooSmall
+	c.AllQuarantined += other.AllQuarantined
 	c.Foreign += other.Foreign
 	return c
 }
 
 func (c Counts) minus(other Counts) Counts {
-	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.NotReady, -other.Quarantined, -other.TooSmall,
-		-other.NotCleaned, -other.Foreign})
+	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.Quarantined, -other.Maintenance, -other.NotReady,
+		-other.NotCleaned, -other.TooSmall, -other.AllQuarantined, -other.Foreign})
 }
 
 // capacity in the form of the API. At most remaining servers are available.
 func (c Counts) capacity(remaining int32) v1alpha1.Capacity {
 	return v1alpha1.Capacity{
 		Total: c.Total, Claimed: c.Claimed, Available: min(c.Available, remaining), Error: c.Error, Quarantined: c.Quarantined,
-		TooSmall: c.TooSmall, NotCleaned: c.NotCleaned,
+		Maintenance: c.Maintenance, TooSmall: c.TooSmall, NotCleaned: c.NotCleaned,
 	}
 }
 

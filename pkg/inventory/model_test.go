@@ -231,17 +231,11 @@ func (m *model) summary(name string) Summary {
 		}
 		eligibility, counts := EligibilityOf(host), Counts{Total: 1}
 		_, assumed := m.assumedAs(key)
-		if eligibility.Claimed || assumed {
-			counts.Claimed = 1
-		}
 		if eligibility.UsedBy != "" {
 			counts.Foreign = 1
 		}
-		if eligibility.Error {
-			counts.Error = 1
-		}
 		if eligibility.Quarantined {
-			counts.Quarantined = 1
+			counts.AllQuarantined = 1
 		}
 		small := Lacks(host, profile.Resources)
 		if small != "" {
@@ -249,13 +243,20 @@ func (m *model) summary(name string) Summary {
 			smallServers = append(smallServers, SmallServer{Server: key.String(), Lacks: small})
 		}
 		switch {
+		case eligibility.Claimed || assumed:
+			counts.Claimed = 1
+		case eligibility.Reason == ReasonQuarantined:
+			counts.Quarantined = 1
+		case eligibility.Reason == ReasonError:
+			counts.Error = 1
 		case small != "":
 		case m.free(profile, host, ""):
 			counts.Available = 1
-		case eligibility.Reason == ReasonNotCleaned && !assumed && !m.unknown(profile, host):
+		case eligibility.Reason == ReasonNotCleaned && !m.unknown(profile, host):
 			counts.NotCleaned = 1
-		}
-		if counts == (Counts{Total: 1}) {
+		case eligibility.Reason == ReasonMaintenance:
+			counts.Maintenance = 1
+		default:
 			counts.NotReady = 1
 		}
 		if len(profile.LeftOut) > 0 && small == "" && !m.unknown(profile, host) {
@@ -292,8 +293,8 @@ func (m *model) summary(name string) Summary {
 	remaining := m.remaining(profile)
 	slices.SortFunc(smallServers, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })
 	smallServers = smallServers[:min(len(smallServers), MaxNamed)]
-	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, Foreign: all.Foreign, Used: m.used(name),
-		TooSmall: smallServers, Least: least}
+	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, AllQuarantined: all.AllQuarantined, Foreign: all.Foreign,
+		Used: m.used(name), TooSmall: smallServers, Least: least}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: zone, Capacity: zones[zone].capacity(remaining)})
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
@@ -78,7 +79,7 @@ func (c Candidate) String() string {
 			return "server " + c.Server + " " + c.Eligibility.Message
 		}
 		counts := c.Counts.String()
-		if len(c.TooSmall) > 0 {
+		if capacity.OnlyTooSmall(c.Counts.capacity(c.Counts.Available), c.Counts.NotReady) > 0 {
 			counts += ": " + Named(c.TooSmall, int(c.Counts.TooSmall))
 		}
 		if len(c.Closed) > 0 {

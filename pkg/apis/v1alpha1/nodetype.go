@@ -112,11 +112,14 @@ type Capacity struct {
 	Claimed int32 `json:"claimed"`
 	// Available is the number of those that can be claimed now and are as big as resources says.
 	Available int32 `json:"available"`
-	// Error is the number of those that Metal3 reports an error for.
+	// Error is the number of those that have no consumer, and that Metal3 reports an error for.
 	Error int32 `json:"error"`
-	// Quarantined is the number of servers that are not claimed until an operator removes their quarantine annotation.
+	// Quarantined is the number of those that have no consumer, and are not claimed until an operator removes their quarantine annotation.
 	// +optional
 	Quarantined int32 `json:"quarantined,omitempty"`
+	// Maintenance is the number of those that have no consumer, and are not claimed until an operator removes their maintenance annotation.
+	// +optional
+	Maintenance int32 `json:"maintenance,omitempty"`
 	// TooSmall is the number of those that have less than resources says. They are not claimed; the condition HardwareFits
 	// names the first of them.
 	// +optional

@@ -147,9 +147,20 @@ func Accelerators(profile *v1alpha1.HardwareProfile) string {
 	return strings.Join(parts, ", ")
 }
 
-// Describe writes the capacity of a type for people to read: "2 servers match in rack r1, 2 claimed, 0 in error". NotReady
-// are the servers that cannot be claimed for a reason that the capacity does not count, such as being inspected. Foreign are those of
-// the claimed that others than our Machines have, as far as that is known.
+// Rest is how many servers are neither claimed nor available, and are not to be had for a reason that the capacity does not count, or
+// because they are too small. Above maxCapacity, it has those that could be had, too.
+func Rest(c v1alpha1.Capacity) int32 {
+	return c.Total - c.Claimed - c.Available - c.Error - c.Quarantined - c.Maintenance - c.NotCleaned
+}
+
+// OnlyTooSmall is how many servers are too small and nothing else: neither claimed, nor in error or quarantined.
+func OnlyTooSmall(c v1alpha1.Capacity, notReady int32) int32 {
+	return min(c.TooSmall, Rest(c)-notReady)
+}
+
+// Describe writes the capacity of a type for people to read: "2 servers match in rack r1, 2 claimed, 0 in error". Each server is counted
+// once: it is too small if it is nothing else. NotReady are the servers that cannot be claimed for a reason that the capacity does not
+// count, such as being inspected. Foreign are those of the claimed that others than our Machines have, as far as that is known.
 func Describe(c v1alpha1.Capacity, foreign, notReady int32, where string) string {
 	noun := "servers match"
 	switch c.Total {
@@ -166,14 +177,17 @@ func Describe(c v1alpha1.Capacity, foreign, notReady int32, where string) string
 	if c.Quarantined > 0 {
 		text += fmt.Sprintf(", %d quarantined", c.Quarantined)
 	}
+	if c.Maintenance > 0 {
+		text += fmt.Sprintf(", %d in maintenance", c.Maintenance)
+	}
 	if c.NotCleaned > 0 {
 		text += fmt.Sprintf(", %d not cleaned", c.NotCleaned)
 	}
 	if notReady > 0 {
 		text += fmt.Sprintf(", %d not ready", notReady)
 	}
-	if c.TooSmall > 0 { // last: their names may follow
-		text += fmt.Sprintf(", %d too small", c.TooSmall)
+	if small := OnlyTooSmall(c, notReady); small > 0 { // last: their names may follow
+		text += fmt.Sprintf(", %d too small", small)
 	}
 	return text
 }

@@ -236,8 +236,8 @@ func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelet
 		// Which servers are not ready does not matter then, and cannot be told from those above the limit.
 		return NoneFree, fleetcapacity.Describe(capacity, 0, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
 	}
-	// A server can be claimed, in error, quarantined and too small at once, so this may be too few.
-	notReady := capacity.Total - capacity.Claimed - capacity.Error - capacity.Quarantined - capacity.TooSmall - capacity.NotCleaned
+	// A server that is claimed, in error or quarantined may be too small at once, so this may be too few.
+	notReady := max(0, fleetcapacity.Rest(capacity)-capacity.TooSmall)
 	return NoneFree, fleetcapacity.Describe(capacity, 0, notReady, where)
 }
 
@@ -331,7 +331,8 @@ func (s selector) nameOf(nodeType string, domain v1alpha1.DomainCapacity) string
 func plus(a, b v1alpha1.Capacity) v1alpha1.Capacity {
 	return v1alpha1.Capacity{
 		Total: a.Total + b.Total, Claimed: a.Claimed + b.Claimed, Available: a.Available + b.Available, Error: a.Error + b.Error,
-		Quarantined: a.Quarantined + b.Quarantined, TooSmall: a.TooSmall + b.TooSmall, NotCleaned: a.NotCleaned + b.NotCleaned,
+		Quarantined: a.Quarantined + b.Quarantined, Maintenance: a.Maintenance + b.Maintenance, TooSmall: a.TooSmall + b.TooSmall,
+		NotCleaned: a.NotCleaned + b.NotCleaned,
 	}
 }
 

@@ -618,7 +618,7 @@ func TestExplain(t *testing.T) {
 				s.Management.Hosts = s.Management.Hosts[:1]
 			}),
 			"[Wrong] Machine acme/m1 is Pending: what the manager says\n" +
-				"  [Wrong] NodeType h100: 1 server matches, 0 claimed, 0 in error, 1 not ready\n" +
+				"  [Wrong] NodeType h100: 1 server matches, 0 claimed, 0 in error, 1 in maintenance\n" +
 				"    [Wrong] server metal3/s0 (rack r1, zone global) is in maintenance -> when the work is done: kubectl annotate " +
 				"baremetalhost -n metal3 s0 karpenter.metal3.io/maintenance-"},
 		"machine, arrived": {"without a tenant it is where it should be, and is not late", "machine", "m1",

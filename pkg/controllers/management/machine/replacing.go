@@ -107,7 +107,7 @@ func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost, why inven
 		return ""
 	}
 	suspects, theirs := r.inventory.SuspectsOf(nodeType, why.Machine.Namespace)
-	total, quarantined := summary.Capacity.Total, summary.Capacity.Quarantined-suspects
+	total, quarantined := summary.Capacity.Total, summary.AllQuarantined-suspects
 	if limit := max(suspectLeast, int32(suspectShare*float64(total))); why.Suspect && theirs >= limit {
 		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined because of Machines of namespace %s, and more than %d are not on "+
 			"its word: an operator must check them, and remove the annotation %s from those that are well",
