@@ -9,13 +9,19 @@ import (
 	"strings"
 	"testing"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 // Grant applies files of config/rbac. namespace is the files' .Namespace. Existing objects stay.
@@ -64,4 +70,37 @@ func (e *Environment) Kubeconfig(t testing.TB, user string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Reader makes a service account that may list and watch resources of ours and Metal3's, by the namespace in which it may, and returns a
+// token of it. The empty namespace is the whole cluster.
+func (e *Environment) Reader(t testing.TB, name string, rights map[string][]string) string {
+	t.Helper()
+	create := func(objects ...client.Object) {
+		for _, object := range objects {
+			if err := e.Client.Create(context.Background(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	create(account)
+	for namespace, resources := range rights {
+		named := metav1.ObjectMeta{Namespace: namespace, Name: name}
+		rules := []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.Group, bmov1alpha1.GroupVersion.Group}, Resources: resources,
+			Verbs: []string{"list", "watch"}}}
+		subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: name}}
+		if namespace == "" {
+			create(&rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, &rbacv1.ClusterRoleBinding{ObjectMeta: named,
+				Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}})
+		} else {
+			create(&rbacv1.Role{ObjectMeta: named, Rules: rules}, &rbacv1.RoleBinding{ObjectMeta: named,
+				Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}})
+		}
+	}
+	request := &authenticationv1.TokenRequest{}
+	if err := e.Client.SubResource("token").Create(context.Background(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
 }

@@ -18,10 +18,6 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr/funcr"
-	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -45,31 +41,6 @@ func create(t *testing.T, objects ...client.Object) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// reader makes a service account that has these rights, and returns a token of it. Rights with a namespace are for that namespace.
-func reader(t *testing.T, name string, rights map[string][]string) string {
-	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-	create(t, account)
-	for namespace, resources := range rights {
-		named := metav1.ObjectMeta{Namespace: namespace, Name: name}
-		rules := []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.Group, bmov1alpha1.GroupVersion.Group}, Resources: resources,
-			Verbs: []string{"list", "watch"}}}
-		subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: name}}
-		if namespace == "" {
-			create(t, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, &rbacv1.ClusterRoleBinding{ObjectMeta: named,
-				Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}})
-		} else {
-			create(t, &rbacv1.Role{ObjectMeta: named, Rules: rules}, &rbacv1.RoleBinding{ObjectMeta: named,
-				Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}})
-		}
-	}
-	request := &authenticationv1.TokenRequest{}
-	if err := environment.Client.SubResource("token").Create(t.Context(), account, request); err != nil {
-		t.Fatal(err)
-	}
-	return request.Status.Token
 }
 
 func freeAddress(t *testing.T) string {
@@ -172,9 +143,9 @@ func TestReaders(t *testing.T) {
 		tenant.Spec.APIServerEndpoint = "192.0.2.1:6443"
 		create(t, tenant)
 	}
-	platform := reader(t, "platform", map[string][]string{"": {"*"}})
-	tenant := reader(t, "tenant", map[string][]string{acme: {"machines", "tenantclusters"}})
-	nobody := reader(t, "nobody", nil)
+	platform := environment.Reader(t, "platform", map[string][]string{"": {"*"}})
+	tenant := environment.Reader(t, "tenant", map[string][]string{acme: {"machines", "tenantclusters"}})
+	nobody := environment.Reader(t, "nobody", nil)
 	page := start(t)
 
 	ours, theirs := acme+"/acme", globex+"/globex"

@@ -38,8 +38,11 @@
     if (svg.getAttribute('aria-hidden') !== 'true' && svg.getAttribute('role') !== 'img') say(svg, 'a drawing that is neither named nor hidden');
   }
   for (const head of document.querySelectorAll('th')) if (!head.scope) say(head, 'a head of a table without scope');
-  for (const table of document.querySelectorAll('.issues')) {
-    if (table.parentElement.scrollWidth > table.parentElement.clientWidth) say(table, 'a table that is wider than the screen');
+  for (const table of document.querySelectorAll('table')) {
+    if ((table.matches('.issues') || innerWidth < 640) && table.parentElement.scrollWidth > table.parentElement.clientWidth) say(table, 'a table that is wider than the screen');
+  }
+  for (const tile of document.querySelectorAll('.large .tile')) {
+    if (tile.scrollWidth > tile.clientWidth) say(tile, 'a tile that is cut');
   }
   for (const list of document.querySelectorAll('ul, ol')) {
     if ([...list.children].some((child) => child.tagName !== 'LI')) say(list, 'a list with something else in it');

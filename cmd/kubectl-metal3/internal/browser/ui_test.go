@@ -4,6 +4,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -185,7 +186,10 @@ func (tab *tab) check() {
 	}
 }
 
-// picture writes what is seen as a PNG into the folder of -pictures and, with -update, as a small WebP into that of the docs.
+// longest is how much of a page is in a picture, in pixels.
+const longest = 3000
+
+// picture writes the page as a PNG into the folder of -pictures and, with -update, what is seen as a small WebP into that of the docs.
 func (tab *tab) picture(name string, inDocs bool) {
 	tab.t.Helper()
 	write := func(path string, capture *page.CaptureScreenshotParams) {
@@ -201,7 +205,14 @@ func (tab *tab) picture(name string, inDocs bool) {
 		}))
 	}
 	if *pictures != "" {
-		write(filepath.Join(*pictures, name+".png"), page.CaptureScreenshot())
+		var whole page.Viewport
+		// What is not on the screen is drawn, too.
+		tab.do(chromedp.Evaluate(
+			"document.querySelectorAll('.rack').forEach((rack) => { rack.style.contentVisibility = 'visible' })", nil),
+			chromedp.Evaluate(
+				"({width: innerWidth, height: document.documentElement.scrollHeight, scale: 1})", &whole))
+		whole.Height = min(whole.Height, longest)
+		write(filepath.Join(*pictures, name+".png"), page.CaptureScreenshot().WithCaptureBeyondViewport(true).WithClip(&whole))
 	}
 	if *update && inDocs {
 		write(filepath.Join("../../../../docs/pictures", name+".webp"),
@@ -233,22 +244,31 @@ func reference(t *testing.T) *view.Snapshot {
 var inDocs = map[string]bool{"reference-fleet-light": true, "500-fleet-dark": true, "500-capacity-light": true,
 	"reference-pending-light": true, "500-server-light": true, "reference-whatif-light": true}
 
-// TestViews looks at each view of two fleets, in two sizes, light and dark.
+// TestViews looks at each view of four fleets, in two sizes, light and dark. Of the one with 44 servers, the clusters of two tenants were
+// read.
 func TestViews(t *testing.T) {
 	system.Only(t)
 	for name, fleet := range map[string]struct {
 		snapshot *view.Snapshot
 		server   string
 		waits    string
+		// planned is what the answer of What if says; empty if nothing is asked, as What if plans in one tenant's cluster only.
+		planned string
 	}{
-		"reference": {reference(t), "server-01", "pod default/train-more is Pending"},
-		"500":       {fleettest.New(500), "server-0014", "pod default/training-0 is Pending"},
+		"reference": {reference(t), "server-01", "pod default/train-more is Pending", "The fleet as it would be"},
+		"44": {fleettest.Shared(44), "server-0014", "pod default/training-0 of TenantCluster acme/acme is Pending",
+			""},
+		"500":   {fleettest.New(500), "server-0014", "pod default/training-0 is Pending", "The fleet as it would be"},
+		"10000": {fleettest.New(10_000), "server-0014", "pod default/training-0 is Pending", "The fleet as it would be"},
 	} {
-		servers := len(fleet.snapshot.Management.Hosts)
+		servers, question := len(fleet.snapshot.Management.Hosts), ""
+		if fleet.planned != "" {
+			question = "?ask=workload&pods=3&needs=" + url.QueryEscape("nvidia.com/gpu=4")
+		}
 		for view, want := range map[string]struct{ path, text string }{
 			"fleet": {"", fmt.Sprintf("%d servers", servers)}, "capacity": {"capacity", "Quota of servers"}, "pending": {"pending", fleet.waits},
-			"issues": {"issues", "is in maintenance"}, "server": {"server/metal3-system/" + fleet.server, "Hardware"},
-			"whatif": {"whatif?ask=workload&pods=3&needs=" + url.QueryEscape("nvidia.com/gpu=4"), "The fleet as it would be"},
+			"issues": {"issues", "What to do"}, "server": {"server/metal3-system/" + fleet.server, "Hardware"},
+			"whatif": {"whatif" + question, cmp.Or(fleet.planned, "A question")},
 		} {
 			for _, theme := range []string{"light", "dark"} {
 				picture := name + "-" + view + "-" + theme
@@ -258,17 +278,23 @@ func TestViews(t *testing.T) {
 					tab.do(chromedp.Navigate(tab.base + want.path))
 					tab.until(fmt.Sprintf("document.body.innerText.includes(%q) && (document.documentElement.dataset.frozen === '' || "+
 						"document.getElementById('link').textContent === 'live')", want.text))
-					tab.picture(picture, inDocs[picture])
-					tab.check()
-					tab.tabs()
-					tab.do(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
-					tab.check()
-					tab.picture(picture+"-small", false)
-					tab.quiet()
+					tab.look(picture)
 				})
 			}
 		}
 	}
+}
+
+// look checks a page on a desktop and on a phone, and takes pictures of it.
+func (tab *tab) look(picture string) {
+	tab.t.Helper()
+	tab.picture(picture, inDocs[picture])
+	tab.check()
+	tab.tabs()
+	tab.do(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
+	tab.check()
+	tab.picture(picture+"-small", false)
+	tab.quiet()
 }
 
 // tabs presses Tab: each time something else has the focus, and shows it.
@@ -291,6 +317,7 @@ func (tab *tab) tabs() {
 		}
 		last = now.Element
 	}
+	tab.do(chromedp.Evaluate("document.activeElement.blur()", nil))
 	if reached < 7 { // the way to the content, five views, and the theme
 		tab.t.Errorf("Tab reaches only %d elements", reached)
 	}
@@ -395,8 +422,6 @@ func TestLargeFleet(t *testing.T) {
 		elements: document.querySelectorAll('*').length})`, &timing))
 	t.Logf("10,000 servers: first paint after %.0f ms, loaded after %.0f ms, %.0f elements, %.1f MiB of JavaScript", timing.Paint, timing.Load,
 		timing.Elements, timing.Heap)
-	tab.check()
-	tab.picture("10000-fleet-light", false)
 	source.Change(changed, "")
 	tab.until("document.querySelector('.moves').innerText.includes('" + server + "')")
 	tab.quiet()

@@ -77,6 +77,16 @@ func New(servers int) *view.Snapshot {
 	return s
 }
 
+// Shared returns the fleet of New of which a second tenant cluster was read: initech's, in which a pod waits.
+func Shared(servers int) *view.Snapshot {
+	s := New(servers)
+	second := *s.Tenant
+	second.UID, second.Pods = types.UID(tenants[1]), []corev1.Pod{*s.Tenant.Pods[0].DeepCopy()}
+	second.Pods[0].Name = "inference-0"
+	s.More = []*view.Tenant{&second}
+	return s
+}
+
 // addServer adds a server, and its Machine if it has one. Its state follows from its number.
 func addServer(s *view.Snapshot, number int) {
 	nodeType := nodeTypes[number/perRack%len(nodeTypes)]
@@ -153,13 +163,13 @@ func addMachine(s *view.Snapshot, host *bmov1alpha1.BareMetalHost, number int, p
 	case v1alpha1.MachineProvisioning:
 		host.Status.Provisioning.State = bmov1alpha1.StateProvisioning
 		machine.Status.Progress = &v1alpha1.MachineProgress{Step: 3, Steps: 5, Description: "writing image", ExpectedReadyTime: &expected,
-			LastProgressTime: before(2 * time.Minute)}
+			StartTime: before(age), LastProgressTime: before(2 * time.Minute)}
 	case v1alpha1.MachineReleasing:
 		machine.DeletionTimestamp = ptr.To(before(3 * time.Minute))
 	case v1alpha1.MachineProvisioned:
 		done(v1alpha1.ConditionProvisioned, 4*time.Minute)
 		machine.Status.Progress = &v1alpha1.MachineProgress{Step: 4, Steps: 5, Description: "booting", ExpectedReadyTime: &expected,
-			LastProgressTime: before(time.Minute)}
+			StartTime: before(age), LastProgressTime: before(time.Minute)}
 	case v1alpha1.MachineJoined:
 		machine.Status.NodeName = name
 		done(v1alpha1.ConditionProvisioned, 15*time.Minute)

@@ -32,11 +32,29 @@ function renewAges() {
 
 const find = (attribute, value, within = document) => within.querySelector(`[${attribute}="${CSS.escape(value)}"]`);
 
+// Prepares tables for a narrow screen, on which a row is a card: each cell has the head of its column, and the roles keep it a table for a
+// screen reader.
+function makeCards(within) {
+  for (const table of within.querySelectorAll('table:not(.issues)')) {
+    table.classList.add('cards');
+    table.setAttribute('role', 'table');
+    for (const group of table.children) group.setAttribute('role', 'rowgroup');
+    for (const row of table.rows) {
+      row.setAttribute('role', 'row');
+      for (const cell of row.cells) {
+        cell.setAttribute('role', {col: 'columnheader', row: 'rowheader'}[cell.scope] || 'cell');
+        if (cell.colSpan === 1) cell.dataset.head = table.tHead.rows[0].cells[cell.cellIndex].textContent;
+      }
+    }
+  }
+}
+
 // Replaces a part. Tiles whose state is another are marked, and the focus stays where it was.
 function replace(old, html) {
   const holder = document.createElement('template');
   holder.innerHTML = html;
   const part = holder.content.firstElementChild;
+  makeCards(part);
   if (!old) return part;
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   if (focused && old.matches('form')) return old; // somebody is choosing
@@ -121,6 +139,7 @@ theme.addEventListener('click', () => {
 });
 theme.hidden = false;
 nameTheme();
+makeCards(document);
 
 if (!frozen) {
   setInterval(renewAges, 1000);
