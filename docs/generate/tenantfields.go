@@ -114,7 +114,7 @@ var keysOfOthers = strings.Fields(`
 	ProviderLabelsAnnotationKey QuarantinedAnnotationKey RebootedAnnotationKey ReservationIDLabelKey SavedNetworkAnnotationKey
 	SavedNetworkDataAnnotationKey SelectAllHostsAnnotationKey StandAloneMachinesLabelKey TenantClusterFinalizer HookMessagePrefix
 	DNSServersAnnotationKey GatewayAnnotationKey IPAddressAnnotationKey NTPServersAnnotationKey NodeProfileRestrictedLabelKey
-	NVLinkDomainLabelKey PreProvisionHookPrefix PreReturnHookPrefix RackLabelKey NodeTypeLabelKey`)
+	NVLinkDomainLabelKey PreProvisionHookPrefix PreReturnHookPrefix RackLabelKey RackUnitLabelKey NodeTypeLabelKey`)
 
 // tenantFields is the page about what tenants write and others read. The error names what is not decided on, or decided and gone.
 func tenantFields(words vocabulary, crds []*apiextensionsv1.CustomResourceDefinition) (string, error) {

@@ -51,6 +51,10 @@ const (
 	DatacenterLabelKey   = "datacenter"
 )
 
+// RackUnitLabelKey is the height unit or slot of a BareMetalHost in its rack, as a number of which 1 is the lowest: "12". What shows racks
+// orders servers by it; nodes do not inherit it.
+const RackUnitLabelKey = "rack-unit"
+
 // GlobalZone is the zone of a server whose NodeType names none and that has no datacenter label.
 const GlobalZone = "global"
 

@@ -97,6 +97,15 @@ func reserved(key string) bool {
 // Keys are the labels of nodes, sorted. That of the zone is not among them: every node has it. The caller must not change them.
 func (m Mapping) Keys() []string { return m.keys }
 
+// Sources are the labels of hosts that say where a host is: those that nodes inherit, and that of the zone. They are sorted.
+func (m Mapping) Sources() []string {
+	sources := map[string]bool{m.zone: true}
+	for _, host := range m.sources {
+		sources[host] = true
+	}
+	return slices.Sorted(maps.Keys(sources))
+}
+
 // Inherited are the labels of nodes that come from a label of hosts, sorted. That of the zone is not among them.
 func (m Mapping) Inherited(host string) []string {
 	return slices.DeleteFunc(slices.Clone(m.keys), func(node string) bool { return m.sources[node] != host })

@@ -89,7 +89,11 @@ type tab struct {
 // open starts to serve a source, and opens a tab of that size.
 func open(t *testing.T, source ui.Source, still bool, width, height int64, theme string) *tab {
 	t.Helper()
-	screen := ui.New(source, ui.Options{Token: "token", Still: still, Topology: topology.Default()})
+	mapping, err := topology.Parse(append(topology.Defaults(), "spine=fabric.topograph.run/tier-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen := ui.New(source, ui.Options{Token: "token", Still: still, Topology: mapping})
 	running, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	go screen.Run(running)

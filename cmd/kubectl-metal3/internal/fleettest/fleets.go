@@ -92,7 +92,8 @@ func addServer(s *view.Snapshot, number int) {
 	nodeType := nodeTypes[number/perRack%len(nodeTypes)]
 	name := fmt.Sprintf("server-%04d", number)
 	host := env.AvailableHost("metal3-system", name, map[string]string{"rack": fmt.Sprintf("r%03d", number/perRack+1), "type": nodeType.name,
-		"datacenter": []string{"hall-a", "hall-b"}[number/perRack%2]})
+		"datacenter": []string{"hall-a", "hall-b"}[number/perRack%2], "spine": fmt.Sprintf("%c%d", 'a'+number/perRack%2, number/perRack/8+1),
+		v1alpha1.RackUnitLabelKey: fmt.Sprint(2*(perRack-number%perRack) - 1)})
 	host.UID = types.UID(name)
 	host.Status.HardwareDetails.CPU.Count = int(nodeType.resources.Cpu().Value())
 	host.Status.HardwareDetails.RAMMebibytes = int(nodeType.resources.Memory().Value() >> 20)

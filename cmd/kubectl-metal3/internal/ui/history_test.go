@@ -56,7 +56,7 @@ func TestTenantsBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reads != before+1 || !strings.Contains(fmt.Sprint(shown.Slots), fmt.Sprintf("tenant-%d<", reads)) {
+	if reads != before+1 || !strings.Contains(fmt.Sprint(shown.Slots[2].Parts), fmt.Sprintf("tenant-%d<", reads)) {
 		t.Errorf("%d reads for a new version, or it does not show them", reads-before)
 	}
 	if len(screen.past) > maxPages {

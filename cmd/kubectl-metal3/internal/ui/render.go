@@ -42,7 +42,20 @@ type part struct {
 	Name string
 	HTML template.HTML
 	sum  uint64
+	// Inside is a slot in this part, nil if it has none: the last element in it.
+	Inside *slot
 }
+
+// closing ends the HTML of a part with a slot inside.
+const closing = "</div></section>"
+
+// Opening is the HTML of a part up to what is in its slot.
+func (p part) Opening() template.HTML {
+	return template.HTML(strings.TrimSuffix(string(p.HTML), closing))
+}
+
+// Closing is the rest of it.
+func (part) Closing() template.HTML { return closing }
 
 // slot is a place on a page for parts.
 type slot struct {
@@ -56,8 +69,8 @@ type rendered struct {
 	page
 	Now    time.Time
 	Frozen bool
-	// Slots are nav, top, main and rest.
-	Slots []slot
+	// Slots are nav, top, main and rest, and then those inside of parts.
+	Slots []*slot
 	// Sum is different if anything is.
 	Sum string
 	// Gone is true if there is no such server.
@@ -108,7 +121,7 @@ func (s *Screen) render(v *version, asked page) (*rendered, error) {
 func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, error) {
 	d := &drawing{version: v, rendered: &rendered{Base: s.base, Title: views[asked.View].title, page: asked, Now: v.fleet.Now(),
 		Frozen: s.still || answered != nil,
-		Slots:  []slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, Answer: answered}
+		Slots:  []*slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, Answer: answered}
 	if asked.View == "server" {
 		d.past = s.pastOf(v.fleet, asked.Name)
 	}
@@ -155,8 +168,16 @@ func (d *drawing) add(place, name string, data any, names ...string) error {
 	}
 	drawn := part{Name: strings.Join(append([]string{name}, names...), "-"), HTML: template.HTML(content.String())}
 	drawn.sum = maphash.Bytes(seed, ages.ReplaceAll(content.Bytes(), []byte("$1")))
-	index := slices.IndexFunc(d.Slots, func(known slot) bool { return known.Name == place })
-	d.Slots[index].Parts = append(d.Slots[index].Parts, drawn)
+	filled := d.slot(place)
+	filled.Parts = append(filled.Parts, drawn)
+	return nil
+}
+
+// slot returns the one of that name, nil if there is none.
+func (d *drawing) slot(name string) *slot {
+	if index := slices.IndexFunc(d.Slots, func(known *slot) bool { return known.Name == name }); index >= 0 {
+		return d.Slots[index]
+	}
 	return nil
 }
 

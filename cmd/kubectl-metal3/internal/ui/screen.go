@@ -51,7 +51,7 @@ type Options struct {
 	// Planning adds to a snapshot what only What if needs, and is not followed: see view.Snapshot.ReadPlanning. It is nil if the snapshots
 	// of the source have it.
 	Planning func(context.Context, *view.Snapshot) error
-	// Topology is --topology-labels of the programs, for What if.
+	// Topology is --topology-labels of the programs: for What if, and for the domains that racks are in.
 	Topology topology.Mapping
 	// Clock is the clock that changes are gathered by. Default: the real one.
 	Clock clock.Clock
@@ -104,6 +104,7 @@ type version struct {
 	snapshot *view.Snapshot
 	fleet    *view.Fleet
 	servers  []view.Server
+	domains  domains
 	machines map[string]view.Machine
 	issues   []view.Issue
 	waiting  int
@@ -160,7 +161,7 @@ func (s *Screen) update() {
 		pages: map[page]*rendered{}}
 	next.servers, next.issues = next.fleet.Servers(), next.fleet.Issues()
 	_, next.waiting = next.fleet.Waiting(0)
-	next.machines = machinesOf(next.fleet)
+	next.machines, next.domains = machinesOf(next.fleet), domainsOf(next.servers, s.topology.Sources())
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,9 +36,12 @@ const (
 // rack is the servers of a rack, as they are drawn.
 type rack struct {
 	*rendered
-	Zone, Rack string
-	Servers    []view.Server
-	States     []stateCount
+	// Path is that of its domains, its zone and its name.
+	Path, Zone, Rack string
+	// Inside are the domains that are written in it.
+	Inside  []string
+	Servers []view.Server
+	States  []stateCount
 	// Large and Dots are how the servers are drawn; neither is a tile with a name.
 	Large, Dots bool
 	machines    map[string]view.Machine
@@ -165,7 +168,7 @@ func (d *drawing) fleet() error {
 	}
 	sorted := func(set map[string]bool) []string {
 		delete(set, "")
-		return slices.Sorted(maps.Keys(set))
+		return slices.SortedFunc(maps.Keys(set), view.CompareNames)
 	}
 	head.Types, head.Tenants, head.Racks, head.Zones = sorted(types), sorted(tenants), sorted(racks), sorted(zones)
 	if err := cmp.Or(d.add("top", "summary", head), d.add("top", "filter", head), d.add("top", "shown", head)); err != nil {
@@ -177,19 +180,27 @@ func (d *drawing) fleet() error {
 	return d.add("rest", "moves", d)
 }
 
-// racks draws servers, rack by rack.
+// racks draws servers, rack by rack, in the domains that the racks are in.
 func (d *drawing) racks(shown []view.Server, machines map[string]view.Machine, changes map[string]string) error {
 	large, dots := len(shown) <= maxLarge, len(shown) > maxTiles
+	shown = d.domains.sort(shown)
 	for len(shown) > 0 {
-		same := func(server view.Server) bool { return server.Zone == shown[0].Zone && server.Rack == shown[0].Rack }
+		path := d.domains.path(shown[0])
+		same := func(server view.Server) bool {
+			return rackKey(server) == rackKey(shown[0]) && slices.Equal(d.domains.path(server), path)
+		}
 		end := slices.IndexFunc(shown, func(server view.Server) bool { return !same(server) })
 		if end < 0 {
 			end = len(shown)
 		}
-		drawn := rack{rendered: d.rendered, Zone: shown[0].Zone, Rack: shown[0].Rack, Servers: shown[:end],
-			States: countStates(shown[:end]),
-			Large:  large, Dots: dots, machines: machines, changes: changes}
-		if err := d.add("main", "rack", drawn, drawn.Zone, drawn.Rack); err != nil {
+		drawn := rack{rendered: d.rendered, Path: strings.Join(append(path, rackKey(shown[0])), "/"), Zone: shown[0].Zone,
+			Rack: shown[0].Rack, Inside: d.domains.written(shown[:end]), Servers: shown[:end], States: countStates(shown[:end]),
+			Large: large, Dots: dots, machines: machines, changes: changes}
+		place, err := d.outline(d.domains.levels, path)
+		if err != nil {
+			return err
+		}
+		if err := d.add(place, "rack", drawn, drawn.Path); err != nil {
 			return err
 		}
 		shown = shown[end:]

@@ -299,10 +299,10 @@ func (d *drawing) whatIf() error {
 		changing := map[string]bool{}
 		for i := range drawn {
 			if d.Answer.changes[drawn[i].Key().String()] != "" {
-				changing[drawn[i].Zone+"/"+drawn[i].Rack] = true
+				changing[rackKey(drawn[i])] = true
 			}
 		}
-		drawn = slices.DeleteFunc(slices.Clone(drawn), func(server view.Server) bool { return !changing[server.Zone+"/"+server.Rack] })
+		drawn = slices.DeleteFunc(slices.Clone(drawn), func(server view.Server) bool { return !changing[rackKey(server)] })
 		left = len(d.Answer.servers) - len(drawn)
 	}
 	return cmp.Or(d.add("main", "would", map[string]any{"Left": left, "Changes": len(d.Answer.changes),

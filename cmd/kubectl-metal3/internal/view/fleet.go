@@ -40,7 +40,7 @@ type Fleet struct {
 	badTypes map[string]string
 	// topology is the default of --topology-labels: which labels the manager was told is not in the API.
 	topology topology.Mapping
-	// servers are all, by zone, rack and name.
+	// servers are all, as CompareServers orders them.
 	servers []Server
 	// perTenant has a fleet for each tenant cluster that was read. Such a fleet answers what is asked of its tenant cluster only: tenant is
 	// its TenantCluster, nil if that is not known, and ofTenant names it in a sentence if there are several.
@@ -141,7 +141,9 @@ func MetadataOf(object metav1.Object) Metadata {
 type Server struct {
 	Metadata `json:"metadata"`
 	Rack     string `json:"rack,omitempty"`
-	Zone     string `json:"zone,omitempty"`
+	// Unit is its height unit or slot in the rack, as the label rack-unit says.
+	Unit string `json:"unit,omitempty"`
+	Zone string `json:"zone,omitempty"`
 	// Types are the NodeTypes that it matches.
 	Types []string `json:"types,omitempty"`
 	// State is available, error, quarantined or unavailable; for a claimed server the phase of its Machine, such as Provisioning or
@@ -167,10 +169,10 @@ func (s *Server) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// CompareServers orders servers by zone, rack and name.
+// CompareServers orders servers by zone, rack, unit and name. The highest unit is first, as in front of the rack.
 func CompareServers(a, b Server) int {
-	return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Rack, b.Rack), strings.Compare(a.Namespace, b.Namespace),
-		strings.Compare(a.Name, b.Name))
+	return cmp.Or(CompareNames(a.Zone, b.Zone), CompareNames(a.Rack, b.Rack), CompareNames(b.Unit, a.Unit),
+		strings.Compare(a.Namespace, b.Namespace), CompareNames(a.Name, b.Name))
 }
 
 // Servers returns all servers, as CompareServers orders them.
@@ -183,8 +185,8 @@ func keyOf(object metav1.Object) types.NamespacedName {
 func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
 	known, _ := f.inventory.Server(keyOf(host))
 	server := Server{
-		Metadata: MetadataOf(host), Rack: host.Labels[v1alpha1.RackLabelKey], Zone: f.zone(host, known.Types),
-		Types: known.Types, Metal3: string(host.Status.Provisioning.State),
+		Metadata: MetadataOf(host), Rack: host.Labels[v1alpha1.RackLabelKey], Unit: host.Labels[v1alpha1.RackUnitLabelKey],
+		Zone: f.zone(host, known.Types), Types: known.Types, Metal3: string(host.Status.Provisioning.State),
 	}
 	if machine := f.MachineOn(host); machine != nil {
 		ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)

@@ -281,10 +281,10 @@ func (p *Prediction) read(ctx context.Context, w *world, results scheduling.Resu
 		p.Pods = append(p.Pods, placed)
 	}
 	slices.SortFunc(p.Pods, func(a, b Pod) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), compareNames(a.Name, b.Name))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), view.CompareNames(a.Name, b.Name))
 	})
 	for i := range p.Servers {
-		slices.SortFunc(p.Servers[i].Pods, compareNames)
+		slices.SortFunc(p.Servers[i].Pods, view.CompareNames)
 	}
 	p.after = w.after()
 	fleet := view.New(p.after)
@@ -309,7 +309,7 @@ func (p *Prediction) read(ctx context.Context, w *world, results scheduling.Resu
 		p.Unfit = append(p.Unfit, unfit)
 	}
 	slices.SortFunc(p.Unfit, func(a, b Unfit) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), compareNames(a.Name, b.Name))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), view.CompareNames(a.Name, b.Name))
 	})
 	return nil
 }
@@ -324,9 +324,6 @@ func (w *world) leaving() map[string]bool {
 	}
 	return nodes
 }
-
-// compareNames orders train-2 before train-10.
-func compareNames(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
 
 // server is that of a NodeClaim that was planned.
 func (w *world) server(claim *karpv1.NodeClaim) Server {

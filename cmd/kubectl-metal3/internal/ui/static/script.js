@@ -56,6 +56,7 @@ function replace(old, html) {
   const part = holder.content.firstElementChild;
   makeCards(part);
   if (!old) return part;
+  if (old.matches('.domain')) return old; // what is in it is told as a slot
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   if (focused && old.matches('form')) return old; // somebody is choosing
   for (const tile of part.querySelectorAll('[data-server]')) {
@@ -74,6 +75,7 @@ function replace(old, html) {
 }
 
 function apply(told) {
+  // The names of parts and slots are sorted: a domain comes before what is in it.
   const made = {};
   for (const [name, html] of Object.entries(told.parts || {})) made[name] = replace(find('data-part', name), html);
   for (const [slot, names] of Object.entries(told.slots || {})) {
