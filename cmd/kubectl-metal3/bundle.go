@@ -281,7 +281,7 @@ func (b *bundle) programs(ctx context.Context, from place) {
 
 // shownFlags are the flags of our programs whose values are in a bundle.
 var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration cert-dir cert-rotation cert-secret claim-timeout
-	certificate-authority max-readers page-bind-address server
+	certificate-authority link max-readers page-bind-address server
 	client-ca-file client-names controllers cpu-requests
 	disable-cluster-state-observability enable-http2 ephemeral-storage fault-toleration feature-gates gang-idle-duration
 	health-probe-bind-address hooks

@@ -20,6 +20,7 @@ import (
 
 func (o *options) uiCommand() *cobra.Command {
 	var port int
+	var written []string
 	labels := topology.Defaults()
 	command := &cobra.Command{
 		Use: "ui", Short: "Show the fleet in the browser, and follow it", Args: cobra.NoArgs,
@@ -31,6 +32,10 @@ func (o *options) uiCommand() *cobra.Command {
 				return fmt.Errorf("--port is %d: it must be between 1 and 65535, or 0 for any that is free", port)
 			}
 			mapping, err := topology.Parse(labels)
+			if err != nil {
+				return err
+			}
+			links, err := ui.ParseLinks(written)
 			if err != nil {
 				return err
 			}
@@ -46,11 +51,13 @@ func (o *options) uiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			settings.Links = links
 			return o.serve(command.Context(), listener, source, settings)
 		},
 	}
 	command.Flags().IntVar(&port, "port", 0, "Port of 127.0.0.1 to listen on. 0 is any that is free.")
 	command.Flags().StringSliceVar(&labels, "topology-labels", labels, "The same flag of the programs.")
+	command.Flags().StringArrayVar(&written, "link", nil, ui.LinkUsage)
 	return command
 }
 

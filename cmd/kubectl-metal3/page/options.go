@@ -15,6 +15,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/version"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/ui"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
@@ -24,7 +25,7 @@ type options struct {
 	address, healthAddress string
 	certDir                string
 	maxReaders             int64
-	topologyLabels         []string
+	topologyLabels, links  []string
 }
 
 func newOptions() *options {
@@ -47,6 +48,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	serving.Int64Var(&o.maxReaders, "max-readers", o.maxReaders,
 		"Fleets that are followed at a time, one for each token and namespace. The memory that one takes grows with the fleet. A new reader "+
 			"takes the place of one whose page is not open, or of one that has more pages open, and is refused if there is none.")
+	serving.StringArrayVar(&o.links, "link", o.links, ui.LinkUsage)
 	serving.StringVar(&o.healthAddress, "health-probe-bind-address", o.healthAddress,
 		"Address that /healthz and /readyz are served on, for example :8081. \"0\" disables it.")
 
@@ -55,9 +57,10 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 }
 
 // complete checks the flags, and returns how to reach the API server without credentials. The error names every flag that is wrong.
-func (o *options) complete() (*rest.Config, topology.Mapping, error) {
+func (o *options) complete() (ui.TokenAccess, error) {
 	mapping, err := topology.Parse(o.topologyLabels)
-	errs := []error{err, operator.CheckSet("page-bind-address", o.address), operator.CheckAddress("page-bind-address", o.address),
+	links, badLink := ui.ParseLinks(o.links)
+	errs := []error{err, badLink, operator.CheckSet("page-bind-address", o.address), operator.CheckAddress("page-bind-address", o.address),
 		operator.CheckAddress("health-probe-bind-address", o.healthAddress), operator.CheckPositive("max-readers", o.maxReaders)}
 	server := o.server
 	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); server == "" && host != "" {
@@ -74,5 +77,5 @@ func (o *options) complete() (*rest.Config, topology.Mapping, error) {
 	if _, err := rest.TLSConfigFor(config); err != nil {
 		errs = append(errs, fmt.Errorf("--certificate-authority is %q, %w: name a file with certificates", o.authority, err))
 	}
-	return config, mapping, errors.Join(errs...)
+	return ui.TokenAccess{Config: config, Topology: mapping, Links: links}, errors.Join(errs...)
 }

@@ -26,22 +26,22 @@ func TestOptions(t *testing.T) {
 		"ClearText": {reason: "others would read the tokens", want: []string{`--server is "http://192.0.2.1"`, "https URL only"},
 			change: func(_ *testing.T, o *options) { o.server = "http://192.0.2.1" }},
 		"All": {reason: "each flag is named", change: func(_ *testing.T, o *options) {
-			o.server, o.authority, o.address, o.maxReaders, o.topologyLabels = "x", "/nowhere", "", 0, []string{"rack="}
+			o.server, o.authority, o.address, o.maxReaders, o.topologyLabels, o.links = "x", "/nowhere", "", 0, []string{"rack="}, []string{"x"}
 		}, want: []string{"--server", "--certificate-authority", "/nowhere", "--page-bind-address is empty", "--max-readers",
-			"--topology-labels"}},
+			"--topology-labels", "--link"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
 			o := newOptions()
 			o.address, o.healthAddress = "127.0.0.1:0", "127.0.0.1:0"
 			tc.change(t, o)
-			config, _, err := o.complete()
+			access, err := o.complete()
 			text := ""
 			if err != nil {
 				text = err.Error()
 			}
-			if (err != nil) != (tc.want != nil) || tc.host != "" && config.Host != tc.host {
-				t.Errorf("%s: %v, the API server is %q", tc.reason, err, config.Host)
+			if (err != nil) != (tc.want != nil) || tc.host != "" && access.Config.Host != tc.host {
+				t.Errorf("%s: %v, the API server is %q", tc.reason, err, access.Config.Host)
 			}
 			for _, want := range tc.want {
 				if !strings.Contains(text, want) {

@@ -22,7 +22,7 @@ import (
 )
 
 func run(ctx context.Context, o *options) error {
-	config, mapping, err := o.complete()
+	access, err := o.complete()
 	if err != nil {
 		return err
 	}
@@ -48,9 +48,9 @@ func run(ctx context.Context, o *options) error {
 		}
 		group.Go(func() error { return ui.Serve(ctx, health, probes()) })
 	}
-	readers := ui.NewReaders(ctx, ui.TokenAccess{Config: config, Topology: mapping}, int(o.maxReaders), clock.RealClock{})
+	readers := ui.NewReaders(ctx, access, int(o.maxReaders), clock.RealClock{})
 	group.Go(func() error { return ui.Serve(ctx, listener, readers) })
-	klog.FromContext(ctx).Info("Serving the page", "address", listener.Addr().String(), "tls", o.certDir != "", "server", config.Host)
+	klog.FromContext(ctx).Info("Serving the page", "address", listener.Addr().String(), "tls", o.certDir != "", "server", access.Config.Host)
 	return group.Wait()
 }
 

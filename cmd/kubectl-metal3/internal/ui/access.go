@@ -23,6 +23,8 @@ type TokenAccess struct {
 	// Config says where the API server is. Credentials in it are not used.
 	Config   *rest.Config
 	Topology topology.Mapping
+	// Links lead out of the page.
+	Links []Link
 }
 
 func (a TokenAccess) configFor(token string) *rest.Config {
@@ -53,5 +55,7 @@ func (a TokenAccess) Follow(ctx context.Context, token, namespace string) (Sourc
 	if err != nil {
 		return nil, Options{}, fmt.Errorf("making a client, %w", err)
 	}
-	return Follow(ctx, management, nil, view.Scope{Machines: namespace}, a.Topology)
+	source, options, err := Follow(ctx, management, nil, view.Scope{Machines: namespace}, a.Topology)
+	options.Links = a.Links
+	return source, options, err
 }

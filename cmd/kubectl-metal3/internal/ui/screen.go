@@ -53,6 +53,8 @@ type Options struct {
 	Planning func(context.Context, *view.Snapshot) error
 	// Topology is --topology-labels of the programs: for What if, and for the domains that racks are in.
 	Topology topology.Mapping
+	// Links lead out of the page.
+	Links []Link
 	// Clock is the clock that changes are gathered by. Default: the real one.
 	Clock clock.Clock
 }
@@ -68,6 +70,7 @@ type Screen struct {
 	planning chan struct{}
 	complete func(context.Context, *view.Snapshot) error
 	topology topology.Mapping
+	links    []Link
 	read     func(context.Context, string) ([]view.Use, error)
 	// changed is closed when the source is newer than the last version.
 	changed <-chan struct{}
@@ -105,6 +108,7 @@ type version struct {
 	fleet    *view.Fleet
 	servers  []view.Server
 	domains  domains
+	links    []Link
 	machines map[string]view.Machine
 	issues   []view.Issue
 	waiting  int
@@ -117,7 +121,8 @@ type version struct {
 func New(source Source, options Options) *Screen {
 	s := &Screen{source: source, still: options.Still, base: "/" + options.Token, clock: options.Clock,
 		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), complete: options.Planning, topology: options.Topology,
-		read: options.History, past: map[string]past{}, history: history{every: interval}}
+		links: options.Links,
+		read:  options.History, past: map[string]past{}, history: history{every: interval}}
 	_ = whatif.Register(s.topology) // if that is not possible, What if says so
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
@@ -158,7 +163,7 @@ func (s *Screen) update() {
 	s.changed = s.source.Changed()
 	snapshot := s.source.Snapshot()
 	next := &version{over: make(chan struct{}), lost: s.source.Lost(), snapshot: snapshot, fleet: view.New(snapshot),
-		pages: map[page]*rendered{}}
+		pages: map[page]*rendered{}, links: s.links}
 	next.servers, next.issues = next.fleet.Servers(), next.fleet.Issues()
 	_, next.waiting = next.fleet.Waiting(0)
 	next.machines, next.domains = machinesOf(next.fleet), domainsOf(next.servers, s.topology.Sources())

@@ -272,7 +272,8 @@ func (c capacityRow) Has() []string { return view.Counted(c.Tenants) }
 // tenantRow is a TenantCluster.
 type tenantRow struct {
 	view.TenantCapacity
-	Has []string
+	Has   []string
+	Links []leading
 }
 
 func (d *drawing) capacity() error {
@@ -289,7 +290,9 @@ func (d *drawing) capacity() error {
 	}
 	var tenants []tenantRow
 	for _, tenant := range d.version.fleet.Tenants() {
-		tenants = append(tenants, tenantRow{TenantCapacity: tenant, Has: view.Counted(tenant.Types)})
+		var object linked
+		object.tenantNamespace, object.tenant, _ = strings.Cut(tenant.Tenant, "/")
+		tenants = append(tenants, tenantRow{TenantCapacity: tenant, Has: view.Counted(tenant.Types), Links: d.leadings(object)})
 	}
 	return cmp.Or(d.add("main", "types", map[string]any{"Groups": groups, "Rows": rows, "All": now.all, "Bar": barOf(now.all)}),
 		d.add("main", "tenants", tenants), d.add("main", "plots", map[string]any{"Groups": groups, "Plots": plots, "Frozen": d.Frozen}))
@@ -393,7 +396,8 @@ func (d *drawing) server() error {
 		steps = append(steps, drawn)
 	}
 	return cmp.Or(
-		d.add("main", "facts", map[string]any{"Page": d, "Server": server, "Machine": d.machines[server.Machine], "Host": host}),
+		d.add("main", "facts", map[string]any{"Page": d, "Server": server, "Machine": d.machines[server.Machine], "Host": host,
+			"Links": d.leadings(linkedOf(server))}),
 		d.add("main", "why", cause), d.add("main", "timeline", map[string]any{"Steps": steps, "Now": d.Now}),
 		d.add("main", "hardware", fleet.Hardware(host)), d.add("main", "past", map[string]any{"Page": d, "Server": server,
 			"Uses":  pastUses(d.past.Uses),
