@@ -21,6 +21,7 @@ import (
 func (o *options) uiCommand() *cobra.Command {
 	var port int
 	var written []string
+	var address string
 	labels := topology.Defaults()
 	command := &cobra.Command{
 		Use: "ui", Short: "Show the fleet in the browser, and follow it", Args: cobra.NoArgs,
@@ -39,6 +40,15 @@ func (o *options) uiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var prometheus *ui.Prometheus
+			switch {
+			case address != "" && o.snapshot != "":
+				return errors.New("--prometheus is set, and a snapshot is of one time: leave out one of --prometheus and --snapshot")
+			case address != "":
+				if prometheus, err = ui.NewPrometheus(address); err != nil {
+					return err
+				}
+			}
 			listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 			if errors.Is(err, syscall.EADDRINUSE) {
 				return fmt.Errorf("--port is %d, and another program listens on it: name another, or 0 for any that is free", port)
@@ -51,12 +61,14 @@ func (o *options) uiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			settings.Links = links
+			settings.Links, settings.Prometheus = links, prometheus
 			return o.serve(command.Context(), listener, source, settings)
 		},
 	}
 	command.Flags().IntVar(&port, "port", 0, "Port of 127.0.0.1 to listen on. 0 is any that is free.")
 	command.Flags().StringSliceVar(&labels, "topology-labels", labels, "The same flag of the programs.")
+	command.Flags().StringVar(&address, "prometheus", "",
+		"URL of a Prometheus that has the metrics of the manager of this management cluster, for the history of Capacity.")
 	command.Flags().StringArrayVar(&written, "link", nil, ui.LinkUsage)
 	return command
 }

@@ -94,6 +94,8 @@ type drawing struct {
 	Answer *answer
 	// past is who had the server.
 	past past
+	// recorded is what Prometheus has said; nil if there is none.
+	recorded *recorded
 }
 
 // render returns a page of a version, which is made once for all viewers.
@@ -124,6 +126,9 @@ func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, erro
 		Slots:  []*slot{{Name: "nav"}, {Name: "top"}, {Name: "main"}, {Name: "rest"}}}, Answer: answered}
 	if asked.View == "server" {
 		d.past = s.pastOf(v.fleet, asked.Name)
+	}
+	if s.prometheus != nil {
+		d.recorded = new(s.lastRecorded())
 	}
 	if err := d.add("nav", "nav", d); err != nil {
 		return nil, err

@@ -68,6 +68,14 @@ type plot struct {
 	Words string
 }
 
+// Clock writes when a time was, with the date if the plot is of more than a day.
+func (p plot) Clock(moment time.Time) string {
+	if p.Now.Sub(p.Start) > 24*time.Hour {
+		return moment.UTC().Format("2006-01-02 15:04")
+	}
+	return moment.UTC().Format("15:04:05")
+}
+
 // area is that of one group, as the path of an SVG.
 type area struct{ Group, Path string }
 

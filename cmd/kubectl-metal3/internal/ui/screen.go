@@ -55,6 +55,8 @@ type Options struct {
 	Topology topology.Mapping
 	// Links lead out of the page.
 	Links []Link
+	// Prometheus has the history from before the program was started; nil if there is none.
+	Prometheus *Prometheus
 	// Clock is the clock that changes are gathered by. Default: the real one.
 	Clock clock.Clock
 }
@@ -67,18 +69,20 @@ type Screen struct {
 	clock   clock.Clock
 	viewers chan struct{}
 	// planning has one place.
-	planning chan struct{}
-	complete func(context.Context, *view.Snapshot) error
-	topology topology.Mapping
-	links    []Link
-	read     func(context.Context, string) ([]view.Use, error)
+	planning   chan struct{}
+	complete   func(context.Context, *view.Snapshot) error
+	topology   topology.Mapping
+	links      []Link
+	prometheus *Prometheus
+	read       func(context.Context, string) ([]view.Use, error)
 	// changed is closed when the source is newer than the last version.
 	changed <-chan struct{}
 
-	mu      sync.Mutex
-	current *version
-	history history
-	moves   []move
+	mu       sync.Mutex
+	current  *version
+	history  history
+	moves    []move
+	recorded recorded
 	// past of the servers whose pages were asked for last.
 	past map[string]past
 }
@@ -121,8 +125,8 @@ type version struct {
 func New(source Source, options Options) *Screen {
 	s := &Screen{source: source, still: options.Still, base: "/" + options.Token, clock: options.Clock,
 		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), complete: options.Planning, topology: options.Topology,
-		links: options.Links,
-		read:  options.History, past: map[string]past{}, history: history{every: interval}}
+		links: options.Links, prometheus: options.Prometheus,
+		read: options.History, past: map[string]past{}, history: history{every: interval}}
 	_ = whatif.Register(s.topology) // if that is not possible, What if says so
 	if s.clock == nil {
 		s.clock = clock.RealClock{}

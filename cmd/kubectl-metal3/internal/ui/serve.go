@@ -166,6 +166,9 @@ func (s *Screen) servePage(w http.ResponseWriter, r *http.Request, rest string) 
 	if asked.View == "server" && !stream {
 		s.remember(r.Context(), asked.Name)
 	}
+	if asked.View == "capacity" && !stream {
+		s.recall(r.Context())
+	}
 	if stream {
 		s.stream(w, r, asked)
 		return

@@ -286,7 +286,8 @@ func (d *drawing) capacity() error {
 			row.Usual = duration.HumanDuration(time.Duration(capacity.TypicalSeconds) * time.Second)
 		}
 		rows = append(rows, row)
-		plots = append(plots, d.history.plot(capacity.NodeType, func(sample sample) counts { return sample.byType[capacity.NodeType] }))
+		past := d.historyOf(capacity.NodeType)
+		plots = append(plots, past.plot(capacity.NodeType, func(sample sample) counts { return sample.byType[capacity.NodeType] }))
 	}
 	var tenants []tenantRow
 	for _, tenant := range d.version.fleet.Tenants() {
@@ -295,7 +296,8 @@ func (d *drawing) capacity() error {
 		tenants = append(tenants, tenantRow{TenantCapacity: tenant, Has: view.Counted(tenant.Types), Links: d.leadings(object)})
 	}
 	return cmp.Or(d.add("main", "types", map[string]any{"Groups": groups, "Rows": rows, "All": now.all, "Bar": barOf(now.all)}),
-		d.add("main", "tenants", tenants), d.add("main", "plots", map[string]any{"Groups": groups, "Plots": plots, "Frozen": d.Frozen}))
+		d.add("main", "tenants", tenants), d.add("main", "plots", map[string]any{"Groups": groups, "Plots": plots, "Frozen": d.Frozen,
+			"Recorded": d.recorded}))
 }
 
 // waitingGroup are those that wait for the same.
