@@ -181,7 +181,8 @@ func addMachine(s *view.Snapshot, host *bmov1alpha1.BareMetalHost, number int, p
 
 // addPod adds a pod that waits. All but the last four are of one job.
 func addPod(s *view.Snapshot, number int) {
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("training-%d", number),
+	name := fmt.Sprintf("training-%d", number)
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
 		CreationTimestamp: before(time.Duration(20-number) * time.Minute)}}
 	requests := env.Resources("nvidia.com/gpu", "8")
 	switch {
