@@ -34,9 +34,10 @@ const apiFolder = "pkg/apis/v1alpha1"
 var symptoms = []symptom{
 	{
 		title: "A pod stays pending", folder: "pkg/fleet/explain", all: true,
-		text: "The reason is that of the newest event of the pod from `karpenter`: `kubectl describe pod training-0`. `kubectl metal3 " +
-			"explain pod training-0` " +
-			"follows it down to the servers ([kubectl plugin](kubectl-plugin.md)).",
+		text: "The reason is that of the newest event of the pod from `karpenter`: `kubectl --kubeconfig acme-admin.kubeconfig describe pod " +
+			"training-0`. `Nominated` is Karpenter's own: a server is on its way, and `ServerReady` of the NodeClaim in its message says how far " +
+			"([slow servers](finite-hardware/slow-servers.md)). `kubectl metal3 explain pod training-0 --tenant-kubeconfig acme-admin.kubeconfig` " +
+			"follows it down to the servers, also when the events are gone ([kubectl plugin](kubectl-plugin.md)).",
 		remedies: map[string]string{
 			explain.ReasonNoServerAvailable: "Wait for a server, or free one. The message counts the servers of each type by what keeps " +
 				"them; see " +
@@ -48,7 +49,7 @@ var symptoms = []symptom{
 			explain.ReasonQuotaReached:   "Delete what is not needed, or ask the platform team for more: `spec.quota` of the TenantCluster.",
 			explain.ReasonServerRefused: "The message has the manager's answer, which is the reason of a Machine: see " +
 				"[below](#a-machine-gets-no-server). The provider asks again by itself.",
-			explain.ReasonWaitingForNodeClaim: "Wait for the NodeClaim that the message names. It has an answer within the launch timeout.",
+			explain.ReasonWaitingForNodeClaim: "Wait for the NodeClaim that the message names. It has an answer within `--launch-timeout` of the provider.",
 			explain.ReasonNoNodeTypeFits: "Change the pod's requests, selectors or tolerations, or the NodePool's requirements. The message " +
 				"says for each type " +
 				"what does not fit.",
