@@ -100,9 +100,9 @@ func TestPluginVerbs(t *testing.T) {
 
 	w.says(t, 0, []string{"is in maintenance: DIMM 3", "node " + machine.Status.NodeName + ", keeps it"}, "maintenance", used, "--reason",
 		"DIMM 3")
-	w.says(t, 0, []string{"removed from server metal3-system/" + used + ": karpenter.metal3.io/maintenance (DIMM 3)", "is Joined"}, "release",
+	w.says(t, 0, []string{"removed from server metal3-system/" + used + ": karpenter.metal3.io/maintenance (DIMM 3)", "is Joined"}, "return",
 		used)
-	w.says(t, 0, []string{"removed from server metal3-system/" + free + ": karpenter.metal3.io/quarantined"}, "release", free)
+	w.says(t, 0, []string{"removed from server metal3-system/" + free + ": karpenter.metal3.io/quarantined"}, "return", free)
 	w.untilRuns(t, "second-0")
 	if got := w.machineOf(t, "second-0").Status.HostRef.Name; got != free {
 		t.Errorf("the pod runs on %s, want the released server %s", got, free)

@@ -210,7 +210,7 @@ func (f *fleet) release(t testing.TB) {
 // failRack has Metal3 report an error of one server of twenty, 25 racks of 10,000, and all be well again.
 func (f *fleet) failRack(t testing.TB) string {
 	t.Helper()
-	failed := f.hosts / 20
+	failed, url := f.hosts/20, f.metrics[f.leader(t)]
 	for _, state := range []struct {
 		status string
 		failed int
@@ -222,8 +222,12 @@ func (f *fleet) failRack(t testing.TB) string {
 			host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: management.HostsNamespace, Name: management.HostName(n)}}
 			return f.Client.Status().Patch(ctx, host, client.RawPatch(types.MergePatchType, []byte(state.status)))
 		})
-		f.awaitCapacity(t, fmt.Sprintf("%d servers are in error", state.failed), func(all v1alpha1.Capacity) bool {
-			return int(all.Error) == state.failed
+		poll.Eventually(t, fmt.Sprintf("%d servers are in error", state.failed), func(ctx context.Context) error {
+			metrics, err := management.ReadMetrics(ctx, url)
+			if err == nil && int(metrics.HostsInError()) != state.failed {
+				err = fmt.Errorf("the manager counts %v", metrics.HostsInError())
+			}
+			return err
 		})
 	}
 	return fmt.Sprintf("%d servers, and back", failed)

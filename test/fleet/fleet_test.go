@@ -226,7 +226,7 @@ func (f *fleet) awaitCapacity(t testing.TB, what string, reached func(all v1alph
 		}
 		for i := range types.Items {
 			counted := &types.Items[i].Status.Capacity
-			all.Total, all.Available, all.Error = all.Total+counted.Total, all.Available+counted.Available, all.Error+counted.Error
+			all.Total, all.Available = all.Total+counted.Total, all.Available+counted.Available
 		}
 		if !reached(all) {
 			return fmt.Errorf("the NodeTypes count %+v", all)

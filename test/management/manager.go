@@ -188,6 +188,13 @@ func (m Metrics) Requests(methods ...string) float64 {
 	})
 }
 
+// HostsInError is the number of hosts in error, free and claimed. A host that matches several NodeTypes counts in each.
+func (m Metrics) HostsInError() float64 {
+	return m.sum("karpenter_metal3_hosts{", func(name string) bool {
+		return strings.Contains(name, `state="error"`) || strings.Contains(name, `reason="Error"`)
+	})
+}
+
 // Writes is the number of requests that write.
 func (m Metrics) Writes() float64 { return m.Requests("POST", "PUT", "PATCH", "DELETE") }
 
