@@ -22,14 +22,17 @@ type domains struct {
 
 // domainsOf divides the labels. One of which all servers have the same value tells nothing, and is in neither list.
 func domainsOf(servers []view.Server, labels []string) (found domains) {
-	count := map[string]int{}
+	count, rackOf := map[string]int{}, make([]string, len(servers))
+	for i := range servers {
+		rackOf[i] = rackKey(servers[i])
+	}
 	for _, label := range labels {
 		if label == v1alpha1.RackLabelKey {
 			continue
 		}
 		racks, values, divided, whole := map[string]map[string]bool{}, map[string]string{}, false, true
 		for i := range servers {
-			value, rack := servers[i].Labels[label], rackKey(servers[i])
+			value, rack := servers[i].Labels[label], rackOf[i]
 			whole = whole && value == servers[0].Labels[label]
 			if value == "" || servers[i].Rack == "" {
 				continue
@@ -63,6 +66,9 @@ func rackKey(server view.Server) string { return server.Zone + "/" + server.Rack
 
 // sort orders servers by their domains, those in none last, and else leaves them in their order.
 func (d domains) sort(servers []view.Server) []view.Server {
+	if len(d.levels) == 0 {
+		return servers
+	}
 	sorted := slices.Clone(servers)
 	slices.SortStableFunc(sorted, func(a, b view.Server) int {
 		for _, level := range d.levels {

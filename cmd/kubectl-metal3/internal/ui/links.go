@@ -89,10 +89,15 @@ func (l Link) lead(object linked) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if address.Scheme != "https" && address.Scheme != "http" || address.Host == "" {
+	if !isWeb(address) {
 		return "", fmt.Errorf("the URL %q is none with https or http and a host", written.String())
 	}
 	return written.String(), nil
+}
+
+// isWeb returns whether a URL is one with https or http and a host.
+func isWeb(address *url.URL) bool {
+	return (address.Scheme == "https" || address.Scheme == "http") && address.Host != ""
 }
 
 // leading is a link of a page.

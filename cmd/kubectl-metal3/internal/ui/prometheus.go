@@ -34,7 +34,7 @@ type Prometheus struct{ api prometheusv1.API }
 // NewPrometheus returns the one at that URL, which is not asked yet.
 func NewPrometheus(address string) (*Prometheus, error) {
 	parsed, err := url.Parse(address)
-	if err != nil || parsed.Scheme != "https" && parsed.Scheme != "http" || parsed.Host == "" {
+	if err != nil || !isWeb(parsed) {
 		return nil, fmt.Errorf("--prometheus is %q: it must be a URL with https or http, as in http://127.0.0.1:9090", address)
 	}
 	client, err := api.NewClient(api.Config{Address: address})

@@ -171,8 +171,10 @@ func (s *Server) Key() types.NamespacedName {
 
 // CompareServers orders servers by zone, rack, unit and name. The highest unit is first, as in front of the rack.
 func CompareServers(a, b Server) int {
-	return cmp.Or(CompareNames(a.Zone, b.Zone), CompareNames(a.Rack, b.Rack), CompareNames(b.Unit, a.Unit),
-		strings.Compare(a.Namespace, b.Namespace), CompareNames(a.Name, b.Name))
+	if a.Zone != b.Zone || a.Rack != b.Rack || a.Unit != b.Unit {
+		return cmp.Or(CompareNames(a.Zone, b.Zone), CompareNames(a.Rack, b.Rack), CompareNames(b.Unit, a.Unit))
+	}
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), CompareNames(a.Name, b.Name))
 }
 
 // Servers returns all servers, as CompareServers orders them.

@@ -106,8 +106,10 @@ func (f *Fleet) Issues() []Issue {
 	for _, machine := range f.Machines() {
 		object := "Machine " + machine.Namespace + "/" + machine.Name
 		known := f.machines[types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}]
+		stands := conditions.Find(known.Status.Conditions, v1alpha1.ConditionStalled)
 		switch {
-		case stalled(Critical, object, conditions.Find(known.Status.Conditions, v1alpha1.ConditionStalled), f.remedy(known)):
+		case stands.Status == metav1.ConditionTrue:
+			add(Critical, object, stands.Message, f.remedy(known))
 		case machine.Phase == v1alpha1.MachinePending:
 			add(Warning, object, machine.Message, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name)
 		case machine.Expected != nil && machine.Expected.Time.Before(f.Now()):

@@ -10,6 +10,9 @@ import (
 
 // CompareNames orders names as people count: rack-2 before rack-10. Digits are compared as a number, and all else by its bytes.
 func CompareNames(a, b string) int {
+	if a == b {
+		return 0
+	}
 	for i, j := 0, 0; ; {
 		if i == len(a) || j == len(b) {
 			return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), strings.Compare(a, b))
