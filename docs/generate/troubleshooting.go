@@ -49,7 +49,8 @@ var symptoms = []symptom{
 			explain.ReasonQuotaReached:   "Delete what is not needed, or ask the platform team for more: `spec.quota` of the TenantCluster.",
 			explain.ReasonServerRefused: "The message has the manager's answer, which is the reason of a Machine: see " +
 				"[below](#a-machine-gets-no-server). The provider asks again by itself.",
-			explain.ReasonWaitingForNodeClaim: "Wait for the NodeClaim that the message names. It has an answer within `--launch-timeout` of the provider.",
+			explain.ReasonWaitingForNodeClaim: "Wait for the NodeClaim that the message names. It has an answer within " +
+				"`--launch-timeout` of the provider.",
 			explain.ReasonNoNodeTypeFits: "Change the pod's requests, selectors or tolerations, or the NodePool's requirements. The message " +
 				"says for each type " +
 				"what does not fit.",
