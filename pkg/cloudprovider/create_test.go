@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -345,15 +344,25 @@ func TestGangThatStaysIncomplete(t *testing.T) {
 	f.refusals, f.options.ClaimTimeout = newRefusals(clk), 50*time.Millisecond
 	nodeClaim := f.nodeClaim("gpu-1")
 	nodeClaim.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: `[{"name":"default/Job train","minCount":5}]`}
-	answering := &sync.WaitGroup{}
-	answering.Go(func() { f.answer(nodeClaim.Name, refuses(v1alpha1.ReasonGangIncomplete, "1 of the 5 Machines exist")) })
-	for _, waited := range []time.Duration{0, gangPeriod / 2} {
+	wait := func(waited time.Duration) {
+		t.Helper()
 		clk.Step(waited)
 		if _, err := f.Create(f.ctx, nodeClaim); !createErrorWith(reasonWaitingForManager)(err) {
 			t.Fatalf("after %v: %v", waited, err)
 		}
-		answering.Wait()
 	}
+	wait(0)
+	f.answer(nodeClaim.Name, refuses(v1alpha1.ReasonGangIncomplete, "1 of the 5 Machines exist"))
+	f.eventually("the cache has the answer", func() error {
+		machine := &v1alpha1.Machine{}
+		err := f.management.Client.Get(f.ctx, f.machineKey(nodeClaim.Name), machine)
+		if err == nil && len(machine.Status.Conditions) == 0 {
+			err = errNotSynced
+		}
+		return err
+	})
+	wait(0) // it waits since the answer
+	wait(gangPeriod / 2)
 	machine := &v1alpha1.Machine{}
 	if err := environment.Client.Get(f.ctx, f.machineKey(nodeClaim.Name), machine); err != nil {
 		t.Fatal(err)
