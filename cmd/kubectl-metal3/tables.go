@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -193,8 +194,8 @@ func (o *options) tenantsCommand() *cobra.Command {
 					"Servers", "Server-Quota", "Accelerators", "GPU-Quota", "In-Transit", "Waiting", "Ready", "Types*", "Message*")}
 				for _, tenant := range fleet.Tenants() {
 					if o.output.selects(tenant.Labels) {
-						list.add(tenant, tenant.Namespace, tenant.Name, fmt.Sprint(tenant.Servers), bound(tenant.Quota.Servers),
-							fmt.Sprint(tenant.Accelerators), bound(tenant.Quota.GPUs), fmt.Sprint(tenant.InTransit), fmt.Sprint(tenant.Waiting),
+						list.add(tenant, tenant.Namespace, tenant.Name, fmt.Sprint(tenant.Servers), number(tenant.Quota.Servers),
+							cmp.Or(number(tenant.Accelerators), "?"), number(tenant.Quota.GPUs), fmt.Sprint(tenant.InTransit), fmt.Sprint(tenant.Waiting),
 							string(tenant.Ready), countsOf(tenant.Types), tenant.Message)
 					}
 				}
@@ -205,12 +206,12 @@ func (o *options) tenantsCommand() *cobra.Command {
 	return o.addList(command)
 }
 
-// bound is a quota in words; empty if there is none.
-func bound(most *int64) string {
-	if most == nil {
+// number is empty if there is none.
+func number(count *int64) string {
+	if count == nil {
 		return ""
 	}
-	return fmt.Sprint(*most)
+	return fmt.Sprint(*count)
 }
 
 // age since a time; empty if there is none.

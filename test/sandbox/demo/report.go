@@ -91,7 +91,8 @@ func (b *board) printReport(placements []placement) {
 		} {
 			took := "?"
 			if duration, ok := b.journal.between(interval.from, interval.fromStep, interval.to, interval.toStep); ok {
-				took = fmt.Sprintf("%.1fs", duration.Seconds())
+				// The clusters tell of their objects in any order.
+				took = fmt.Sprintf("%.1fs", max(0, duration).Seconds())
 			}
 			fmt.Fprintf(table, "%s\t", took)
 		}

@@ -105,7 +105,7 @@ func TestTenants(t *testing.T) {
 	for _, tenant := range fleet.Tenants() {
 		servers += tenant.Servers
 		transit += tenant.InTransit
-		if *tenant.Quota.Servers != 30 || tenant.Types["h100-8x"]*8+tenant.Types["a100-4x"]*4 != int32(tenant.Accelerators) {
+		if *tenant.Quota.Servers != 30 || tenant.Types["h100-8x"]*8+tenant.Types["a100-4x"]*4 != int32(*tenant.Accelerators) {
 			t.Errorf("tenant %+v", tenant)
 		}
 	}
@@ -118,6 +118,12 @@ func TestTenants(t *testing.T) {
 	}
 	if servers != want || transit != 0 {
 		t.Errorf("tenants have %d servers, by types %d; in transit differ by %d", servers, want, transit)
+	}
+	snapshot.Management.NodeTypes = nil
+	for _, tenant := range view.New(snapshot).Tenants() {
+		if tenant.Accelerators != nil {
+			t.Errorf("a reader of no NodeTypes sees %d accelerators of %s", *tenant.Accelerators, tenant.Tenant)
+		}
 	}
 }
 

@@ -21,9 +21,10 @@ type TenantCapacity struct {
 	// Tenant is its namespace and name.
 	Tenant string `json:"tenant"`
 	// Types is how many servers of each NodeType it has or claims.
-	Types        map[string]int32 `json:"types,omitempty"`
-	Servers      int64            `json:"servers"`
-	Accelerators int64            `json:"accelerators"`
+	Types   map[string]int32 `json:"types,omitempty"`
+	Servers int64            `json:"servers"`
+	// Accelerators are those that the NodeTypes of the servers have; nil if one of these is gone, or the reader may not list them.
+	Accelerators *int64 `json:"accelerators,omitempty"`
 	// InTransit is how many of the servers are not nodes: they are being installed, or released.
 	InTransit int64 `json:"inTransit"`
 	// Waiting is how many Machines have no server.
@@ -53,10 +54,8 @@ func (f *Fleet) Tenants() []TenantCapacity {
 			for _, name := range quota.Used(charged, "", nil) {
 				capacity.Servers++
 				capacity.Types[name]++
-				if nodeType := f.nodeTypes[name]; nodeType != nil {
-					capacity.Accelerators += nodeType.Spec.CountAccelerators()
-				}
 			}
+			capacity.Accelerators = f.acceleratorsOf(capacity.Types)
 			for _, machine := range charged {
 				if !machine.HasHost() && machine.DeletionTimestamp.IsZero() {
 					capacity.Waiting++
@@ -70,4 +69,17 @@ func (f *Fleet) Tenants() []TenantCapacity {
 	}
 	slices.SortFunc(all, func(a, b TenantCapacity) int { return strings.Compare(a.Tenant, b.Tenant) })
 	return all
+}
+
+// acceleratorsOf are those of so many servers of each NodeType; nil if one of these is not known.
+func (f *Fleet) acceleratorsOf(types map[string]int32) *int64 {
+	sum := int64(0)
+	for name, servers := range types {
+		nodeType := f.nodeTypes[name]
+		if nodeType == nil {
+			return nil
+		}
+		sum += int64(servers) * nodeType.Spec.CountAccelerators()
+	}
+	return &sum
 }

@@ -393,17 +393,17 @@ func capacities(before, after *view.Fleet, snapshot *view.Snapshot) []Capacity {
 
 // quotas are what is left of each.
 func quotas(after *view.Fleet) []Quota {
-	left := func(limit *int64, used int64) *int64 {
-		if limit == nil {
+	left := func(limit, used *int64) *int64 {
+		if limit == nil || used == nil {
 			return nil
 		}
-		rest := max(0, *limit-used)
+		rest := max(0, *limit-*used)
 		return &rest
 	}
 	var result []Quota
 	for _, tenant := range after.Tenants() {
 		if tenant.Quota.Servers != nil || tenant.Quota.GPUs != nil {
-			result = append(result, Quota{Tenant: tenant.Tenant, Servers: left(tenant.Quota.Servers, tenant.Servers),
+			result = append(result, Quota{Tenant: tenant.Tenant, Servers: left(tenant.Quota.Servers, &tenant.Servers),
 				GPUs: left(tenant.Quota.GPUs, tenant.Accelerators)})
 		}
 	}
