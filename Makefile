@@ -56,7 +56,7 @@ help: ## List the targets
 check-go:
 	@hack/check-go.sh
 
-.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools kueue-tools otel-tools oidc-tools site-tools versions-tools
+.PHONY: tools cluster-tools dev-tools upstream-tools dra-tools kueue-tools otel-tools oidc-tools prometheus-tools site-tools versions-tools
 tools: ## Build the control plane, Metal3's operator and the development tools into bin/, where missing or outdated
 	@hack/build-tools.sh cluster dev
 cluster-tools:
@@ -73,6 +73,8 @@ otel-tools:
 	@hack/build-tools.sh otel
 oidc-tools:
 	@hack/build-tools.sh oidc
+prometheus-tools:
+	@hack/build-tools.sh prometheus
 site-tools:
 	@hack/build-tools.sh site
 # Control planes of other versions of Kubernetes: VERSIONS=1.37 is one of them.
@@ -262,7 +264,7 @@ test: tools build cloud-init ## Run the tests for every change: units, controlle
 	@$(call run_tests,25m) -tier test -first "$(first_tests)" ./...
 
 .PHONY: test-system
-test-system: tools build images cloud-init chromium qemu-user upstream-tools dra-tools kueue-tools otel-tools oidc-tools site-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
+test-system: tools build images cloud-init chromium qemu-user upstream-tools dra-tools kueue-tools otel-tools oidc-tools prometheus-tools site-tools ## Run all other tests: all end-to-end tests, the pages of the docs, Karpenter's suite, charts, images, backup, 500 cycles, each benchmark once
 	@$(call run_tests,45m) -tier system -first "$(first_tests)" ./...
 	@echo "each benchmark once, on small fleets"
 	@SMALL_BENCHMARKS=yes $(benchmarks) -benchtime 1x $(BENCHMARKS)

@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the programs that the sandbox and the tests run, from the Go modules in tools/, into bin/.
-# A program is built again only when its module's go.mod or go.sum, its flags, or Go itself changed.
+# A program is built again only when its module's go.mod or go.sum, its flags, its own source in tools/, or Go itself changed.
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
 #                                     Karpenter with its own provider), "dra" (vCluster, and a driver of devices), "kueue" (with JobSet and
 #                                     LeaderWorkerSet), "otel" (a collector of traces), "oidc" (an identity provider, and a proxy that signs people in),
-#                                     "site" (the documentation as a site), "kind", "kind-node" (what a node image of kind needs beside what a server
-#                                     needs), or "versions/1.37" (a control plane of that version of Kubernetes, which tools/versions has)
+#                                     "prometheus" (with promtool), "site" (the documentation as a site), "kind", "kind-node" (what a node image of
+#                                     kind needs beside what a server needs), or "versions/1.37" (a control plane of that version of Kubernetes,
+#                                     which tools/versions has)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/check-go.sh
@@ -96,6 +97,11 @@ kueue=(
 otel=(
   "otel-collector|otel|./collector|go.opentelemetry.io/collector/otelcol|-s -w"
 )
+# The discovery of other clouds' servers would be most of it.
+prometheus=(
+  "prometheus|prometheus|github.com/prometheus/prometheus/cmd/prometheus|github.com/prometheus/prometheus|-s -w|remove_all_sd"
+  "promtool|prometheus|github.com/prometheus/prometheus/cmd/promtool|github.com/prometheus/prometheus|-s -w|remove_all_sd"
+)
 oidc=(
   "dex|oidc|./dex|github.com/dexidp/dex|-s -w"
   "oauth2-proxy|oidc|github.com/oauth2-proxy/oauth2-proxy/v7|github.com/oauth2-proxy/oauth2-proxy/v7|-s -w"
@@ -122,12 +128,13 @@ for group in "$@"; do
     kueue) programs+=("${kueue[@]}") ;;
     otel) programs+=("${otel[@]}") ;;
     oidc) programs+=("${oidc[@]}") ;;
+    prometheus) programs+=("${prometheus[@]}") ;;
     site) programs+=("${site[@]}") ;;
     kind) programs+=("${kind[@]}") ;;
     kind-node) programs+=("${kind_node[@]}") ;;
     *)
       if [[ "${group}" != versions/* || ! -f "tools/${group}/go.mod" ]]; then
-        echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue otel oidc site kind kind-node" \
+        echo "error: unknown group \"${group}\" of tools; known are: cluster node dev upstream dra kueue otel oidc prometheus site kind kind-node" \
           "$(cd tools && echo versions/*)" >&2
         exit 2
       fi
@@ -151,7 +158,9 @@ for program in "${programs[@]}"; do
   fi
   version=$(awk -v m="${version_module}" '{sub(/^require /, "")} $1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
   # A module that asks for a newer Go is built by another toolchain than the rest.
-  stamp=$(printf '%s\n' "$(go -C "tools/${module}" env GOVERSION)" "${package}" "${ldflags}" ${tags:+"${tags}"} | cat - "tools/${module}/go.mod" "tools/${module}/go.sum" | sha256sum | cut -d' ' -f1)
+  sources=("tools/${module}/go.mod" "tools/${module}/go.sum")
+  [[ "${package}" == ./* ]] && sources+=("tools/${module}/${package}"/*.go)
+  stamp=$(printf '%s\n' "$(go -C "tools/${module}" env GOVERSION)" "${package}" "${ldflags}" ${tags:+"${tags}"} | cat - "${sources[@]}" | sha256sum | cut -d' ' -f1)
   if [[ -x "${bin}/${name}" && "$(cat "${stamps}/${name}" 2>/dev/null)" == "${stamp}" ]]; then
     continue
   fi
