@@ -107,7 +107,9 @@ var symptoms = []symptom{
 	},
 	{
 		title: "A node is there, and less than it should be", folder: apiFolder,
-		text: "Conditions of the NodeClaim: `ResourcesAdvertised` and `NodeAsPlanned`; and of the server, the annotation of its quarantine.",
+		text: "Conditions of the NodeClaim: `ResourcesAdvertised` and `NodeAsPlanned`; and of the server, the annotation of its quarantine. " +
+			"A node that stays `NotReady` says why in its own condition `Ready`: `kubectl --kubeconfig acme-admin.kubeconfig describe node`. " +
+			"`cni plugin not initialized` is a tenant without a CNI plugin, which it must bring ([install](install.md)).",
 		remedies: map[string]string{
 			v1alpha1.ReasonResourcesMissing: "Look at the device plugin or the DRA driver on the node. The message has the resource.",
 			v1alpha1.ReasonNodeSmaller: "Correct `resources` and `overhead` of the NodeType: pods that were planned for the node may not fit " +
