@@ -100,13 +100,17 @@ type recorded struct {
 	Wrong string
 }
 
-// recall asks Prometheus, if it was not asked lately. The streams of the page show it until the page is asked for again.
+// recall asks Prometheus, if it was not asked lately. The streams of the page show it until the page is asked for again. Who comes while it
+// is asked sees what it said before.
 func (s *Screen) recall(ctx context.Context) {
 	now := s.clock.Now()
 	s.mu.Lock()
-	asked := s.recorded.asked
+	due := s.prometheus != nil && now.Sub(s.recorded.asked) >= refresh
+	if due {
+		s.recorded.asked = now
+	}
 	s.mu.Unlock()
-	if s.prometheus == nil || now.Sub(asked) < refresh {
+	if !due {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
