@@ -35,7 +35,7 @@ func TestVersions(t *testing.T) {
 		"sigs.k8s.io/karpenter", "k8s.io/client-go", "k8s.io/kubernetes", "go.etcd.io/etcd/server/v3", "helm.sh/helm/v3", "sigs.k8s.io/kwok",
 		"github.com/metal3-io/baremetal-operator", "github.com/metal3-io/baremetal-operator/apis", "sigs.k8s.io/kueue",
 		"sigs.k8s.io/jobset", "sigs.k8s.io/lws", "github.com/oauth2-proxy/oauth2-proxy/v7",
-		"github.com/loft-sh/vcluster", "github.com/containerd/containerd/v2",
+		"github.com/loft-sh/vcluster", "github.com/containerd/containerd/v2", "github.com/prometheus/prometheus",
 	} {
 		if !told[module] {
 			t.Errorf("docs/compatibility.md does not say which version of %s is tested", module)
