@@ -23,8 +23,8 @@ func Follow(ctx context.Context, management client.WithWatch, tenants []client.W
 	live.FollowCallers(ctx, management)
 	return live, Options{
 		Topology: mapping,
-		Planning: func(ctx context.Context, snapshot *view.Snapshot) error {
-			return snapshot.ReadPlanning(ctx, management, view.Readers(tenants))
+		Planning: func(ctx context.Context, snapshot *view.Snapshot, tenant int) error {
+			return snapshot.ReadPlanning(ctx, management, view.Readers(tenants[tenant:min(tenant+1, len(tenants))]))
 		},
 		History: func(ctx context.Context, name string) ([]view.Use, error) {
 			return view.ReadHistory(ctx, management, name)

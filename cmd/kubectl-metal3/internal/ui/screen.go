@@ -49,8 +49,8 @@ type Options struct {
 	// History reads who had a server and when; nil if the source has that. The name has its namespace in front.
 	History func(ctx context.Context, name string) ([]view.Use, error)
 	// Planning adds to a snapshot what only What if needs, and is not followed: see view.Snapshot.ReadPlanning. It is nil if the snapshots
-	// of the source have it.
-	Planning func(context.Context, *view.Snapshot) error
+	// of the source have it. The snapshot has one tenant cluster, which has this number among those of the source, or none.
+	Planning func(ctx context.Context, snapshot *view.Snapshot, tenant int) error
 	// Topology is --topology-labels of the programs: for What if, and for the domains that racks are in.
 	Topology topology.Mapping
 	// Links lead out of the page.
@@ -70,7 +70,7 @@ type Screen struct {
 	viewers chan struct{}
 	// planning has one place.
 	planning   chan struct{}
-	complete   func(context.Context, *view.Snapshot) error
+	complete   func(context.Context, *view.Snapshot, int) error
 	topology   topology.Mapping
 	links      []Link
 	prometheus *Prometheus

@@ -205,24 +205,37 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 	if a.Prediction, err = whatif.Predict(ctx, snapshot, question); err != nil {
 		return err
 	}
-	after := view.New(a.Prediction.After())
-	a.servers, a.changes = compare(v.servers, after.Servers())
+	before, after := v.servers, view.New(a.Prediction.After())
+	if len(v.snapshot.More) > 0 {
+		before = view.New(snapshot).Servers() // with the nodes of the same tenant
+	}
+	a.servers, a.changes = compare(before, after.Servers())
 	a.machines = machinesOf(after)
 	return nil
 }
 
-// forPlanning is the snapshot of a version, with what is not followed.
+// forPlanning is the snapshot of a version with the tenant cluster that is asked about, and with what is not followed.
 func (s *Screen) forPlanning(ctx context.Context, v *version, a *answer) (*view.Snapshot, error) {
-	if s.complete == nil {
-		return v.snapshot, nil
+	completed, number := *v.snapshot, 0
+	if all := namesOf(v.snapshot); len(all) > 0 {
+		asked, err := a.field("tenant", "TenantCluster", all[0])
+		if err != nil {
+			return nil, err
+		}
+		if number = slices.Index(all, asked); number < 0 {
+			return nil, fmt.Errorf("the field TenantCluster is %q: choose one whose cluster was read, as %s", asked, strings.Join(all, ", "))
+		}
+		completed = *v.snapshot.PerTenant()[number]
 	}
-	completed := *v.snapshot
+	if s.complete == nil {
+		return &completed, nil
+	}
 	if completed.Tenant != nil {
 		tenant := *completed.Tenant
 		completed.Tenant = &tenant
 	}
 	completed.Missing = nil
-	if err := s.complete(ctx, &completed); err != nil {
+	if err := s.complete(ctx, &completed, number); err != nil {
 		return nil, err
 	}
 	a.missing = completed.Missing
@@ -322,6 +335,27 @@ func (d *drawing) Assumes() []string {
 		all = append(all, missing.String())
 	}
 	return all
+}
+
+// namesOf are the tenant clusters that were read, in their order, by the namespace and name of their TenantCluster; none if there is no
+// choice.
+func namesOf(snapshot *view.Snapshot) (all []string) {
+	if len(snapshot.More) == 0 {
+		return nil
+	}
+	for _, part := range snapshot.PerTenant() {
+		name := "" // not known, and nobody can ask about it
+		if tenant := part.TenantCluster(); tenant != nil {
+			name = tenant.Namespace + "/" + tenant.Name
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// Tenants are those to choose from.
+func (d *drawing) Tenants() []string {
+	return slices.Sorted(slices.Values(slices.DeleteFunc(namesOf(d.snapshot), func(name string) bool { return name == "" })))
 }
 
 // Types are the names of the NodeTypes.

@@ -168,12 +168,58 @@ func TestWhatIfReads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			snapshot := withoutWaiting(40)
 			screen := New(fleettest.NewChanging(snapshot), Options{Token: token, Topology: topology.Default(),
-				Planning: func(_ context.Context, s *view.Snapshot) error { return tc.read(s) }})
+				Planning: func(_ context.Context, s *view.Snapshot, _ int) error { return tc.read(s) }})
 			answer := get(t, screen, target, nil)
 			if content := html.UnescapeString(answer.Body.String()); answer.Code != tc.status || !strings.Contains(content, tc.want) {
 				t.Errorf("status %d, want %d and %q: %s", answer.Code, tc.status, tc.want, tc.reason)
 			}
 			if len(snapshot.Tenant.DaemonSets)+len(snapshot.Missing) > 0 {
+				t.Error("the snapshot that is followed has changed")
+			}
+		})
+	}
+}
+
+// TestWhatIfTenants: with several tenant clusters, a question is about one of them, and what it has is read of that one.
+func TestWhatIfTenants(t *testing.T) {
+	snapshot := fleettest.Shared(44)
+	for i := range snapshot.PerTenant() {
+		snapshot.PerTenant()[i].Tenant.Pods = nil
+	}
+	snapshot.More[0].NodePools = nil
+	for name, tc := range map[string]struct {
+		reason, tenant string
+		status, read   int
+		want           string
+	}{
+		"First":  {reason: "it has NodePools", tenant: "acme/acme", status: http.StatusOK, want: "</span> taken</span>"},
+		"Second": {reason: "it has none", tenant: "initech/initech", status: http.StatusOK, read: 1, want: "1 pod would not fit"},
+		"None":   {reason: "the form has a choice", status: http.StatusBadRequest, read: -1, want: "the field TenantCluster is empty"},
+		"Unknown": {reason: "no cluster of it was read", tenant: "a/b", status: http.StatusBadRequest, read: -1,
+			want: "acme/acme, initech/initech"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := -1
+			screen := New(fleettest.NewChanging(snapshot), Options{Token: token, Topology: topology.Default(),
+				Planning: func(_ context.Context, s *view.Snapshot, tenant int) error {
+					if read = tenant; len(s.More) > 0 {
+						t.Error("it has both")
+					}
+					s.Tenant.DaemonSets = []appsv1.DaemonSet{{}}
+					return nil
+				}})
+			answer := get(t, screen, ask("ask", "workload", "pods", "1", "needs", "nvidia.com/gpu=4", "tenant", tc.tenant), nil)
+			content := html.UnescapeString(answer.Body.String())
+			if answer.Code != tc.status || !strings.Contains(content, tc.want) || read != tc.read {
+				t.Errorf("%s: status %d, read of %d, no %q: %s", tc.reason, answer.Code, read, tc.want, content)
+			}
+			if got := strings.Count(content, `<option selected>`+tc.tenant+`</option>`); got != 5 && tc.status == http.StatusOK {
+				t.Errorf("%s: it is chosen in %d forms", tc.reason, got)
+			}
+			if strings.Contains(content, "</span> was ") {
+				t.Errorf("%s: servers change that have no part in it", tc.reason)
+			}
+			if len(snapshot.Tenant.DaemonSets)+len(snapshot.More[0].DaemonSets) > 0 {
 				t.Error("the snapshot that is followed has changed")
 			}
 		})
