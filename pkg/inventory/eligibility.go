@@ -154,8 +154,8 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 		return ReasonNotCleaned, "was not cleaned after its last tenant, and is for that tenant only: an operator must erase its disks " +
 			"and remove the annotation " + v1alpha1.LastTenantAnnotationKey
 	case host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled:
-		return ReasonNotCleaned, "is not cleaned between its owners (spec.automatedCleaningMode is disabled): an operator must set that to " +
-			"metadata, or name the namespace that it is for in the annotation " + v1alpha1.LastTenantAnnotationKey
+		return ReasonNotCleaned, "is not cleaned between its owners (spec.automatedCleaningMode is disabled): an operator must erase its disks " +
+			"and set that to metadata, or name the namespace that it is for in the annotation " + v1alpha1.LastTenantAnnotationKey
 	}
 	return "", ""
 }

@@ -63,7 +63,8 @@ func TestEligibility(t *testing.T) {
 	}{
 		"NotCleaned": {reason: "the next tenant could read the disks of the one before", changes: []func(*bmov1alpha1.BareMetalHost){uncleaned},
 			want: Eligibility{Reason: ReasonNotCleaned, Message: "is not cleaned between its owners (spec.automatedCleaningMode is disabled): " +
-				"an operator must set that to metadata, or name the namespace that it is for in the annotation karpenter.metal3.io/last-tenant"}},
+				"an operator must erase its disks and set that to metadata, or name the namespace that it is for in the annotation " +
+				v1alpha1.LastTenantAnnotationKey}},
 		"NotCleanedAfter": {reason: "it still has data of a tenant, whichever mode it has now, and others are not told whose",
 			changes: []func(*bmov1alpha1.BareMetalHost){heldBy("blue")},
 			want: Eligibility{Reason: ReasonNotCleaned, LastTenant: "blue", Message: "was not cleaned after its last tenant, and is for that " +

@@ -60,12 +60,17 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	case ReasonNotOperational:
 		return "what Metal3 says: " + describe
 	case ReasonNotCleaned:
-		never := host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled
-		if never && !has(host, v1alpha1.LastTenantAnnotationKey) {
-			return patch(`{"spec": {"automatedCleaningMode": "metadata"}}`)
+		// Metal3 cleans a server when it is released, and not because the mode is another.
+		const erased = "once you have erased its disks, which Metal3 does only after a release: "
+		never, had := host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled, has(host, v1alpha1.LastTenantAnnotationKey)
+		switch {
+		case never && had:
+			return erased + patch(`{"spec": {"automatedCleaningMode": "metadata"}, "metadata": {"annotations": {"`+
+				v1alpha1.LastTenantAnnotationKey+`": null}}}`)
+		case never:
+			return erased + patch(`{"spec": {"automatedCleaningMode": "metadata"}}`)
 		}
-		return "erase its disks, or have Metal3 do it by spec.automatedCleaningMode: metadata, then: " +
-			without(v1alpha1.LastTenantAnnotationKey)
+		return erased + without(v1alpha1.LastTenantAnnotationKey)
 	case ReasonTooSmall:
 		return "correct the resources of the NodeType, or the labels of the host"
 	case ReasonNotInspected:

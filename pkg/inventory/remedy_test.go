@@ -62,10 +62,16 @@ func TestRemedyEndsReason(t *testing.T) {
 			"kubectl annotate baremetalhost -n metal3 server-01 " + v1alpha1.QuarantinedAnnotationKey + "-"},
 		"Left by a tenant": {"its disks have data", ReasonNotCleaned, func(host *bmov1alpha1.BareMetalHost) {
 			host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: "acme"}
-		}, "erase its disks"},
-		"Not cleaned": {"nobody has had it", ReasonNotCleaned, func(host *bmov1alpha1.BareMetalHost) {
+		}, "once you have erased its disks, which Metal3 does only after a release: kubectl annotate baremetalhost -n metal3 server-01 " +
+			v1alpha1.LastTenantAnnotationKey + "-"},
+		"Not cleaned": {"it is not known who has had it", ReasonNotCleaned, func(host *bmov1alpha1.BareMetalHost) {
 			host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
-		}, `kubectl patch baremetalhost -n metal3 server-01 --type=merge --patch='{"spec": {"automatedCleaningMode": "metadata"}}'`},
+		}, "once you have erased its disks, which Metal3 does only after a release: " +
+			`kubectl patch baremetalhost -n metal3 server-01 --type=merge --patch='{"spec": {"automatedCleaningMode": "metadata"}}'`},
+		"Never cleaned, left by a tenant": {"one of both alone leaves it as it is", ReasonNotCleaned, func(host *bmov1alpha1.BareMetalHost) {
+			host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
+			host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: "acme"}
+		}, `--patch='{"spec": {"automatedCleaningMode": "metadata"}, "metadata": {"annotations": {"karpenter.metal3.io/last-tenant": null}}}'`},
 		"Not inspected yet": {"the annotation has Metal3 do it", ReasonNotInspected, func(*bmov1alpha1.BareMetalHost) {},
 			bmov1alpha1.InspectAnnotationPrefix + "="},
 		"Never inspected": {"the annotation is of no use", ReasonNotInspected, func(host *bmov1alpha1.BareMetalHost) {
