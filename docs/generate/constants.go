@@ -28,36 +28,9 @@ type vocabulary struct{ properties, keys, conditions, reasons []constant }
 // constants reads the vocabulary from the source in the folders. The name of a constant decides its section.
 func constants(folders ...string) (vocabulary, error) {
 	words := vocabulary{}
-	var paths []string
-	for _, folder := range folders {
-		found, err := filepath.Glob(filepath.Join(folder, "*.go"))
-		if err != nil {
-			return words, fmt.Errorf("listing %s, %w", folder, err)
-		}
-		paths = append(paths, found...)
-	}
-	var declared []*ast.ValueSpec
-	for _, path := range paths {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			return words, fmt.Errorf("reading %s, %w", path, err)
-		}
-		for _, declaration := range file.Decls {
-			if general, ok := declaration.(*ast.GenDecl); ok && general.Tok == token.CONST {
-				declared = append(declared, commented(general)...)
-			}
-		}
-	}
-	known := map[string]string{"v1alpha1.Group": v1alpha1.Group}
-	// A constant may use one that is found later.
-	for range 2 {
-		for _, spec := range declared {
-			if len(spec.Values) == 1 {
-				if value, ok := evaluate(spec.Values[0], known); ok {
-					known[spec.Names[0].Name] = value
-				}
-			}
-		}
+	declared, known, err := declarations(folders...)
+	if err != nil {
+		return words, err
 	}
 	for _, spec := range declared {
 		name := spec.Names[0].Name
@@ -90,6 +63,61 @@ func constants(folders ...string) (vocabulary, error) {
 		}
 	}
 	return words, nil
+}
+
+// reasonsOf reads the reasons of conditions and events from the source in a folder, whether other packages see them or not.
+func reasonsOf(folder string) (reasons []constant, err error) {
+	declared, known, err := declarations(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, spec := range declared {
+		name := spec.Names[0].Name
+		if value := known[name]; reason.MatchString(name) && camelCase.MatchString(value) {
+			reasons = append(reasons, constant{name, value, explanation(name, spec.Doc.Text())})
+		}
+	}
+	return reasons, nil
+}
+
+var (
+	reason    = regexp.MustCompile(`^[rR]eason[A-Z]`)
+	camelCase = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+)
+
+// declarations are the constants in the folders, and the values of those that are strings.
+func declarations(folders ...string) (declared []*ast.ValueSpec, known map[string]string, err error) {
+	var paths []string
+	for _, folder := range folders {
+		found, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			return nil, nil, fmt.Errorf("listing %s, %w", folder, err)
+		}
+		paths = append(paths, found...)
+	}
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading %s, %w", path, err)
+		}
+		for _, declaration := range file.Decls {
+			if general, ok := declaration.(*ast.GenDecl); ok && general.Tok == token.CONST {
+				declared = append(declared, commented(general)...)
+			}
+		}
+	}
+	known = map[string]string{"v1alpha1.Group": v1alpha1.Group}
+	// A constant may use one that is found later.
+	for range 2 {
+		for _, spec := range declared {
+			if len(spec.Values) == 1 {
+				if value, ok := evaluate(spec.Values[0], known); ok {
+					known[spec.Names[0].Name] = value
+				}
+			}
+		}
+	}
+	return declared, known, nil
 }
 
 // commented are the constants of a block. One without a comment of its own has the block's, or shares that of the one before.

@@ -113,8 +113,8 @@ func sameAllocation(a, b *resourcev1.AllocationResult) bool {
 	})
 }
 
-// ReasonSyncWarning is the reason of all events on the tenant's pods, claims and templates. It is that of vCluster's syncers of
-// these kinds, so that what selects their events finds ours.
+// ReasonSyncWarning: an event on a pod, claim or template of the tenant. The reason is that of vCluster's syncers of these kinds, so that
+// what selects their events finds ours.
 const ReasonSyncWarning = "SyncWarning"
 
 // What the messages of these events begin with.

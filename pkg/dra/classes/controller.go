@@ -133,7 +133,7 @@ func retry(err error) (reconcile.Result, error) {
 	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
-// ReasonRemoved is the reason of the event on a class that leaves the tenant.
+// ReasonRemoved: the class leaves the tenant. An event on it.
 const ReasonRemoved = "DeviceClassRemoved"
 
 // Name implements Karpenter's controller interface.

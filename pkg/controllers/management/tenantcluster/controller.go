@@ -40,7 +40,7 @@ const (
 	waitPeriod = time.Minute
 	// providerTimeout is how long a provider has to begin the drain. It is long enough for one that starts or takes over the lease.
 	providerTimeout = 2 * time.Minute
-	// reasonNotDrained is the reason of the event on a TenantCluster whose Machines are deleted although their nodes are there.
+	// reasonNotDrained: Machines of the TenantCluster are deleted although their nodes are there. An event on it.
 	reasonNotDrained = "NotDrained"
 	// named bounds how many Machines an event names.
 	named = 5

@@ -16,7 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// reasonTooManyDeviceClasses is the reason of the event on a TenantCluster whose namespace has more DeviceClasses than a status lists.
+// reasonTooManyDeviceClasses: the namespace has more DeviceClasses than a status lists. An event on the TenantCluster.
 const reasonTooManyDeviceClasses = "TooManyDeviceClasses"
 
 var deviceClassKind = resourcev1.SchemeGroupVersion.WithKind("DeviceClass")

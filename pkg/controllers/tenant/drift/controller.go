@@ -32,8 +32,9 @@ import (
 )
 
 const (
-	// reasonDrifted and reasonDriftUnknown are the reasons of events on NodeClaims.
-	reasonDrifted      = "ServerDrifted"
+	// reasonDrifted: the server has drifted from what it would be installed with now. An event on the NodeClaim.
+	reasonDrifted = "ServerDrifted"
+	// reasonDriftUnknown: what the server would be installed with now is not known. An event on the NodeClaim.
 	reasonDriftUnknown = "ServerDriftUnknown"
 )
 

@@ -110,7 +110,7 @@ func (c *MachineController) Register(_ context.Context, m manager.Manager) error
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
-// reasonMachineDeleted is the reason of the event on a NodeClaim that is deleted with its Machine.
+// reasonMachineDeleted: the NodeClaim is deleted, because its Machine was. An event on it.
 const reasonMachineDeleted = "MachineDeleted"
 
 // NodeClaimController deletes NodeClaims whose Machine an operator has deleted: their server is being

@@ -18,7 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// reasonServerGivenUp is the reason of the events on a NodeClaim whose server the manager has given up.
+// reasonServerGivenUp: the manager has given up the server of the NodeClaim. An event on it.
 const reasonServerGivenUp = "ServerGivenUp"
 
 // giveUp deletes the NodeClaim of a Machine that the manager has given up: Karpenter finds another server for its pods,

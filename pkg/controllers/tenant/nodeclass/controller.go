@@ -174,7 +174,7 @@ func (c *Controller) allClasses(ctx context.Context, _ client.Object) []reconcil
 }
 
 const (
-	// ReasonInUse is the reason of the event on a class that is being deleted and still has NodeClaims.
+	// ReasonInUse: the class is being deleted and still has NodeClaims. An event on it.
 	ReasonInUse = "InUse"
 	// terminationPeriod is how often a class that waits for its NodeClaims is reconciled, in case an event was lost.
 	terminationPeriod = time.Minute

@@ -143,8 +143,7 @@ func (c *PodController) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// ReasonNoServerMatches is the reason of an event on a NodePool: no server that the tenant may have could ever meet a
-// requirement of it.
+// ReasonNoServerMatches: no server that the tenant may have could ever meet a requirement of the NodePool. An event on it.
 const ReasonNoServerMatches = "NoServerMatches"
 
 // nodePoolPeriod is how soon a NodePool is checked again: BareMetalHosts get labels, and NodeTypes are created.
