@@ -46,6 +46,7 @@ func (l *lossyCluster) stops() []stop {
 		{"the API server is opened", l.openAPIServer},
 		{"our programs run again", l.startOurs},
 		{"they are registered again", l.registerAgain},
+		{"the owner has decided", l.claimForOther},
 		{"the cluster is lost, and there is another", l.replaceEtcd},
 		{"Metal3 and our manager are installed", l.install},
 		{"what was compared fits, and the hosts are unpaused", l.unpause},
@@ -131,11 +132,69 @@ func newLossyCluster(t *testing.T) *lossyCluster {
 	l.do(t, "kubectl get secrets,baremetalhosts -n metal3-system -o yaml | "+
 		"sed -e '/^    ownerReferences:/,/^      uid:/d' -e '/^    uid:/d' -e '/^    resourceVersion:/d' | "+
 		"kubectl annotate --local -f - inspect.metal3.io/hardwaredetails='"+details+"' -o yaml >registered.yaml")
+	l.addOthers(t)
 	l.do(t, "kubectl apply -f provider.yaml && kubectl --kubeconfig acme-admin.kubeconfig apply -f pool.yaml")
 	l.pod(t, "stays")
 	l.pod(t, "goes")
 	return l
 }
+
+// others are hosts that Cluster API has or will have. One was paused by it.
+const others = `
+apiVersion: metal3.io/v1alpha1
+kind: BareMetalHost
+metadata: {name: server-05, namespace: capm3, annotations: {baremetalhost.metal3.io/paused: metal3.io/capm3}}
+spec:
+  online: true
+  consumerRef: {apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: Metal3Machine, namespace: capm3, name: worker-5}
+---
+apiVersion: metal3.io/v1alpha1
+kind: BareMetalHost
+metadata: {name: server-06, namespace: capm3}
+spec: {online: true}
+`
+
+// addOthers makes what the page has to leave alone, and Helm's records of releases, which it must not restore.
+func (l *lossyCluster) addOthers(t *testing.T) {
+	t.Helper()
+	l.do(t, "kubectl create namespace capm3 && kubectl create -f - <<'EOF'"+others+"EOF")
+	l.node(t, "worker-5", "metal3://capm3/server-05/worker-5")
+	l.node(t, "by-hand", "")
+	for _, namespace := range []string{"metal3-system", "acme"} {
+		l.do(t, "kubectl -n "+namespace+" create secret generic sh.helm.release.v1.acme.v1 --type=helm.sh/release.v1")
+	}
+}
+
+// node creates a Node that Karpenter has not made.
+func (l *lossyCluster) node(t *testing.T, name, providerID string) {
+	t.Helper()
+	l.do(t, `echo '{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "`+name+`"}, "spec": {"providerID": "`+providerID+`"}}' | `+
+		"kubectl --kubeconfig acme-admin.kubeconfig create -f -")
+}
+
+// checkOthers fails if a host of Cluster API is not as it was, or a node is gone that Karpenter has not made.
+func (l *lossyCluster) checkOthers(t *testing.T) {
+	t.Helper()
+	got := l.get(t, "kubectl -n capm3 get baremetalhosts -o jsonpath='{range .items[*]}{.metadata.name} {.spec.consumerRef.name} "+
+		`{.metadata.annotations.baremetalhost\.metal3\.io/paused}{.metadata.deletionTimestamp};{end}'`)
+	if want := "server-05 worker-5 metal3.io/capm3;server-06 worker-6 ;"; got != want {
+		t.Errorf("the hosts of Cluster API are %q, want %q", got, want)
+	}
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig get nodes worker-5 worker-6 by-hand")
+}
+
+// claimForOther claims the host of Cluster API again that was claimed after the backup was made, and unpauses it.
+func (l *lossyCluster) claimForOther(t *testing.T) {
+	l.do(t, `kubectl -n capm3 patch baremetalhost server-06 --type=merge -p '{"spec": {"consumerRef": {"apiVersion": `+
+		`"infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Machine", "namespace": "capm3", "name": "worker-6"}}}'`)
+	l.do(t, unpauseRestored)
+	l.checkOthers(t)
+}
+
+// unpauseRestored unpauses what the page has paused, in all namespaces.
+const unpauseRestored = "kubectl get baremetalhosts -A -o jsonpath='{range .items[?(@.metadata.annotations." +
+	`baremetalhost\.metal3\.io/paused=="restore")]}{.metadata.namespace}/{.metadata.name}{"\n"}{end}' | ` +
+	"while IFS=/ read -r namespace host; do kubectl annotate baremetalhost -n $namespace $host baremetalhost.metal3.io/paused-; done"
 
 // diagnose prints the objects of both clusters if the test has failed.
 func (l *lossyCluster) diagnose(t *testing.T) {
@@ -239,6 +298,7 @@ func (l *lossyCluster) changeSinceBackup(t *testing.T) {
 	l.deletePod(t, "goes")
 	l.pod(t, "again")
 	l.pod(t, "since")
+	l.node(t, "worker-6", "metal3://capm3/server-06/worker-6")
 	want := map[string]string{"stays": "server-01", "again": "server-02", "since": "server-03"}
 	for pod, server := range want {
 		if l.servers[pod] != server {
@@ -268,8 +328,22 @@ func (l *lossyCluster) start(t *testing.T, names ...string) {
 
 const privateName = "private-kube-apiserver"
 
-// startPrivateAPIServer starts etcd on the restored snapshot, and an API server on another port. All other programs
-// keep looking for the lost one.
+// metal3Webhook is a part of the configuration that baremetal-operator brings. Its Service does not exist.
+const metal3Webhook = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: baremetal-operator-validating-webhook-configuration}
+webhooks:
+- name: baremetalhost.metal3.io
+  admissionReviewVersions: [v1]
+  clientConfig: {service: {namespace: baremetal-operator-system, name: baremetal-operator-webhook-service}}
+  failurePolicy: Fail
+  rules: [{apiGroups: [metal3.io], apiVersions: [v1alpha1], operations: [CREATE, UPDATE], resources: [baremetalhosts]}]
+  sideEffects: None
+`
+
+// startPrivateAPIServer starts etcd on the restored snapshot, and an API server on another port, which does not reach
+// Metal3's webhook. All other programs keep looking for the lost one.
 func (l *lossyCluster) startPrivateAPIServer(t *testing.T) {
 	data := filepath.Join(l.box.ManagementEtcd().Dir, "data")
 	if err := os.RemoveAll(data); err != nil {
@@ -297,6 +371,9 @@ func (l *lossyCluster) startPrivateAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.useAPIServer(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])))
+	l.do(t, "kubectl create -f - <<'EOF'"+metal3Webhook+"EOF")
+	l.do(t, "while kubectl annotate baremetalhost -n metal3-system server-01 example.com/try=it --dry-run=server >refused 2>&1; do "+
+		"sleep 0.2; done; grep 'failed calling webhook' refused")
 }
 
 // useAPIServer waits until an API server is ready, and points kubectl at it.
@@ -327,7 +404,9 @@ func (l *lossyCluster) useAPIServer(t *testing.T, address string) {
 }
 
 // openAPIServer starts the API server at the old address. Our programs are stopped: they have no Deployments here.
+// Nothing serves Metal3's webhook here, so its configuration goes.
 func (l *lossyCluster) openAPIServer(t *testing.T) {
+	l.do(t, "kubectl delete -f metal3-webhook.yaml")
 	l.stop(t, privateName, sandbox.ManagerName, sandbox.ProviderName)
 	l.start(t, sandbox.ManagementAPIServerName)
 	l.useAPIServer(t, "")
@@ -362,6 +441,7 @@ func (l *lossyCluster) registerAgain(t *testing.T) {
 // replaceEtcd deletes all data of the management cluster, and installs the CRDs. The new etcd starts at a much higher
 // revision, because the rack still watches, and would ignore lower resource versions.
 func (l *lossyCluster) replaceEtcd(t *testing.T) {
+	l.do(t, "! grep helm.sh/release.v1 secrets.yaml acme-secrets.yaml")
 	l.stop(t, sandbox.ManagerName, sandbox.ProviderName, sandbox.WebhookName, sandbox.Metal3Name, sandbox.ManagementControllersName,
 		sandbox.ManagementAPIServerName, sandbox.ManagementEtcdName)
 	data := filepath.Join(l.box.ManagementEtcd().Dir, "data")
@@ -377,6 +457,7 @@ func (l *lossyCluster) replaceEtcd(t *testing.T) {
 	if err := l.box.PrepareAgain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	l.do(t, "kubectl create namespace capm3")
 	l.start(t, sandbox.ManagementControllersName)
 }
 
@@ -386,7 +467,8 @@ func (l *lossyCluster) install(t *testing.T) { l.start(t, sandbox.Metal3Name, sa
 // the pod: the rack's back-off after the outage can be a minute.
 func (l *lossyCluster) unpause(t *testing.T) {
 	l.checkClaimed(t, "stays", "next", "again")
-	l.do(t, "kubectl annotate baremetalhosts -n metal3-system --all baremetalhost.metal3.io/paused-")
+	l.do(t, unpauseRestored)
+	l.checkOthers(t)
 	l.start(t, sandbox.ProviderName)
 	l.createPod(t, "last")
 	l.do(t, "kubectl -n metal3-system wait baremetalhost server-03 --for=jsonpath='{.status.provisioning.state}'=provisioned --timeout=1m")
