@@ -203,6 +203,9 @@ func typesIn(text string) []string {
 			case word == "-f", word == "-k", strings.HasPrefix(word, "--filename"):
 				n = len(words) // the type is in the file
 				continue
+			case word == "kubectl":
+				n = len(words) // the type came from a pipe, and this is another command
+				continue
 			case strings.HasPrefix(word, "-"):
 				if strings.Contains(word, "`") {
 					n = len(words) // a span of code ends
@@ -239,6 +242,7 @@ func TestTypesIn(t *testing.T) {
 		"Code":      {"It may be in a sentence.", "see (`kubectl get\npods`), or `kubectl get nodetypes`.", []string{"pods", "nodetypes"}},
 		"Function":  {"Our preflight makes some.", `h.kubectl("describe baremetalhost HOST")`, []string{"baremetalhost"}},
 		"File":      {"Files have the type.", "kubectl delete -f machines.yaml", nil},
+		"Pipe":      {"Names have the type.", "xargs kubectl delete -n acme\nkubectl get pods", []string{"pods"}},
 		"Prose":     {"Not each sentence is a command.", "kubectl prints machines", nil},
 		"NoType":    {"A command may stand alone.", "`kubectl describe`", nil},
 		"Span":      {"A span may have flags only.", "(`kubectl scale --replicas=0`): the next", nil},
