@@ -243,16 +243,12 @@ func TestSupportBundle(t *testing.T) {
 		},
 		"reader": {{APIGroups: []string{"metal3.io"}, Resources: []string{"baremetalhosts"}, Verbs: []string{"list"}}},
 	} {
-		for _, object := range []client.Object{
+		e.Give(t,
 			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
 			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}},
-		} {
-			if err := e.Client.Create(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
-		}
+		)
 	}
 	kubeconfig := e.Kubeconfig(t, "supporter")
 	files, printed := bundleOf(t, "--kubeconfig", kubeconfig, "--tenant-kubeconfig", kubeconfig, "--tail", "77")

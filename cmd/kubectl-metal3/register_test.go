@@ -204,7 +204,7 @@ func newRegistry(t *testing.T) *registry {
 	t.Helper()
 	r := &registry{Environment: env.NewEnvironment(t)}
 	r.kubeconfig = r.Kubeconfig(t, "operator")
-	for _, object := range []client.Object{
+	r.Give(t,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "metal3-system"}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "register"}, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"metal3.io"}, Resources: []string{"baremetalhosts"}, Verbs: []string{"list", "create", "patch"}},
@@ -213,11 +213,7 @@ func newRegistry(t *testing.T) *registry {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "register"},
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "register"},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "operator"}}},
-	} {
-		if err := r.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	)
 	return r
 }
 

@@ -26,9 +26,7 @@ func TestHosts(t *testing.T) {
 	renamed := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: hosts, Name: "renamed-hosts"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "karpenter-metal3-manager-hosts"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: renamedUser}}}
-	if err := environment.Client.Create(t.Context(), renamed); err != nil {
-		t.Fatal(err)
-	}
+	environment.Give(t, renamed)
 	type host = bmov1alpha1.BareMetalHost
 	consumer := func(apiVersion, kind string) *corev1.ObjectReference {
 		return &corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: "acme", Name: "m", UID: uid}

@@ -76,16 +76,12 @@ const writers = "writers"
 func allow(t *testing.T, namespace string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: writers}
-	for _, object := range []client.Object{
+	environment.Give(t,
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.Group}, Resources: []string{"machines"},
 			Verbs: []string{"*"}}}},
 		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: writers},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: writers}}},
-	} {
-		if err := environment.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	)
 }
 
 // hostNamespace makes the namespace of servers, in which manager.yaml binds a Role.

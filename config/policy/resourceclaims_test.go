@@ -144,7 +144,7 @@ func TestResourceClaims(t *testing.T) {
 	for _, namespace := range []string{namespace, shared, empty} {
 		environment.Grant(t, namespace, "provider-dra-management.yaml", "manager.yaml")
 	}
-	createAll(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "claims-of-others"},
+	environment.Give(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "claims-of-others"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubernetes},
 			{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: vcluster}}})
@@ -209,7 +209,7 @@ func TestResourceClaims(t *testing.T) {
 		"OthersNoTenantCluster": {reason: "a vCluster of another platform", namespace: empty, user: vcluster,
 			spec: asking(exactly("whole"))},
 	}
-	createAll(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "account"},
+	environment.Give(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "account"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "karpenter-metal3-provider-dra"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: cases["Account"].user}}})
 	create := func(t *testing.T, kind string, tc attempt) error {

@@ -75,9 +75,7 @@ func TestSecrets(t *testing.T) {
 	renamed := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: hosts, Name: "renamed"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "karpenter-metal3-manager-hosts"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: renamedUser}}}
-	if err := environment.Client.Create(t.Context(), renamed); err != nil {
-		t.Fatal(err)
-	}
+	environment.Give(t, renamed)
 	management, err := load("secrets.yaml", Options{Renamed: map[string]string{renamedUser: ManagerUser}}.functions())
 	if err != nil {
 		t.Fatal(err)

@@ -77,16 +77,15 @@ func (p *program) start() {
 func (p *program) may(resources ...string) {
 	p.t.Helper()
 	name := p.user + "-" + strings.Join(resources, "-")
-	for _, object := range []client.Object{
+	objects := []client.Object{
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{"get", "list", "watch"}}}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: p.user}}},
-	} {
-		if err := environment.Client.Create(p.t.Context(), object); err != nil {
-			p.t.Fatal(err)
-		}
+	}
+	environment.Give(p.t, objects...)
+	for _, object := range objects {
 		p.t.Cleanup(func() {
 			if err := environment.Client.Delete(context.Background(), object); err != nil {
 				p.t.Error(err)

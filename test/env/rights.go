@@ -4,17 +4,21 @@
 package env
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -22,7 +26,75 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
+
+// Give creates Roles and their bindings, or other objects. Existing ones stay. It returns once the API server authorizes by them: it reads
+// them some time after they are there.
+func (e *Environment) Give(t testing.TB, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		if err := e.Client.Create(context.Background(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatalf("granting the rights of %T %s, %v", object, object.GetName(), err)
+		}
+	}
+	for _, object := range objects {
+		switch binding := object.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			e.authorized(t, "", binding.RoleRef, binding.Subjects)
+		case *rbacv1.RoleBinding:
+			e.authorized(t, binding.Namespace, binding.RoleRef, binding.Subjects)
+		}
+	}
+}
+
+// authorized waits until the subjects of a binding may do what is first in its role, which the API server reads as a whole.
+func (e *Environment) authorized(t testing.TB, namespace string, bound rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{}
+	if bound.Kind == "Role" {
+		own := &rbacv1.Role{}
+		if err := e.Client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: bound.Name}, own); err != nil {
+			t.Fatal(err)
+		}
+		role.Rules = own.Rules
+	} else if err := e.Client.Get(context.Background(), client.ObjectKey{Name: bound.Name}, role); err != nil {
+		t.Fatal(err)
+	}
+	if len(role.Rules) == 0 {
+		return
+	}
+	first, spec := role.Rules[0], authorizationv1.SubjectAccessReviewSpec{}
+	if len(first.NonResourceURLs) > 0 {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: first.NonResourceURLs[0], Verb: first.Verbs[0]}
+	} else {
+		resource, subresource, _ := strings.Cut(first.Resources[0], "/")
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: first.Verbs[0], Group: first.APIGroups[0],
+			Resource: resource, Subresource: subresource}
+		if len(first.ResourceNames) > 0 {
+			spec.ResourceAttributes.Name = first.ResourceNames[0]
+		}
+	}
+	for _, subject := range subjects {
+		spec.User, spec.Groups = subject.Name, nil
+		switch subject.Kind {
+		case rbacv1.ServiceAccountKind:
+			spec.User = "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
+		case rbacv1.GroupKind:
+			spec.User, spec.Groups = "anybody", []string{subject.Name}
+		}
+		poll.Eventually(t, "the API server has read the rights of "+subject.Name, func(ctx context.Context) error {
+			review := &authorizationv1.SubjectAccessReview{Spec: spec}
+			if err := e.Client.Create(ctx, review); err != nil {
+				return err
+			}
+			if !review.Status.Allowed {
+				return fmt.Errorf("%s %s: %s", bound.Kind, bound.Name, cmp.Or(review.Status.Reason, "not allowed"))
+			}
+			return nil
+		})
+	}
+}
 
 // Grant applies files of config/rbac. namespace is the files' .Namespace. Existing objects stay.
 func (e *Environment) Grant(t testing.TB, namespace string, files ...string) {
@@ -32,11 +104,18 @@ func (e *Environment) Grant(t testing.TB, namespace string, files ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, object := range rights {
-			if err := e.Client.Create(context.Background(), object); err != nil && !apierrors.IsAlreadyExists(err) {
-				t.Fatalf("granting the rights in %s, %v", file, err)
+		objects := make([]client.Object, 0, len(rights))
+		for _, right := range rights {
+			object, err := e.Scheme.New(right.GroupVersionKind())
+			if err == nil {
+				err = runtime.DefaultUnstructuredConverter.FromUnstructured(right.Object, object)
 			}
+			if err != nil {
+				t.Fatalf("reading %s, %v", file, err)
+			}
+			objects = append(objects, object.(client.Object))
 		}
+		e.Give(t, objects...)
 	}
 }
 
@@ -76,25 +155,18 @@ func (e *Environment) Kubeconfig(t testing.TB, user string) string {
 // token of it. The empty namespace is the whole cluster.
 func (e *Environment) Reader(t testing.TB, name string, rights map[string][]string) string {
 	t.Helper()
-	create := func(objects ...client.Object) {
-		for _, object := range objects {
-			if err := e.Client.Create(context.Background(), object); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-	create(account)
+	e.Give(t, account)
 	for namespace, resources := range rights {
 		named := metav1.ObjectMeta{Namespace: namespace, Name: name}
 		rules := []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.Group, bmov1alpha1.GroupVersion.Group}, Resources: resources,
 			Verbs: []string{"list", "watch"}}}
 		subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: name}}
 		if namespace == "" {
-			create(&rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, &rbacv1.ClusterRoleBinding{ObjectMeta: named,
+			e.Give(t, &rbacv1.ClusterRole{ObjectMeta: named, Rules: rules}, &rbacv1.ClusterRoleBinding{ObjectMeta: named,
 				Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}})
 		} else {
-			create(&rbacv1.Role{ObjectMeta: named, Rules: rules}, &rbacv1.RoleBinding{ObjectMeta: named,
+			e.Give(t, &rbacv1.Role{ObjectMeta: named, Rules: rules}, &rbacv1.RoleBinding{ObjectMeta: named,
 				Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}})
 		}
 	}

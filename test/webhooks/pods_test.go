@@ -29,7 +29,7 @@ import (
 func asVCluster(t *testing.T, tenant string) client.Client {
 	t.Helper()
 	name := metav1.ObjectMeta{Namespace: tenant, Name: "vc-" + tenant}
-	create(t,
+	environment.Give(t,
 		&rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"},
 			Verbs: []string{"create", "delete", "patch", "get"}}}},
 		&rbacv1.RoleBinding{ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name},

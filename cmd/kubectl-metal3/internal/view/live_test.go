@@ -33,16 +33,12 @@ import (
 func reader(t *testing.T, environment *env.Environment, resources ...string) client.WithWatch {
 	t.Helper()
 	name := metav1.ObjectMeta{Name: "reader"}
-	for _, object := range []client.Object{
+	environment.Give(t,
 		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{v1alpha1.Group, bmov1alpha1.GroupVersion.Group}, Resources: resources, Verbs: []string{"list", "watch"}}}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "reader"}}},
-	} {
-		if err := environment.Client.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	)
 	config := rest.CopyConfig(environment.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "reader"}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme()})
