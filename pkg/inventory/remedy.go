@@ -11,6 +11,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
+// pausedByCAPM3 is what Cluster API's provider of Metal3 writes into the annotation of a host whose Cluster is paused.
+const pausedByCAPM3 = "metal3.io/capm3"
+
 // passing are the reasons that end without a person.
 var passing = map[Reason]bool{
 	ReasonDeleting: true, ReasonRebooting: true, ReasonInspecting: true, ReasonNotReady: true, ReasonNotOperational: true,
@@ -40,9 +43,13 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	case ReasonError:
 		return "Metal3 tries again by itself; what it says is in: " + describe
 	case ReasonPaused:
-		return without(bmov1alpha1.PausedAnnotation)
+		if host.Annotations[bmov1alpha1.PausedAnnotation] == pausedByCAPM3 {
+			return "unpause its Cluster of Cluster API"
+		}
+		return "ask who has paused it, as a restore or an incident does: Metal3 then does all that waits, also an erasure. Then: " +
+			without(bmov1alpha1.PausedAnnotation)
 	case ReasonDetached:
-		return without(bmov1alpha1.DetachedAnnotation)
+		return "if no other management cluster has it: " + without(bmov1alpha1.DetachedAnnotation)
 	case ReasonUnhealthy:
 		return "check the server, then: " + without(v1alpha1.CAPIUnhealthyAnnotationKey)
 	case ReasonNodeReuse:
@@ -52,7 +59,9 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	case ReasonRebooting:
 		return "an annotation with a suffix keeps it off until it is removed: " + describe
 	case ReasonExternallyProvisioned:
-		return "if the server is to be of the pool: " + patch(`{"spec": {"externallyProvisioned": false}}`)
+		// Metal3's webhook refuses to set the field back.
+		return "if nothing on it is needed, delete the host, and register it again without spec.externallyProvisioned: " +
+			kubectl("delete baremetalhost", "")
 	case ReasonImageSet:
 		return "if nothing runs on it: " + patch(`{"spec": {"image": null, "customDeploy": null}}`)
 	case ReasonNotReady:
@@ -75,8 +84,9 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 		return "correct the resources of the NodeType, or the labels of the host"
 	case ReasonNotInspected:
 		if host.InspectionDisabled() {
+			// The mode alone is for hosts that are registered anew.
 			return patch(`{"spec": {"inspectionMode": "agent"}, "metadata": {"annotations": {"` +
-				bmov1alpha1.InspectAnnotationPrefix + `": null}}}`)
+				bmov1alpha1.InspectAnnotationPrefix + `": ""}}}`)
 		}
 		return "have Metal3 inspect it: " + kubectl("annotate baremetalhost", " "+bmov1alpha1.InspectAnnotationPrefix+"=")
 	}

@@ -72,11 +72,19 @@ func TestRemedyEndsReason(t *testing.T) {
 			host.Spec.AutomatedCleaningMode = bmov1alpha1.CleaningModeDisabled
 			host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: "acme"}
 		}, `--patch='{"spec": {"automatedCleaningMode": "metadata"}, "metadata": {"annotations": {"karpenter.metal3.io/last-tenant": null}}}'`},
+		"Paused": {"a restore or an incident needs it", ReasonPaused, func(host *bmov1alpha1.BareMetalHost) {
+			host.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: "restore"}
+		}, "ask who has paused it"},
+		"Paused by CAPM3": {"it would pause it again", ReasonPaused, func(host *bmov1alpha1.BareMetalHost) {
+			host.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: "metal3.io/capm3"}
+		}, "unpause its Cluster of Cluster API"},
+		"Provisioned by others": {"Metal3's webhook refuses to set the field back", ReasonExternallyProvisioned,
+			func(*bmov1alpha1.BareMetalHost) {}, "register it again without spec.externallyProvisioned: kubectl delete baremetalhost"},
 		"Not inspected yet": {"the annotation has Metal3 do it", ReasonNotInspected, func(*bmov1alpha1.BareMetalHost) {},
 			bmov1alpha1.InspectAnnotationPrefix + "="},
-		"Never inspected": {"the annotation is of no use", ReasonNotInspected, func(host *bmov1alpha1.BareMetalHost) {
-			host.Spec.InspectionMode = bmov1alpha1.InspectionModeDisabled
-		}, `"inspectionMode": "agent"`},
+		"Never inspected": {"the annotation alone is of no use, and nor is the mode for a host that is available", ReasonNotInspected,
+			func(host *bmov1alpha1.BareMetalHost) { host.Spec.InspectionMode = bmov1alpha1.InspectionModeDisabled },
+			`'{"spec": {"inspectionMode": "agent"}, "metadata": {"annotations": {"inspect.metal3.io": ""}}}'`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: "server-01"}}

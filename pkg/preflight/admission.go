@@ -28,7 +28,7 @@ const (
 	injectCA = "cert-manager.io/inject-ca-from"
 
 	certManagerGroup  = "cert-manager.io"
-	certManagerRemedy = "kubectl apply -f https://github.com/cert-manager/cert-manager/releases/latest/download/cert-manager.yaml"
+	certManagerRemedy = "kubectl apply -f https://github.com/cert-manager/cert-manager/releases/download/v1.20.2/cert-manager.yaml"
 )
 
 // admission checks what the API server asks before it writes: the policies, our webhook and Metal3's.
@@ -94,8 +94,10 @@ func webhookTrust(check string, configuration *admissionregistrationv1.Validatin
 		case injected:
 			result.Message += "; cert-manager is to write it from Certificate " + source
 			result.Remedy = "kubectl describe certificates -A"
+		case configuration.Name == metal3Webhook:
+			result.Remedy = operatorRemedy
 		default:
-			result.Remedy = "kubectl -n karpenter-metal3 logs deployment/karpenter-metal3-webhook"
+			result.Remedy = "kubectl -n karpenter-metal3 logs -l app.kubernetes.io/component=manager" // which writes it
 		}
 		return result
 	}

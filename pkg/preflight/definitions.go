@@ -31,7 +31,9 @@ const (
 // Where it is said how to install what is missing.
 const (
 	metal3Remedy = "kubectl apply -k baremetal-operator (docs/metal3.md)"
-	chartRemedy  = "helm upgrade --install karpenter-metal3 charts/karpenter-metal3 --namespace karpenter-metal3 --create-namespace"
+	// Without the flag, an upgrade that sets a value would forget all others.
+	chartRemedy = "helm upgrade --install karpenter-metal3 charts/karpenter-metal3 --namespace karpenter-metal3 --create-namespace " +
+		"--reset-then-reuse-values"
 )
 
 func (c *Cluster) kubernetes() []Result {
@@ -73,7 +75,7 @@ var hostFields = []string{
 func (c *Cluster) definitions() []Result {
 	metal3, err := c.served(bmov1alpha1.GroupVersion)
 	results := []Result{definition(bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), metal3, err, sets.New(hostFields...), false,
-		metal3Remedy)}
+		metal3Remedy, "upgrade the baremetal-operator that is there (docs/compatibility.md)")}
 	ours, err := apis.ManagementCRDs()
 	if err != nil {
 		return append(results, unreadable("CRDs", err))
@@ -86,7 +88,7 @@ func (c *Cluster) definitions() []Result {
 			return append(results, unreadable("CRDs", err))
 		}
 		kind := v1alpha1.GroupVersion.WithKind(crd.Spec.Names.Kind)
-		if result := definition(kind, served, servedErr, fields, true, chartRemedy); result.Level != OK {
+		if result := definition(kind, served, servedErr, fields, true, chartRemedy, chartRemedy); result.Level != OK {
 			wrong = append(wrong, result)
 		}
 	}
@@ -98,7 +100,7 @@ func (c *Cluster) definitions() []Result {
 
 // definition judges a kind. It must be served with the fields, and with no others if it is to be exact.
 func definition(kind schema.GroupVersionKind, served map[string]sets.Set[string], err error, fields sets.Set[string], exact bool,
-	remedy string) Result {
+	install, upgrade string) Result {
 	result := Result{Check: fmt.Sprintf("CRD %s (%s)", kind.Kind, kind.GroupVersion()), Level: OK, Message: "has the fields that are needed"}
 	if err != nil {
 		return unreadable(result.Check, err)
@@ -107,11 +109,11 @@ func definition(kind schema.GroupVersionKind, served map[string]sets.Set[string]
 	missing, more := sets.List(fields.Difference(has)), sets.List(has.Difference(fields))
 	switch {
 	case !found:
-		result.Level, result.Message, result.Remedy = Fail, "is not installed", remedy
+		result.Level, result.Message, result.Remedy = Fail, "is not installed", install
 	case has == nil: // the API server publishes them some seconds after the kind
 		result.Level, result.Message = Skip, "cannot check: the API server has not published its fields"
 	case len(missing) > 0:
-		result.Level, result.Remedy = Fail, remedy
+		result.Level, result.Remedy = Fail, upgrade
 		result.Message = "is older than this program: it lacks " + conditions.List(missing, maxNamed)
 	case exact && len(more) > 0:
 		result.Level, result.Message = Warn, "is newer than this program: it also has "+conditions.List(more, maxNamed)

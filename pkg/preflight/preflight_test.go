@@ -90,7 +90,7 @@ func TestDefinition(t *testing.T) {
 		"Denied": {reason: "a right is missing", err: forbidden(), want: Skip, says: "a right is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, tc.reason, definition(kind, tc.served, tc.err, needed, tc.exact, "install it"), tc.want, tc.says)
+			expect(t, tc.reason, definition(kind, tc.served, tc.err, needed, tc.exact, "install it", "upgrade it"), tc.want, tc.says)
 		})
 	}
 }
@@ -311,7 +311,7 @@ func TestWebhookTrust(t *testing.T) {
 		says          string
 	}{
 		"Trusted":       {"it has an authority", configuration("x", nil), false, OK, "1 webhooks"},
-		"Untrusted":     {"our webhook writes it", configuration("", nil), false, Fail, "logs deployment/karpenter-metal3-webhook"},
+		"Untrusted":     {"the manager writes it", configuration("", nil), false, Fail, "logs -l app.kubernetes.io/component=manager"},
 		"NoCertManager": {"cert-manager is to write it", configuration("", injected), false, Fail, "is not installed"},
 		"NotYet":        {"cert-manager has not written it", configuration("", injected), true, Fail, "Certificate ns/cert"},
 	} {
@@ -351,7 +351,7 @@ func TestIronicReady(t *testing.T) {
 // TestPrint compares the table with testdata/table.txt; -update writes it.
 func TestPrint(t *testing.T) {
 	results := []Result{kubernetesVersion("v1.36.3"), definition(bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), nil, nil, nil, false,
-		metal3Remedy)}
+		metal3Remedy, "")}
 	results = append(results, checkHosts([]v1alpha1.NodeProvider{provider("")}, []v1alpha1.NodeType{nodeType()},
 		[]bmov1alpha1.BareMetalHost{changed(nil), changed(func(host *bmov1alpha1.BareMetalHost) {
 			host.Name, host.UID, host.Status.ErrorType = "server-02", "server-02", bmov1alpha1.InspectionError
