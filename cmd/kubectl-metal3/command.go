@@ -63,7 +63,7 @@ func (o *options) command() *cobra.Command {
 		Use:   "kubectl-metal3",
 		Short: "Show the fleet of bare-metal servers, and explain why something waits",
 		Long: "Shows the servers of a management cluster, what each NodeType has left, and why a pod, a NodeClaim, a Machine or a\n" +
-			"server waits, with your rights. It reads no Secret. maintenance, quarantine, release, reboot, power and register write;\nthe others " +
+			"server waits, with your rights. It reads no Secret. maintenance, quarantine, return, reboot, power and register write;\nthe others " +
 			"only read.\n\n" +
 			"The kubeconfig and context of kubectl lead to the management cluster. --tenant-kubeconfig or --tenant-context lead to\n" +
 			"the cluster of a tenant, which pods and NodeClaims are in, and may be repeated for those of several.\n\n" +

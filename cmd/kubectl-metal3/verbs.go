@@ -114,7 +114,7 @@ func (o *options) keepOutCommand(state, key, short, example string) *cobra.Comma
 	var reason string
 	command := &cobra.Command{
 		Use: state + " HOST", Short: short, Args: cobra.ExactArgs(1), Example: example, ValidArgsFunction: o.completeName("host"),
-		Long: short + ": no Machine claims it until 'kubectl metal3 release' takes it back. A Machine that has the server keeps it.\n" +
+		Long: short + ": no Machine claims it until 'kubectl metal3 return' takes it back. A Machine that has the server keeps it.\n" +
 			"It sets the annotation " + key + ".",
 		RunE: func(command *cobra.Command, arguments []string) error {
 			v, host, err := o.hostVerb(command.Context(), arguments[0])

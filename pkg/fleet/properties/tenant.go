@@ -57,8 +57,11 @@ func CheckTenant(
 			continue
 		}
 		if !matches(mayWrite, key) && (policy.Keys != nil || !slices.Contains(tenantKeys, key)) {
-			faults = append(faults, set.wrong(key, "must not be set by the tenant",
-				"set it in a pool of "+owner+", or have the key added to its spec.tenantProperties.keys"))
+			remedy := "set it in a pool of " + owner + ", or have the key added to its spec.tenantProperties.keys"
+			if policy.Keys == nil {
+				remedy += ", with those of the default that the tenant is to keep: " + strings.Join(tenantKeys, ", ")
+			}
+			faults = append(faults, set.wrong(key, "must not be set by the tenant", remedy))
 			continue
 		}
 		kind, isName := nameKeys[key]
