@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -134,13 +135,17 @@ func (w *clusterFixture) turnOn(t *testing.T, program string, flags ...string) *
 		t.Fatal(err)
 	}
 	command.Stdout, command.Stderr = console, console
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &power{command: command, ended: make(chan error, 1)}
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p, started := &power{command: command, ended: make(chan error, 1)}, make(chan error, 1)
 	go func() {
-		err := command.Wait()
+		// The server ends with the thread that has started it, and so with this process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := command.Start()
+		if started <- err; err != nil {
+			return
+		}
+		err = command.Wait()
 		_ = console.Close() // the file is complete
 		if !p.cut.Load() {
 			w.fail(fmt.Errorf("the server has ended by itself: %v", err))
@@ -148,6 +153,9 @@ func (w *clusterFixture) turnOn(t *testing.T, program string, flags ...string) *
 		p.ended <- err
 		close(p.ended)
 	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = p.signal(syscall.SIGKILL) }) // it may have ended
 	w.logf("the server is turned on")
 	return p
