@@ -100,8 +100,8 @@ type recorded struct {
 	Wrong string
 }
 
-// recall asks Prometheus, if it was not asked lately. The streams of the page show it until the page is asked for again. Who comes while it
-// is asked sees what it said before.
+// recall asks Prometheus, if it was not asked lately. The streams of the page show it until the page is asked for again. A request that
+// comes meanwhile shows what it said before.
 func (s *Screen) recall(ctx context.Context) {
 	now := s.clock.Now()
 	s.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/whatif"
@@ -205,11 +207,8 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 	if a.Prediction, err = whatif.Predict(ctx, snapshot, question); err != nil {
 		return err
 	}
-	before, after := v.servers, view.New(a.Prediction.After())
-	if len(v.snapshot.More) > 0 {
-		before = view.New(snapshot).Servers() // with the nodes of the same tenant
-	}
-	a.servers, a.changes = compare(before, after.Servers())
+	after := view.New(a.Prediction.After())
+	a.servers, a.changes = compare(v.servers, after.Servers())
 	a.machines = machinesOf(after)
 	return nil
 }
@@ -217,13 +216,16 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 // forPlanning is the snapshot of a version with the tenant cluster that is asked about, and with what is not followed.
 func (s *Screen) forPlanning(ctx context.Context, v *version, a *answer) (*view.Snapshot, error) {
 	completed, number := *v.snapshot, 0
-	if all := namesOf(v.snapshot); len(all) > 0 {
-		asked, err := a.field("tenant", "TenantCluster", all[0])
+	if len(v.snapshot.More) > 0 {
+		choices := choicesOf(v.snapshot)
+		names := strings.Join(slices.Sorted(maps.Keys(choices)), ", ")
+		asked, err := a.field("tenant", "TenantCluster", names)
 		if err != nil {
 			return nil, err
 		}
-		if number = slices.Index(all, asked); number < 0 {
-			return nil, fmt.Errorf("the field TenantCluster is %q: choose one whose cluster was read, as %s", asked, strings.Join(all, ", "))
+		known := false
+		if number, known = choices[asked]; !known {
+			return nil, fmt.Errorf("the field TenantCluster is %q: choose one whose cluster was read, as %s", asked, names)
 		}
 		completed = *v.snapshot.PerTenant()[number]
 	}
@@ -337,26 +339,23 @@ func (d *drawing) Assumes() []string {
 	return all
 }
 
-// namesOf are the tenant clusters that were read, in their order, by the namespace and name of their TenantCluster; none if there is no
-// choice.
-func namesOf(snapshot *view.Snapshot) (all []string) {
+// choicesOf are the numbers of the tenant clusters that were read, by the namespace and name of their TenantCluster. There is no choice of
+// one, and nobody can ask about one whose TenantCluster is not known.
+func choicesOf(snapshot *view.Snapshot) map[string]int {
+	choices := map[string]int{}
 	if len(snapshot.More) == 0 {
-		return nil
+		return choices
 	}
-	for _, part := range snapshot.PerTenant() {
-		name := "" // not known, and nobody can ask about it
+	for number, part := range snapshot.PerTenant() {
 		if tenant := part.TenantCluster(); tenant != nil {
-			name = tenant.Namespace + "/" + tenant.Name
+			choices[client.ObjectKeyFromObject(tenant).String()] = number
 		}
-		all = append(all, name)
 	}
-	return all
+	return choices
 }
 
 // Tenants are those to choose from.
-func (d *drawing) Tenants() []string {
-	return slices.Sorted(slices.Values(slices.DeleteFunc(namesOf(d.snapshot), func(name string) bool { return name == "" })))
-}
+func (d *drawing) Tenants() []string { return slices.Sorted(maps.Keys(choicesOf(d.snapshot))) }
 
 // Types are the names of the NodeTypes.
 func (d *drawing) Types() (all []string) {
