@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -329,7 +330,10 @@ func TestPage(t *testing.T) {
 // ownTest are the commands whose examples a test of their own runs, with files beside them or until it is interrupted.
 var ownTest = map[string]bool{"register": true, "support-bundle": true, "ui": true}
 
-// TestHelpExamples runs each example of --help, on the file instead of clusters.
+// subcommand is one that a text names.
+var subcommand = regexp.MustCompile(`kubectl[ -]metal3 ([a-z][a-z-]*)`)
+
+// TestHelpExamples runs each example of --help, on the file instead of clusters. The commands that other help names are there.
 func TestHelpExamples(t *testing.T) {
 	files, err := filepath.Abs("testdata")
 	if err != nil {
@@ -339,6 +343,11 @@ func TestHelpExamples(t *testing.T) {
 	count := 0
 	var walk func(command *cobra.Command)
 	walk = func(command *cobra.Command) {
+		for _, named := range subcommand.FindAllStringSubmatch(command.Short+command.Long, -1) {
+			if found, _, err := command.Root().Find(named[1:]); err != nil || found.Name() != named[1] {
+				t.Errorf("the help of %s names kubectl metal3 %s, which there is not", command.Name(), named[1])
+			}
+		}
 		for line := range strings.Lines(command.Example) {
 			words := strings.Fields(line)
 			if len(words) < 3 || words[0] != "kubectl" || words[1] != "metal3" || verbs[words[2]] || ownTest[words[2]] {
