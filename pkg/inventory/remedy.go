@@ -26,8 +26,8 @@ const NoTypeRemedy = "give it the labels that the selector of a NodeType asks fo
 // Passes returns whether the reason ends by itself, and no person has to act.
 func (r Reason) Passes() bool { return passing[r] }
 
-// Remedy is what an operator does about a host that cannot be claimed for the reason: a command, or a sentence that
-// ends with one. It is empty if there is nothing to do.
+// Remedy is what an operator does about a host that cannot be claimed for the reason: a command, or a sentence, which ends with one if
+// one helps. It is empty if there is nothing to do.
 func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	kubectl := func(command, change string) string {
 		return fmt.Sprintf("kubectl %s -n %s %s%s", command, host.Namespace, host.Name, change)

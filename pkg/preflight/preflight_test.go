@@ -348,6 +348,17 @@ func TestIronicReady(t *testing.T) {
 	}
 }
 
+// TestCertManager: the remedy installs the version that docs/metal3.md does.
+func TestCertManager(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metal3.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "\n"+certManagerRemedy+"\n") {
+		t.Errorf("docs/metal3.md has no line %s", certManagerRemedy)
+	}
+}
+
 // TestPrint compares the table with testdata/table.txt; -update writes it.
 func TestPrint(t *testing.T) {
 	results := []Result{kubernetesVersion("v1.36.3"), definition(bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), nil, nil, nil, false,
