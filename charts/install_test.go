@@ -26,6 +26,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -63,7 +64,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	run("install", "acme-cluster", Tenant, "--set=target=tenant", "--take-ownership")
 
 	t.Run("Programs", func(t *testing.T) {
-		authority, page := filepath.Join(t.TempDir(), "ca.crt"), freeAddress(t)
+		authority, page := filepath.Join(t.TempDir(), "ca.crt"), freeport.ForTest(t)
 		if err := os.WriteFile(authority, environment.Config.CAData, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +75,7 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-manager", lease: "karpenter-metal3-manager",
 				flags: management("karpenter-metal3-manager"), secure: true},
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-webhook", secure: true, flags: func() []string {
-				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeAddress(t), "--shutdown-delay=0s")
+				return append(management("karpenter-metal3-webhook")(), "--webhook-bind-address="+freeport.ForTest(t), "--shutdown-delay=0s")
 			}},
 			program{namespace: tenant.Namespace, deployment: "karpenter-metal3-provider-acme", lease: "karpenter-metal3-provider",
 				leaseNamespace: metav1.NamespaceSystem, flags: func() []string {
@@ -211,7 +212,8 @@ func TestInstallWithOtherNames(t *testing.T) {
 			program{namespace: namespace, deployment: "bare-metal-manager", lease: "karpenter-metal3-manager", secure: true,
 				flags: func() []string { return []string{"--kubeconfig=" + asAccount(t, namespace, "servers")} }},
 			program{namespace: namespace, deployment: "bare-metal-webhook", secure: true, flags: func() []string {
-				return []string{"--kubeconfig=" + asAccount(t, namespace, "refuser"), "--webhook-bind-address=" + freeAddress(t), "--shutdown-delay=0s"}
+				return []string{"--kubeconfig=" + asAccount(t, namespace, "refuser"), "--webhook-bind-address=" + freeport.ForTest(t),
+					"--shutdown-delay=0s"}
 			}},
 			program{namespace: namespace, deployment: "acme-servers", lease: "karpenter-metal3-provider", leaseNamespace: metav1.NamespaceSystem,
 				flags: func() []string {

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -76,7 +76,7 @@ func startPrograms(t *testing.T, programs ...program) {
 			t.Fatal(err)
 		}
 		pod := deployment.Spec.Template.Spec
-		health, metrics := freeAddress(t), freeAddress(t)
+		health, metrics := freeport.ForTest(t), freeport.ForTest(t)
 		args := append(pod.Containers[0].Args, "--health-probe-bind-address="+health)
 		if slices.ContainsFunc(pod.Containers[0].Ports, func(port corev1.ContainerPort) bool { return port.Name == "metrics" }) {
 			args = append(args, "--metrics-bind-address="+metrics)
@@ -116,17 +116,4 @@ func asAccount(t *testing.T, namespace, name string) string {
 		Host: environment.Config.Host, BearerToken: requestToken(t, account),
 		TLSClientConfig: rest.TLSClientConfig{CAData: environment.Config.CAData},
 	})
-}
-
-// freeAddress returns an address on which nothing listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return listener.Addr().String()
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
 // TestUI serves a snapshot until it is interrupted, on the port that was named.
@@ -32,7 +34,11 @@ func TestUI(t *testing.T) {
 	if err := content.Close(); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
+	ports, err := freeport.Reserve(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ports[0]
 	ctx, interrupt := context.WithCancel(context.Background())
 	defer interrupt()
 	printed, out := io.Pipe()
@@ -66,13 +72,6 @@ func TestUI(t *testing.T) {
 	if _, err := http.Get(address); err == nil {
 		t.Error("it answers after its end")
 	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener := listen(t)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 func listen(t *testing.T) net.Listener {

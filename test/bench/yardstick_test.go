@@ -39,6 +39,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
@@ -308,7 +309,7 @@ var kwokBurst = burst{without: []string{sandbox.ManagerName, sandbox.ProviderNam
 				return nil, fmt.Errorf("creating the CRD %s, %w", crd.Name, err)
 			}
 		}
-		ports, err := cluster.FreePorts(2)
+		ports, err := freeport.Reserve(2)
 		if err != nil {
 			return nil, err
 		}

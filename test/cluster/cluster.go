@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -114,21 +113,6 @@ func (b Binaries) Start(processes *process.Supervisor, program string, spec proc
 	}
 	spec.Name = cmp.Or(spec.Name, program)
 	return processes.Start(spec)
-}
-
-// FreePorts returns as many different free loopback TCP ports as asked for.
-func FreePorts(count int) ([]int, error) {
-	ports := make([]int, 0, count)
-	for range count {
-		// Each stays open until all are found: otherwise the same port could be returned twice.
-		listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port on %s, %w", loopback, err)
-		}
-		defer func() { _ = listener.Close() }()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 // Await polls until the check succeeds. If the context ends first, the error has the awaited condition and the check's

@@ -18,6 +18,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
 // EtcdName is the name of etcd's process, if it is the only one.
@@ -47,7 +48,7 @@ type Etcd struct {
 // StartEtcd starts etcd and returns when it serves.
 func StartEtcd(ctx context.Context, options EtcdOptions) (*Etcd, error) {
 	options.Name, options.Address = cmp.Or(options.Name, EtcdName), cmp.Or(options.Address, loopback)
-	ports, err := FreePorts(2)
+	ports, err := freeport.Reserve(2)
 	if err != nil {
 		return nil, err
 	}

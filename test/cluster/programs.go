@@ -17,12 +17,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
 // StartProgram starts one of our programs, adds the flag of its probes, and returns when it is ready. The Spec's default name is that
 // of the program, and its default rank is above RankClients.
 func (c *Cluster) StartProgram(ctx context.Context, program string, spec process.Spec) error {
-	address, err := FreeAddress()
+	address, err := freeport.Address()
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (c *Cluster) StartProgram(ctx context.Context, program string, spec process
 // StartWebhook configures our webhook in the cluster, starts it, and returns when it is ready. The kubeconfig file is the webhook's. Its
 // certificate is of the cluster's authority: there may be no manager to make one.
 func (c *Cluster) StartWebhook(ctx context.Context, kubeconfig string, spec process.Spec) error {
-	address, err := FreeAddress()
+	address, err := freeport.Address()
 	if err != nil {
 		return err
 	}
@@ -64,15 +65,6 @@ func (c *Cluster) StartWebhook(ctx context.Context, kubeconfig string, spec proc
 		"--shutdown-delay=0",
 	}, spec.Args...)
 	return c.StartProgram(ctx, "webhook", spec)
-}
-
-// FreeAddress returns a free address on loopback, host:port.
-func FreeAddress() (string, error) {
-	ports, err := FreePorts(1)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s:%d", loopback, ports[0]), nil
 }
 
 // Users of our programs in the bindings in config/rbac. None is a member of a group: they have only the rights of those files.

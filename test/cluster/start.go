@@ -24,6 +24,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
 const (
@@ -118,7 +119,7 @@ func newCluster(ctx context.Context, options Options) (c *Cluster, err error) {
 			return nil, err
 		}
 	}
-	ports, err := FreePorts(1)
+	ports, err := freeport.Reserve(1)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/fleet"
@@ -353,7 +354,7 @@ func (l *lossyCluster) startPrivateAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.start(t, sandbox.ManagementEtcdName)
-	ports, err := cluster.FreePorts(1)
+	ports, err := freeport.Reserve(1)
 	if err != nil {
 		t.Fatal(err)
 	}

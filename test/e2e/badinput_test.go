@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
@@ -42,7 +43,7 @@ func TestBadInput(t *testing.T) {
 	hollow := write("hollow.kubeconfig", "apiVersion: v1\nkind: Config\n")
 	down := write("down.kubeconfig",
 		fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: "+
-			"c, cluster: {server: 'https://127.0.0.1:%s'}}]\nusers: [{name: u, user: {token: none}}]\n", closedPort(t)))
+			"c, cluster: {server: 'https://%s'}}]\nusers: [{name: u, user: {token: none}}]\n", freeport.ForTest(t)))
 	fleetWithTypo := write("typo.yaml", "apiVersion: sandbox.karpenter.metal3.io/v1alpha1\nkind: Fleet\nservers:\n- name: server-01\n  "+
 		"label: {gpu-model: h100}\n  capacity: {cpu: '1', memory: 1Gi}\n")
 
@@ -98,7 +99,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"WebhookKubeconfigMissing": {
 			reason:  "a typo in the path names the path",
-			command: "webhook", arguments: []string{"--kubeconfig", missing, "--webhook-bind-address", "127.0.0.1:" + closedPort(t),
+			command: "webhook", arguments: []string{"--kubeconfig", missing, "--webhook-bind-address", freeport.ForTest(t),
 				"--metrics-bind-address=0", "--health-probe-bind-address=0"},
 			want: []string{missing},
 		},
@@ -109,7 +110,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"PageInClear": {
 			reason:  "the tokens of readers are for an API server with TLS",
-			command: "page", arguments: []string{"--server", "http://127.0.0.1:" + closedPort(t), "--page-bind-address=127.0.0.1:0",
+			command: "page", arguments: []string{"--server", "http://" + freeport.ForTest(t), "--page-bind-address=127.0.0.1:0",
 				"--health-probe-bind-address=0"},
 			want: []string{"--server", "https URL only"},
 		},
@@ -151,15 +152,4 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-}
-
-// closedPort returns a port on loopback that nothing listens on.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)
 }

@@ -6,7 +6,6 @@ package emulator
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -191,7 +191,7 @@ func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed := closedPort(t)
+	closed := freeport.ForTest(t)
 	cases := map[string]struct {
 		reason string
 		change func(*bootstrap.Join)
@@ -264,17 +264,4 @@ func testNoCRD(t *testing.T, c *testCluster) {
 		err = rack.Run(ctx)
 		return err != nil && strings.Contains(err.Error(), "install Metal3's CRDs")
 	})
-}
-
-// closedPort returns an address on which no process listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return listener.Addr().String()
 }

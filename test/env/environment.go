@@ -8,9 +8,11 @@ package env
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +38,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -162,6 +165,9 @@ func (e *Environment) start() error {
 		ControlPlaneStopTimeout:  poll.Patience(),
 		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: poll.Patience()},
 	}
+	if err := e.reservePorts(); err != nil {
+		return err
+	}
 	flags, err := audit.Flags(os.Getenv(audit.DirectoryVariable), "test")
 	if err != nil {
 		return err
@@ -184,6 +190,27 @@ func (e *Environment) start() error {
 	if e.Client, err = client.NewWithWatch(e.Config, client.Options{Scheme: e.Scheme}); err != nil {
 		return errors.Join(fmt.Errorf("making a client, %w", err), e.envtest.Stop())
 	}
+	return nil
+}
+
+// reservePorts sets what etcd and the API server listen on. envtest's own choice is a port that others may take before it is used.
+func (e *Environment) reservePorts() error {
+	serving, err := freeport.Reserve(1)
+	if err != nil {
+		return err
+	}
+	server := e.envtest.ControlPlane.GetAPIServer()
+	server.SecureServing.Address, server.SecureServing.Port = "127.0.0.1", strconv.Itoa(serving[0])
+	clients, err := freeport.Address()
+	if err != nil {
+		return err
+	}
+	peers, err := freeport.Address()
+	if err != nil {
+		return err
+	}
+	e.envtest.ControlPlane.Etcd = &envtest.Etcd{URL: &url.URL{Scheme: "http", Host: clients}}
+	e.envtest.ControlPlane.Etcd.Configure().Set("listen-peer-urls", "http://"+peers)
 	return nil
 }
 

@@ -42,6 +42,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
@@ -170,7 +171,7 @@ func (f *fleet) startPrograms(t testing.TB) {
 		t.Fatal(err)
 	}
 	for n := range managers {
-		address, err := cluster.FreeAddress()
+		address, err := freeport.Address()
 		if err != nil {
 			t.Fatal(err)
 		}

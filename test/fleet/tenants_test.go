@@ -27,6 +27,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management/inprocess"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
@@ -66,7 +67,7 @@ func startProcess(ctx context.Context, base tenantBase, etcd *cluster.Etcd) (*pr
 	p := &processTenant{tenantBase: base, control: control}
 	user := cluster.ProviderUser + "-" + p.name
 	onManagement, inTenant := filepath.Join(f.dir, p.name+"-management.kubeconfig"), filepath.Join(f.dir, p.name+"-tenant.kubeconfig")
-	address, err := cluster.FreeAddress()
+	address, err := freeport.Address()
 	if err := errors.Join(err,
 		f.control.Grant(ctx, user, p.name, onManagement, cluster.ProviderManagementRights...),
 		control.Grant(ctx, cluster.ProviderUser, p.name, inTenant, cluster.ProviderTenantRights...),

@@ -23,6 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/vcluster"
 )
@@ -62,7 +63,7 @@ internalCertManagement: {enable: %v}
 // install installs the chart of a controller, and runs its program as a process with the rights of the chart's service account.
 func (w *fixture) install(t *testing.T, c controller) {
 	t.Helper()
-	ports, err := cluster.FreePorts(2)
+	ports, err := freeport.Reserve(2)
 	if err != nil {
 		t.Fatal(err)
 	}

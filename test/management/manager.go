@@ -28,6 +28,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -90,7 +91,7 @@ func (c *Cluster) run(t testing.TB, name string, environment []string, flags ...
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("bin/%s is missing: run 'make build' (%v)", name, err)
 	}
-	address := freeAddress(t)
+	address := freeport.ForTest(t)
 	output := &bytes.Buffer{}
 	command := exec.Command(binary, append([]string{"--metrics-bind-address", address}, flags...)...)
 	command.Stdout, command.Stderr = output, output
@@ -120,15 +121,6 @@ func (c *Cluster) run(t testing.TB, name string, environment []string, flags ...
 		return err
 	})
 	return manager
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	address, err := cluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
 }
 
 // Metrics are samples of a process: name and labels as Prometheus writes them, and the value.
@@ -246,7 +238,7 @@ type Webhook struct {
 // test ends.
 func (c *Cluster) StartWebhook(t testing.TB) *Webhook {
 	t.Helper()
-	address, health := freeAddress(t), freeAddress(t)
+	address, health := freeport.ForTest(t), freeport.ForTest(t)
 	authority, err := pki.NewAuthority("webhook", clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)

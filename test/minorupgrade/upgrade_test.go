@@ -34,6 +34,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
@@ -175,7 +176,7 @@ func (u *upgrade) startAPIServers() {
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	if u.ports, err = cluster.FreePorts(apiServers); err != nil {
+	if u.ports, err = freeport.Reserve(apiServers); err != nil {
 		u.t.Fatal(err)
 	}
 	// The provider would start in the middle of an outage.

@@ -25,8 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
@@ -186,7 +186,7 @@ scrape_configs:
 `, rules, token, target(sandbox.ManagerName), target(sandbox.WebhookName), target(sandbox.ProviderName)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address, err := cluster.FreeAddress()
+	address, err := freeport.Address()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
 // kwokNodes selects the nodes of kwok: an emulated server annotates its Node with it when it registers.
@@ -94,7 +95,7 @@ func (s *Sandbox) startProgram(ctx context.Context, name string, args ...string)
 
 // program describes the process of one of our programs.
 func (s *Sandbox) program(name string, args ...string) (process.Spec, error) {
-	metrics, err := cluster.FreeAddress()
+	metrics, err := freeport.Address()
 	if err != nil {
 		return process.Spec{}, err
 	}

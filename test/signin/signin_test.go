@@ -48,6 +48,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -220,7 +221,7 @@ type setup struct {
 
 func start(t *testing.T) *setup {
 	t.Helper()
-	ports, err := cluster.FreePorts(4)
+	ports, err := freeport.Reserve(4)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/examples"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/otlp"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
@@ -109,7 +110,7 @@ func picture(spans []otlp.Span) string {
 // startCollector starts a collector that sends on what it gets, and returns its URL.
 func startCollector(t *testing.T, target string) string {
 	t.Helper()
-	address, err := cluster.FreeAddress()
+	address, err := freeport.Address()
 	if err != nil {
 		t.Fatal(err)
 	}

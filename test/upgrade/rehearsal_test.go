@@ -29,6 +29,7 @@ import (
 	controlplane "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/page"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
@@ -400,13 +401,9 @@ func (r *rehearsal) diagnose(t *testing.T) {
 // addresses returns addresses on which nothing listens.
 func addresses(t *testing.T, count int) []string {
 	t.Helper()
-	ports, err := controlplane.FreePorts(count)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []string
-	for _, port := range ports {
-		all = append(all, fmt.Sprintf("127.0.0.1:%d", port))
+	for range count {
+		all = append(all, freeport.ForTest(t))
 	}
 	return all
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -36,6 +35,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -92,9 +92,9 @@ func (p *process) log(t testing.TB) string {
 func start(t testing.TB, address string, flags ...string) *process {
 	t.Helper()
 	if address == "" {
-		address = freeAddress(t)
+		address = freeport.ForTest(t)
 	}
-	health, metrics := freeAddress(t), freeAddress(t)
+	health, metrics := freeport.ForTest(t), freeport.ForTest(t)
 	output, err := os.Create(filepath.Join(t.TempDir(), "output"))
 	if err != nil {
 		t.Fatal(err)
@@ -258,16 +258,6 @@ func hostPod(t testing.TB, tenant, name string, claims ...string) *corev1.Pod {
 		pod.Spec.Containers[0].Resources.Claims = append(pod.Spec.Containers[0].Resources.Claims, corev1.ResourceClaim{Name: reference.Name})
 	}
 	return pod
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func create(t testing.TB, objects ...client.Object) {

@@ -27,6 +27,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/pki"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -41,16 +42,6 @@ func create(t *testing.T, objects ...client.Object) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // log is what the program has output.
@@ -97,7 +88,7 @@ func start(t *testing.T) *program {
 	}
 	o := newOptions()
 	o.server, o.authority, o.certDir = environment.Config.Host, filepath.Join(dir, "ca.crt"), dir
-	o.address, o.healthAddress = freeAddress(t), freeAddress(t)
+	o.address, o.healthAddress = freeport.ForTest(t), freeport.ForTest(t)
 	p := &program{url: "https://" + o.address, output: &log{}}
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(p.output.write, funcr.Options{Verbosity: 10})))
 	ended := make(chan error, 1)

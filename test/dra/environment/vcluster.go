@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/vcluster"
 )
@@ -47,7 +48,7 @@ func (t *Tenant) StartVCluster(ctx context.Context) error {
 	if err := w.takeVClusterPort(ctx); err != nil {
 		return err
 	}
-	ports, err := cluster.FreePorts(1)
+	ports, err := freeport.Reserve(1)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -86,16 +87,8 @@ func TestSimulatorFaults(t *testing.T) {
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A port that is free.
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := socket.LocalAddr().String()
-	if err := socket.Close(); err != nil {
-		t.Fatal(err)
-	}
 	set := &faults.Set{}
+	address := freeport.ForTest(t)
 	simulator := Simulator{Program: program, Identity: identity, Address: address, ChassisControl: "control s1", Dir: filepath.Join(dir, "s1"),
 		Faults: set, Supervisor: process.ForTest(t, dir)}
 	run(t, func(ctx context.Context) {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/bridge"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/web"
 )
@@ -114,7 +115,7 @@ func Start(ctx context.Context, config Config) (*Ironic, error) {
 	if err := Check(config.Tree); err != nil {
 		return nil, err
 	}
-	ports, err := cluster.FreePorts(2)
+	ports, err := freeport.Reserve(2)
 	if err != nil {
 		return nil, err
 	}

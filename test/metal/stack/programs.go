@@ -16,6 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 )
@@ -51,7 +52,7 @@ func (s *Stack) startIronic(ctx context.Context) error {
 
 // startOperator starts Metal3's operator, with Ironic behind it.
 func (s *Stack) startOperator(ctx context.Context) error {
-	health, err := cluster.FreeAddress()
+	health, err := freeport.Address()
 	if err != nil {
 		return err
 	}

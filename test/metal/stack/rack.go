@@ -24,6 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
 // heartbeat is the interval of a deploy agent's heartbeats. Ironic starts its next step at each.
@@ -54,7 +55,7 @@ func (r *Rack) hasIPMI() bool {
 
 // startRack starts the rack, and returns when its Redfish BMCs answer.
 func (s *Stack) startRack(ctx context.Context) error {
-	ports, err := cluster.FreePorts(2)
+	ports, err := freeport.Reserve(2)
 	if err != nil {
 		return err
 	}

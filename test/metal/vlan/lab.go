@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/initramfs"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan/guest"
@@ -90,7 +91,7 @@ func Missing(bin string) error {
 
 // Start begins to boot the virtual machine.
 func Start(ctx context.Context, config Config) (*Lab, error) {
-	listen, err := cluster.FreePorts(2)
+	listen, err := freeport.Reserve(2)
 	if err != nil {
 		return nil, err
 	}

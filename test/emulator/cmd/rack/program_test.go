@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/admin"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -64,7 +64,7 @@ func startProgram(t *testing.T, script string) *program {
 	p.ironic = httptest.NewServer(mux)
 	t.Cleanup(p.ironic.Close)
 
-	ports, err := cluster.FreePorts(3)
+	ports, err := freeport.Reserve(3)
 	if err != nil {
 		t.Fatal(err)
 	}

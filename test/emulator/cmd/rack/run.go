@@ -27,6 +27,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/bmc"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/ipmi"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
 // headerTimeout bounds how long a client may take to send its headers.
@@ -154,11 +155,7 @@ func udpAddress(given string) (string, error) {
 	if given != "" {
 		return given, nil
 	}
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return socket.LocalAddr().String(), socket.Close()
+	return freeport.Address()
 }
 
 // completeSimulators gives the simulators what they share: the program that controls a chassis is this one.
