@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -28,11 +29,34 @@ func (c *Cluster) StartProgram(ctx context.Context, program string, spec process
 		return err
 	}
 	spec.Name, spec.Rank = cmp.Or(spec.Name, program), cmp.Or(spec.Rank, RankClients+1)
-	spec.Args = append(spec.Args, "--health-probe-bind-address="+address)
+	spec.Args = append(spec.Args, probesFlag+address)
 	if err := c.options.Binaries.Start(c.options.Processes, program, spec); err != nil {
 		return err
 	}
-	return AwaitURL(ctx, "the "+spec.Name+" to be ready", http.DefaultClient, "http://"+address+"/readyz")
+	return AwaitReady(ctx, c.options.Processes, spec.Name)
+}
+
+// probesFlag of our programs has the address of their probes.
+const probesFlag = "--health-probe-bind-address="
+
+// AwaitReady polls until a process of StartProgram is ready. One that was started again or killed serves before it is: a webhook answers,
+// and denies what it cannot judge yet.
+func AwaitReady(ctx context.Context, processes *process.Supervisor, name string) error {
+	return Await(ctx, "the "+name+" to be ready", func(ctx context.Context) error { return CheckReady(ctx, processes, name) })
+}
+
+// CheckReady returns an error unless a process of StartProgram is ready.
+func CheckReady(ctx context.Context, processes *process.Supervisor, name string) error {
+	spec, err := processes.Spec(name)
+	if err != nil {
+		return err
+	}
+	for _, argument := range spec.Args {
+		if address, is := strings.CutPrefix(argument, probesFlag); is {
+			return CheckURL(ctx, http.DefaultClient, "http://"+address+"/readyz")
+		}
+	}
+	return fmt.Errorf("%s was not started by StartProgram", name)
 }
 
 // StartWebhook configures our webhook in the cluster, starts it, and returns when it is ready. The kubeconfig file is the webhook's. Its

@@ -22,6 +22,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -428,6 +429,10 @@ func TestVClusterWebhookDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.untilRunning("waiting")
+	// Pods do not wait for what the webhook reads, and other objects do.
+	s.eventually("the webhook is ready", func(ctx context.Context) error {
+		return cluster.CheckReady(ctx, s.environment.Processes(), environment.WebhookProcess)
+	})
 	s.deleteAll()
 }
 

@@ -20,6 +20,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/e2e/clusters"
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 )
@@ -83,8 +84,13 @@ func (s *sandbox) stopManagement(ctx context.Context) (start func(context.Contex
 	return s.stop(ctx, sandboxes.ManagementAPIServerName)
 }
 
-// isReady implements programs. The tests wait for what a program that was started again does.
-func (s *sandbox) isReady(context.Context, string) (string, error) { return "", nil }
+// isReady implements programs.
+func (s *sandbox) isReady(ctx context.Context, program string) (string, error) {
+	if err := cluster.CheckReady(ctx, s.box.Processes(), program); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
+}
 
 // metrics implements programs.
 func (s *sandbox) metrics(_ *testing.T, program string) (url, token string) {
