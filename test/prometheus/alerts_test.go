@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
@@ -51,6 +52,9 @@ const (
 	steps    = "karpenter_metal3_machine_step_duration_seconds_bucket"
 	joins    = "karpenter_metal3_machine_provisioning_duration_seconds_bucket"
 	admits   = "karpenter_metal3_webhook_duration_seconds_bucket"
+	planned  = "karpenter_metal3_gangs_planned"
+	launches = "karpenter_cloudprovider_errors_total"
+	failures = "controller_runtime_reconcile_errors_total"
 	asked    = `controller_runtime_webhook_requests_total{webhook="/validate/machines",code="200",instance="w"}`
 )
 
@@ -83,7 +87,10 @@ var cases = []evaluated{
 	{alert: "NodeTypeExhausted", reason: "pods wait, in one of two tenants", labels: `nodetype="gpu"`,
 		series: map[string]string{hosts + `{nodetype="gpu",state="available"}`: "0x60", hosts + `{nodetype="cpu",state="available"}`: "2x60",
 			`karpenter_scheduler_unschedulable_pods_count{controller="provisioner",instance="a"}`: "0x9 3x60",
-			`karpenter_scheduler_unschedulable_pods_count{controller="provisioner",instance="b"}`: "0x60"}, silent: "39m", fires: "40m"},
+			`karpenter_scheduler_unschedulable_pods_count{controller="provisioner",instance="b"}`: "0x60",
+			planned + `{instance="a"}`: "0x60", planned + `{instance="b"}`: "0x60",
+			// Another Karpenter has no server, either, and it does not count.
+			`karpenter_scheduler_unschedulable_pods_count{controller="provisioner",instance="c"}`: "3x60"}, silent: "39m", fires: "40m"},
 	{alert: "MachineStuck", reason: "the age grows by a minute a minute", labels: `nodetype="gpu"`,
 		series: map[string]string{`karpenter_metal3_machine_progress_age_seconds{nodetype="gpu"}`: "0+60x60"}, silent: "35m", fires: "36m"},
 	{alert: "MachinesGivenUp", reason: "one within the hour", labels: `nodetype="gpu",reason="DeadlineExceeded"`,
@@ -126,16 +133,30 @@ var cases = []evaluated{
 	{alert: "ManagerNotLeading", reason: "no replica is there",
 		series: map[string]string{`leader_election_master_status{name="karpenter-metal3-manager",instance="a"}`: "1x9 stale",
 			claims + `count{instance="a"}`: "5x9 stale"}, silent: "10m", fires: "11m"},
-	{alert: "LaunchErrors", reason: "not for want of servers", labels: `error="CreateError"`,
-		series: map[string]string{`karpenter_cloudprovider_errors_total{method="Create",error="CreateError"}`: "0x9 1+1x60",
-			`karpenter_cloudprovider_errors_total{method="Create",error="InsufficientCapacityError"}`: "0+1x70",
-			`karpenter_cloudprovider_errors_total{method="Delete",error="CreateError"}`:               "0+1x70"}, silent: "39m", fires: "41m"},
-	{alert: "ClusterStateUnsynced", reason: "of one of two tenants",
-		series: map[string]string{`karpenter_cluster_state_synced{instance="a"}`: "1x9 0x30",
-			`karpenter_cluster_state_synced{instance="b"}`: "1x40"}, silent: "24m", fires: "25m"},
-	{alert: "ReconcileErrors", reason: "more than one in ten seconds", labels: `controller="machine"`,
-		series: map[string]string{`controller_runtime_reconcile_errors_total{controller="machine"}`: "0x9 0+60x60",
-			`controller_runtime_reconcile_errors_total{controller="host"}`: "0+1x70"}, silent: "39m", fires: "45m"},
+	{alert: "LaunchErrors", reason: "not for want of servers, and not of another provider", labels: `namespace="acme",error="CreateError"`,
+		series: map[string]string{
+			launches + `{namespace="acme",provider="` + cloudprovider.Name + `",method="Create",error="CreateError"}`: "0x9 1+1x60",
+			launches + `{namespace="labs",provider="metal3",method="Create",error="InsufficientCapacityError"}`:       "0+1x70",
+			launches + `{namespace="labs",provider="metal3",method="Delete",error="CreateError"}`:                     "0+1x70",
+			launches + `{namespace="labs",provider="kwok",method="Create",error="CreateError"}`:                       "0+1x70",
+		}, silent: "39m", fires: "41m"},
+	{alert: "ClusterStateUnsynced", reason: "of one of two tenants, and not of another Karpenter", labels: `namespace="acme"`,
+		series: map[string]string{`karpenter_cluster_state_synced{namespace="acme",instance="a"}`: "1x9 0x30",
+			`karpenter_cluster_state_synced{namespace="labs",instance="b"}`: "1x40",
+			`karpenter_cluster_state_synced{namespace="kwok",instance="c"}`: "0x40",
+			planned + `{namespace="acme",instance="a"}`:                     "0x40", planned + `{namespace="labs",instance="b"}`: "0x40",
+		}, silent: "24m", fires: "25m"},
+	{alert: "ReconcileErrors", reason: "more than one in ten seconds, of a manager", labels: `namespace="metal3",controller="machine"`,
+		series: map[string]string{failures + `{namespace="metal3",controller="machine",instance="a"}`: "0x9 0+60x60",
+			failures + `{namespace="metal3",controller="host",instance="a"}`:       "0+1x70",
+			failures + `{namespace="others",controller="deployment",instance="b"}`: "0+60x70",
+			claims + `count{namespace="metal3",instance="a"}`:                      "5x70"}, silent: "39m", fires: "45m"},
+	{alert: "ReconcileErrors", reason: "of a provider", labels: `namespace="acme",controller="provisioner"`,
+		series: map[string]string{failures + `{namespace="acme",controller="provisioner",instance="a"}`: "0x9 0+60x60",
+			planned + `{namespace="acme",instance="a"}`: "0x70"}, silent: "39m", fires: "45m"},
+	{alert: "ReconcileErrors", reason: "of a webhook", labels: `controller="certificates"`,
+		series: map[string]string{failures + `{controller="certificates",instance="w"}`: "0x9 0+60x60", asked: "0x70"},
+		silent: "39m", fires: "45m"},
 	{alert: "WebhookDown", reason: "both replicas are gone", labels: `webhook="/validate/machines"`,
 		series: map[string]string{asked: "0+1x9 stale"}, silent: "14m", fires: "15m"},
 	{alert: "ManagerNotReporting", reason: "it is gone, or not scraped",
