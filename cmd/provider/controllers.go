@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/karpenter/pkg/events"
+	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/autonodes"
@@ -56,7 +57,8 @@ func (o *options) provisioningControllers(
 	}
 	metal3 := cloudprovider.New(mgr.GetClient(), mgr.GetAPIReader(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
-		RebootConditions: o.rebootConditions, FaultToleration: o.faultToleration,
+		RebootConditions: o.rebootConditions, LegacyRepair: karpenteroptions.FromContext(ctx).LegacyNodeRepair,
+		FaultToleration:   o.faultToleration,
 		KubernetesVersion: version.Least,
 	})
 	core, err := karpenter.Install(ctx, karpenter.Dependencies{

@@ -35,8 +35,10 @@ type Options struct {
 	TenantCluster string
 	// ClaimTimeout is how long Create waits for the manager.
 	ClaimTimeout time.Duration
-	// RebootConditions are those conditions of nodes for which a server is rebooted before it is replaced.
+	// RebootConditions are those conditions of nodes for which a server is rebooted before it is replaced, by core's newer repair.
 	RebootConditions []string
+	// LegacyRepair is core's former repair, which knows no reboots: it ignores a policy that is not a replacement.
+	LegacyRepair bool
 	// FaultToleration is how long a condition that reports a fault may last. The default is DefaultFaultToleration.
 	FaultToleration time.Duration
 	// KubernetesVersion returns the minor version that a server is installed with now, such as v1.36.

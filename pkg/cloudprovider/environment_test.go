@@ -97,7 +97,7 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 		t.Errorf("before the cache starts, Synced() is %v", err)
 	}
 	f.CloudProvider = New(environment.Client, environment.Client, servers, events.NewRecorder(f.events), clock.RealClock{}, Options{
-		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: poll.Patience(),
+		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: poll.Patience(), RebootConditions: DefaultRebootConditions(),
 	})
 	if _, err := f.List(ctx); !errors.Is(err, errNotSynced) {
 		t.Errorf("before the cache starts, List() returns %v", err)

@@ -68,7 +68,7 @@ func CheckRebootConditions(conditions []string) error {
 }
 
 // RepairPolicies are the conditions of a node for which Karpenter repairs its server, if the feature gate NodeRepair is on. Their reason
-// does not matter, and pods do not delay the repair. Core's former controller replaces for all.
+// does not matter, and pods do not delay the repair. For core's former controller all are replacements.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	policy := func(condition corev1.NodeConditionType, status corev1.ConditionStatus, reason string, toleration time.Duration,
 		action cloudprovider.RepairAction,
@@ -83,7 +83,7 @@ func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	toleration := cmp.Or(c.options.FaultToleration, DefaultFaultToleration)
 	for _, fault := range faults {
 		action := cloudprovider.ReplaceNode
-		if slices.Contains(c.options.RebootConditions, string(fault)) {
+		if !c.options.LegacyRepair && slices.Contains(c.options.RebootConditions, string(fault)) {
 			action = cloudprovider.RebootNode
 		}
 		policies = append(policies, policy(fault, corev1.ConditionTrue, anyReason, toleration, action))

@@ -95,6 +95,7 @@ func TestRepairWithCore(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the provider would not start with NodeRepair, %v", err)
 			}
+			f.CloudProvider.options.LegacyRepair = true
 			core := legacyrepair.NewController(byProviderID(t), f.CloudProvider, clock, events.NewRecorder(f.events))
 			replaced := func() bool {
 				t.Helper()

@@ -43,10 +43,11 @@ type training struct {
 }
 
 // TestNVSentinelAndTenant: NVSentinel's labels are a client's writes, and all else is by the programs. The reboot label is one reset, and
-// goes. The terminate label has the server replaced, and so has the tenant's report. Both servers are held, with the words.
+// goes. The terminate label has the server replaced, and so has the tenant's report, and a fault by core's former repair, which reboots
+// nothing, also not for the conditions that the newer one reboots for. The servers are held, with the words.
 func TestNVSentinelAndTenant(t *testing.T) {
 	system.Only(t)
-	w := newTraining(t)
+	w := newTraining(t, "--feature-gates=NodeRepair=true", "--fault-toleration=1s")
 	pod, node, first := w.pod.UID, w.pod.Spec.NodeName, w.host
 	boot := w.bootID(t)
 	w.labelNode(t, repairs.DefaultLabels().Reboot)
@@ -61,9 +62,7 @@ func TestNVSentinelAndTenant(t *testing.T) {
 
 	w.labelNode(t, repairs.DefaultLabels().Terminate)
 	w.mustMove(t, "node "+node+" has the label "+repairs.DefaultLabels().Terminate)
-	// The operator has repaired it.
-	host := hostOf(t.Context(), t, w.management, hostKeyOf(first))
-	w.patch(t, w.management, host, func() { delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey) })
+	w.endQuarantine(t, first)
 
 	const words = "GPU 3 is half as fast as the others"
 	w.patch(t, w.tenant, w.nodeClaim, func() {
@@ -73,7 +72,40 @@ func TestNVSentinelAndTenant(t *testing.T) {
 	if w.host != first {
 		t.Errorf("the pod runs on %s, want %s", w.host, first)
 	}
+
+	for other := range w.servers {
+		if other != first {
+			w.endQuarantine(t, other)
+		}
+	}
+	w.breakMemory(t)
+	w.mustMove(t, brokenMemory)
 	w.mustHaveResets(t, first, 1)
+}
+
+// brokenMemory is the message of a condition for which core's newer repair reboots a server.
+const brokenMemory = "row remapping has failed"
+
+// breakMemory plays NVSentinel: it reports a fault of the pod's node.
+func (w *training) breakMemory(t *testing.T) {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := w.tenant.Get(t.Context(), client.ObjectKey{Name: w.pod.Spec.NodeName}, node); err != nil {
+		t.Fatal(err)
+	}
+	before := node.DeepCopy()
+	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue,
+		Reason: "GpuMemWatchIsNotHealthy", Message: brokenMemory, LastTransitionTime: metav1.Now()})
+	if err := w.tenant.Status().Patch(t.Context(), node, client.StrategicMergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endQuarantine plays the operator, who has repaired a server.
+func (w *training) endQuarantine(t *testing.T, server string) {
+	t.Helper()
+	host := hostOf(t.Context(), t, w.management, hostKeyOf(server))
+	w.patch(t, w.management, host, func() { delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey) })
 }
 
 // TestEscalation: a fault outlasts two reboots by core's newer repair, which replaces the server then.
@@ -81,16 +113,7 @@ func TestEscalation(t *testing.T) {
 	system.Only(t)
 	w := newTraining(t, "--feature-gates=NodeRepair=true", "--legacy-node-repair=false", "--fault-toleration=1s")
 	sick := w.host
-	node := &corev1.Node{}
-	if err := w.tenant.Get(t.Context(), client.ObjectKey{Name: w.pod.Spec.NodeName}, node); err != nil {
-		t.Fatal(err)
-	}
-	before := node.DeepCopy()
-	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue,
-		Reason: "GpuMemWatchIsNotHealthy", Message: "row remapping has failed", LastTransitionTime: metav1.Now()})
-	if err := w.tenant.Status().Patch(t.Context(), node, client.StrategicMergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	w.breakMemory(t)
 	for reboots := 1; reboots <= 2; reboots++ {
 		poll.Eventually(t, fmt.Sprintf("the server is reset %d times", reboots), func(context.Context) error {
 			if got := w.servers[sick].count(); got != reboots {
@@ -100,7 +123,7 @@ func TestEscalation(t *testing.T) {
 		})
 		poll.Eventually(t, "core sees the reboot", w.rebooted)
 	}
-	w.mustMove(t, "row remapping has failed")
+	w.mustMove(t, brokenMemory)
 	w.mustHaveResets(t, sick, 2)
 }
 
