@@ -163,7 +163,7 @@ func (b *bundle) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot.ReadCallers(ctx, management.client)
+	snapshot.ReadChecks(ctx, management.client)
 	for _, missing := range snapshot.Missing {
 		b.missing = append(b.missing, missing.String())
 	}

@@ -260,7 +260,7 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 		}
 	}
 	if o.callers {
-		snapshot.ReadCallers(ctx, management)
+		snapshot.ReadChecks(ctx, management)
 	}
 	return snapshot, o.warn(snapshot)
 }

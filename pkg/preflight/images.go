@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	imagesCheck = "images"
+	imagesCheck   = "images"
+	osImagesCheck = "OSImages"
 	// atOnce is how many images are asked for at the same time.
 	atOnce = 4
 )
@@ -54,6 +55,39 @@ func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
 		results = []Result{{Check: imagesCheck, Level: Skip, Message: "no OSImage or NodeType has an image"}}
 	}
 	return results
+}
+
+// OSImages says which NodeTypes have an OSImage that does not exist, by themselves or by their NodeProvider.
+func (c *Cluster) OSImages(ctx context.Context) ([]Result, error) {
+	providers, types, images := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &v1alpha1.OSImageList{}
+	for _, list := range []client.ObjectList{providers, types, images} {
+		if err := c.Reader.List(ctx, list); err != nil {
+			return nil, err
+		}
+	}
+	named := map[string]string{}
+	for i := range providers.Items {
+		named[providers.Items[i].Name] = properties.Merge(properties.OfProvider(&providers.Items[i])).Get(v1alpha1.PropertyOSImage)
+	}
+	exists := lo.KeyBy(images.Items, func(image v1alpha1.OSImage) string { return image.Name })
+	var results []Result
+	for i := range types.Items {
+		nodeType := &types.Items[i]
+		owner := "NodeType " + nodeType.Name
+		name := properties.Merge(properties.OfType(nodeType)).Get(v1alpha1.PropertyOSImage)
+		if name == "" {
+			owner, name = "NodeProvider "+nodeType.Spec.ProviderRef.Name, named[nodeType.Spec.ProviderRef.Name]
+		}
+		if _, found := exists[name]; name != "" && !found {
+			results = append(results, Result{Check: "NodeType " + nodeType.Name, Level: Fail, Remedy: "kubectl get osimages",
+				Message: fmt.Sprintf("the OSImage %s of %s does not exist: its servers are installed only for pools and Machines that name another",
+					name, owner)})
+		}
+	}
+	if len(results) == 0 {
+		results = []Result{{Check: osImagesCheck, Level: OK, Message: "each that a NodeType or its NodeProvider names exists"}}
+	}
+	return results, nil
 }
 
 // imageLocations are the URLs that may be asked, each with what it is, and what is wrong with the others.
@@ -90,9 +124,7 @@ func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType
 		name := set.Get(v1alpha1.PropertyOSImage)
 		if name != "" {
 			if osImages[name] == nil {
-				results = append(results, Result{Check: "NodeType " + nodeType.Name, Level: Fail, Message: "its OSImage " + name + " does not exist",
-					Remedy: "kubectl get osimages"})
-				continue
+				continue // OSImages says so
 			}
 			named[name] = true
 			set = set.WithOSImage(osImages[name])

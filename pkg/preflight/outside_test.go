@@ -13,8 +13,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // answers is a server that answers by path.
@@ -238,9 +240,8 @@ func TestImageLocations(t *testing.T) {
 			want: map[string]string{"http://a/i.qcow2": "image of OSImage noble"}},
 		"None": {reason: "a class may have the image", provider: provider(""), types: []v1alpha1.NodeType{nodeType(nil)},
 			want: map[string]string{}},
-		"Unknown": {reason: "a typo", provider: provider(""),
-			types: []v1alpha1.NodeType{nodeType(map[string]string{v1alpha1.PropertyOSImage: "x"})},
-			want:  map[string]string{}, problem: "its OSImage x does not exist"},
+		"Unknown": {reason: "a typo, which TestOSImages has", provider: provider(""),
+			types: []v1alpha1.NodeType{nodeType(map[string]string{v1alpha1.PropertyOSImage: "x"})}, want: map[string]string{}},
 		"OCI": {reason: "the registry is asked for the manifest", provider: provider(""),
 			types: []v1alpha1.NodeType{nodeType(properties("oci://r.example.com:5000/images/os:24.04@sha256:"+strings.Repeat("ab", 32), ""))},
 			want: map[string]string{"https://r.example.com:5000/v2/images/os/manifests/sha256:" + strings.Repeat("ab", 32): "image of NodeType " +
@@ -270,6 +271,39 @@ func TestImageLocations(t *testing.T) {
 			}
 			if (tc.problem == "") != (len(problems) == 0) || tc.problem != "" && !strings.Contains(problems[0].Message, tc.problem) {
 				t.Errorf("%s: the problems are %+v, want %q", tc.reason, problems, tc.problem)
+			}
+		})
+	}
+}
+
+func TestOSImages(t *testing.T) {
+	named := func(image string) map[string]string {
+		if image == "" {
+			return nil
+		}
+		return map[string]string{v1alpha1.PropertyOSImage: image}
+	}
+	for name, tc := range map[string]struct {
+		reason, ofType, ofProvider string
+		want                       Result
+	}{
+		"Exists": {reason: "the type's wins", ofType: "noble", ofProvider: "gone", want: Result{Level: OK}},
+		"Class":  {reason: "a class may name it", want: Result{Level: OK}},
+		"Type": {reason: "a typo", ofType: "nobel", ofProvider: "noble",
+			want: Result{Level: Fail, Message: "the OSImage nobel of NodeType gpu"}},
+		"Provider": {reason: "a typo for all types", ofProvider: "nobel",
+			want: Result{Level: Fail, Message: "the OSImage nobel of NodeProvider fleet"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "fleet"},
+				Spec: v1alpha1.NodeProviderSpec{Properties: named(tc.ofProvider)}}
+			nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+			nodeType.Spec.ProviderRef.Name, nodeType.Spec.Properties = provider.Name, named(tc.ofType)
+			image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "noble"}}
+			reader := fake.NewClientBuilder().WithScheme(env.Scheme()).WithObjects(provider, nodeType, image).Build()
+			got, err := (&Cluster{Reader: reader}).OSImages(t.Context())
+			if err != nil || len(got) != 1 || got[0].Level != tc.want.Level || !strings.Contains(got[0].Message, tc.want.Message) {
+				t.Errorf("%s: got %+v, %v, want %+v", tc.reason, got, err, tc.want)
 			}
 		})
 	}

@@ -78,7 +78,11 @@ type Outside struct {
 
 // Everything are the essentials, and all other checks.
 func (c *Cluster) Everything(ctx context.Context, outside Outside) []Result {
-	results := slices.Concat(c.Essentials(ctx), c.providers(ctx), c.admission(ctx), c.ironics(ctx))
+	images, err := c.OSImages(ctx)
+	if err != nil {
+		images = []Result{unreadable(osImagesCheck, err)}
+	}
+	results := slices.Concat(c.Essentials(ctx), images, c.providers(ctx), c.admission(ctx), c.ironics(ctx))
 	if outside.Ironic != "" {
 		results = append(results, askIronic(ctx, outside.IronicClient, outside.Ironic)...)
 	}

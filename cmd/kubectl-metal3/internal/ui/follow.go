@@ -20,7 +20,7 @@ func Follow(ctx context.Context, management client.WithWatch, tenants []client.W
 	if err != nil {
 		return nil, Options{}, err
 	}
-	live.FollowCallers(ctx, management)
+	live.FollowChecks(ctx, management)
 	return live, Options{
 		Topology: mapping,
 		Planning: func(ctx context.Context, snapshot *view.Snapshot, tenant int) error {

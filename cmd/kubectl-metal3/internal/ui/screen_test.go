@@ -118,7 +118,7 @@ func TestPages(t *testing.T) {
 // TestCallersPage: the page has the issue that is read apart, in the words of preflight.
 func TestCallersPage(t *testing.T) {
 	snapshot := fleettest.New(40)
-	snapshot.ReadCallers(t.Context(), fake.NewClientBuilder().WithScheme(view.Scheme()).WithObjects(env.OpenWebhook()...).Build())
+	snapshot.ReadChecks(t.Context(), fake.NewClientBuilder().WithScheme(view.Scheme()).WithObjects(env.OpenWebhook()...).Build())
 	screen := New(view.Still(snapshot), Options{Token: token, Still: true})
 	content := get(t, screen, "/token/issues", nil).Body.String()
 	if !strings.Contains(content, "every pod of the cluster can ask the webhook") {

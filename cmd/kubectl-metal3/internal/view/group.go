@@ -87,7 +87,7 @@ func (f *Fleet) explainGroup(kind, name string) (Cause, error) {
 	}
 	switch len(namespaces) {
 	case 0:
-		return Cause{}, fmt.Errorf("%s %q %w: no pod of it is in the tenant cluster", groups[kind], name, errNotFound)
+		return Cause{}, fmt.Errorf("%s %q %w: no pod of it that has not ended is in the tenant cluster", groups[kind], name, errNotFound)
 	case 1:
 	default:
 		return Cause{}, fmt.Errorf("there are %d of the name %q, in the namespaces %s: name it as NAMESPACE/%s", len(namespaces), name,

@@ -100,7 +100,7 @@ func TestExplainGroup(t *testing.T) {
 		})
 	}
 	for name, want := range map[string]string{
-		"other": `PodGroup "other" was not found: no pod of it is in the tenant cluster`,
+		"other": `PodGroup "other" was not found: no pod of it that has not ended is in the tenant cluster`,
 		"train": `there are 2 of the name "train", in the namespaces default, ml: name it as NAMESPACE/train`,
 	} {
 		if _, err := New(fixture(withGroup("default", 0), withGroup("ml", 0))).Explain("podgroup", name); err == nil || err.Error() != want {

@@ -77,8 +77,14 @@ func (f *Fleet) Issues() []Issue {
 	for _, focused := range f.perTenant {
 		for i := range focused.snapshot.Tenant.NodeClasses {
 			class := &focused.snapshot.Tenant.NodeClasses[i]
-			stalled(Critical, "MetalNodeClass "+class.Name+focused.ofTenant, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled),
-				"kubectl describe metalnodeclasses.karpenter.metal3.io "+class.Name+", in the tenant cluster")
+			object := "MetalNodeClass " + class.Name + focused.ofTenant
+			remedy := "kubectl describe metalnodeclasses.karpenter.metal3.io " + class.Name + ", in the tenant cluster"
+			waits := conditions.Find(class.Status.Conditions, v1alpha1.ConditionReady)
+			// It goes on by itself once the NodeProvider is there, which may be never: the name may be wrong.
+			if !stalled(Critical, object, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled), remedy) &&
+				waits.Reason == v1alpha1.ReasonProviderNotFound {
+				add(Warning, object, waits.Message, remedy)
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.nodeTypes)) {

@@ -111,6 +111,20 @@ func TestStalledIssues(t *testing.T) {
 	}
 }
 
+// A MetalNodeClass waits for its NodeProvider. If its name is wrong, it waits for ever.
+func TestClassWithoutProvider(t *testing.T) {
+	now := metav1.NewTime(time.Unix(100, 0))
+	class := v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	conditions.SetReady(&class.Status.Conditions, metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonProviderNotFound,
+		Message: "it does not exist"}, 1, now)
+	issues := New(&Snapshot{Time: now, Tenant: &Tenant{NodeClasses: []v1alpha1.MetalNodeClass{class}}}).Issues()
+	want := []Issue{{Warning, "MetalNodeClass default", "it does not exist",
+		"kubectl describe metalnodeclasses.karpenter.metal3.io default, in the tenant cluster"}}
+	if diff := cmp.Diff(want, issues); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // A TenantCluster whose provider writes nothing is worse than one with a wrong pool.
 func TestBlockedTenantIssue(t *testing.T) {
 	now := metav1.NewTime(time.Unix(100, 0))

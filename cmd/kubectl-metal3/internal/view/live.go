@@ -98,19 +98,19 @@ func Readers(clients []client.WithWatch) []client.Reader {
 	return readers
 }
 
-// callersInterval is the time between two questions of FollowCallers. What it asks for changes when the chart is upgraded.
-const callersInterval = 10 * time.Minute
+// checksInterval is the time between two questions of FollowChecks. What it asks for changes seldom.
+const checksInterval = time.Minute
 
-// FollowCallers adds what ReadCallers does, now and from time to time.
-func (l *Live) FollowCallers(ctx context.Context, management client.Reader) {
+// FollowChecks adds what ReadChecks does, now and from time to time.
+func (l *Live) FollowChecks(ctx context.Context, management client.Reader) {
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
 		var asked Snapshot
-		asked.ReadCallers(ctx, management)
+		asked.ReadChecks(ctx, management)
 		l.mu.Lock()
 		l.empty.Issues = asked.Issues
 		l.mu.Unlock()
 		l.change()
-	}, callersInterval)
+	}, checksInterval)
 }
 
 func (k kind) unreachable(err error) error {

@@ -54,7 +54,7 @@ type Snapshot struct {
 	More   []*Tenant `json:"moreTenants,omitempty"`
 	// Missing is what could not be read. What depends on it is incomplete.
 	Missing []Missing `json:"missing,omitempty"`
-	// Issues are those that ReadCallers has found. All others follow from the objects.
+	// Issues are those that ReadChecks has found. All others follow from the objects.
 	Issues []Issue `json:"issues,omitempty"`
 }
 
@@ -391,11 +391,19 @@ func (s *Snapshot) ReadPlanning(ctx context.Context, management client.Reader, t
 	return nil
 }
 
-// ReadCallers adds whether others than the API server can ask our webhook, as preflight says it. That it may not be known is an issue, too.
-// It is apart from Read, because only Issues say it.
-func (s *Snapshot) ReadCallers(ctx context.Context, management client.Reader) {
+// ReadChecks adds what preflight says, and only Issues say: whether others than the API server can ask our webhook, and NodeTypes without
+// their OSImage. That the former may not be known is an issue, too.
+func (s *Snapshot) ReadChecks(ctx context.Context, management client.Reader) {
 	s.Issues = nil
-	for _, result := range (&preflight.Cluster{Reader: management}).Callers(ctx) {
+	cluster := &preflight.Cluster{Reader: management}
+	if images, err := cluster.OSImages(ctx); err == nil { // who may not list them sees the events of pods
+		for _, result := range images {
+			if result.Level != preflight.OK {
+				s.Issues = append(s.Issues, Issue{Critical, result.Check, result.Message, result.Remedy})
+			}
+		}
+	}
+	for _, result := range cluster.Callers(ctx) {
 		if result.Level != preflight.OK {
 			s.Issues = append(s.Issues, Issue{Info, result.Check, result.Message, result.Remedy})
 		}

@@ -26,12 +26,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// TestReadCallers: an issue has the words of preflight, and none claims what the reader may not read.
-func TestReadCallers(t *testing.T) {
+// TestReadChecks: an issue has the words of preflight, and none claims what the reader may not read.
+func TestReadChecks(t *testing.T) {
 	forbidden := func(resource string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("User \"reader\" cannot list it"))
 	}
@@ -64,7 +65,7 @@ func TestReadCallers(t *testing.T) {
 					return c.List(ctx, list, options...)
 				}})
 			s := NewSnapshot(metav1.Now())
-			s.ReadCallers(t.Context(), cluster)
+			s.ReadChecks(t.Context(), cluster)
 			issues := New(s).Issues()
 			if tc.want == "" {
 				if len(issues) > 0 {
@@ -93,10 +94,26 @@ func TestReadCallers(t *testing.T) {
 	}
 }
 
-// TestFollowCallers: who can ask the webhook is asked for at the start and from time to time, and not again when the fleet changes.
-func TestFollowCallers(t *testing.T) { synctest.Test(t, testFollowCallers) }
+// TestMissingOSImage: a NodeType whose OSImage does not exist is an issue, in the words of preflight.
+func TestMissingOSImage(t *testing.T) {
+	nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	nodeType.Spec.Properties = map[string]string{v1alpha1.PropertyOSImage: "nobel"}
+	cluster := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(nodeType).Build()
+	s := NewSnapshot(metav1.Now())
+	s.ReadChecks(t.Context(), cluster)
+	found, err := (&preflight.Cluster{Reader: cluster}).OSImages(t.Context())
+	if err != nil || len(found) != 1 {
+		t.Fatalf("preflight says %+v, %v", found, err)
+	}
+	if diff := cmp.Diff([]Issue{{Critical, "NodeType gpu", found[0].Message, found[0].Remedy}}, New(s).Issues()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
 
-func testFollowCallers(t *testing.T) {
+// TestFollowChecks: who can ask the webhook is asked for at the start and from time to time, and not again when the fleet changes.
+func TestFollowChecks(t *testing.T) { synctest.Test(t, testFollowChecks) }
+
+func testFollowChecks(t *testing.T) {
 	var reads atomic.Int32
 	cluster := interceptor.NewClient(fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(env.OpenWebhook()...).Build(),
 		interceptor.Funcs{
@@ -130,7 +147,7 @@ func testFollowCallers(t *testing.T) {
 		}
 		return nil
 	}
-	live.FollowCallers(ctx, cluster)
+	live.FollowChecks(ctx, cluster)
 	await(t, live, "it is said who can ask the webhook", reports)
 	for i := range 3 {
 		if err := cluster.Create(ctx, env.AvailableHost("metal3", fmt.Sprint("server-", i), nil)); err != nil {
