@@ -19,6 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // verb is a command that changes one object of the management cluster.
@@ -121,9 +122,14 @@ func (o *options) keepOutCommand(state, key, short, example string) *cobra.Comma
 			if err != nil {
 				return err
 			}
-			if before, is := host.Annotations[key]; is && before == reason {
+			record, recorded := inventory.QuarantineOf(host)
+			switch before, is := host.Annotations[key]; {
+			case is && before == reason:
 				v.say("server %s is in %s already", nameOf(host), state)
-			} else {
+			case recorded && key == v1alpha1.QuarantinedAnnotationKey:
+				// A person's text would lose whose server it was, for quotas and NVLink domains.
+				v.say("server %s is in quarantine already, by the manager: %s. Its record stays as it is", nameOf(host), record.Reason)
+			default:
 				if err := v.patchHost(command.Context(), host, func() { setAnnotation(host, key, reason) }); err != nil {
 					return err
 				}
