@@ -155,7 +155,7 @@ func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement
 		}
 		if !known {
 			r.warn(RuleNodeTypeSelector, path.Index(i).Child("property"), "no NodeType has the property %q (there are: %s)", shown(name),
-				orNone(offeredKeys(offered)))
+				orNone(offeredKeys(offered, name)))
 			return
 		}
 	}
@@ -216,7 +216,8 @@ func (p pool) misses(t *offeredType, parsed []labels.Requirement) string {
 	return ""
 }
 
-func offeredKeys(offered []offeredType) []string {
+// offeredKeys are the keys that types offer, those first that are more probably meant by a name that none has.
+func offeredKeys(offered []offeredType, name string) []string {
 	keys := map[string]bool{}
 	for i := range offered {
 		for name := range offered[i].Offered {
@@ -224,16 +225,11 @@ func offeredKeys(offered []offeredType) []string {
 		}
 	}
 	sorted := sortedKeys(keys)
-	// A message names the first few. What is meant is rarely the size, or how servers are installed.
-	slices.SortStableFunc(sorted, func(a, b string) int { return isOurs(a) - isOurs(b) })
-	return sorted
-}
-
-func isOurs(key string) int {
-	if v1alpha1.InDomain(key, v1alpha1.Group) {
-		return 1
-	}
-	return 0
+	// A message names the first few. What is meant is rarely the size, or how servers are installed, unless the name is of that kind.
+	meant, others := lo.FilterReject(sorted, func(key string, _ int) bool {
+		return v1alpha1.InDomain(key, v1alpha1.Group) == v1alpha1.InDomain(name, v1alpha1.Group)
+	})
+	return append(meant, others...)
 }
 
 func keyOf(namespace, name string) types.NamespacedName {

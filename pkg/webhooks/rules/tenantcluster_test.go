@@ -204,6 +204,9 @@ func TestNodeTypeSelector(t *testing.T) {
 			[]string{"warning: " + path + `: no NodeType satisfies it: h100 does not meet "karpenter.sh/capacity-type in (spot)"`}},
 		"Unknown": {"a typing error", "{property: rak, value: r1}", "",
 			[]string{"warning: " + path + `[0].property: no NodeType has the property "rak" (there are: `}},
+		"UnknownOfOurs": {"what was meant is among the first", "{property: karpenter.metal3.io/nodetype, value: h100}", "",
+			[]string{"warning: " + path + `[0].property: no NodeType has the property "karpenter.metal3.io/nodetype" ` +
+				`(there are: karpenter.metal3.io/`}},
 		"FarOff": {"nothing is close", "{property: example.com/water-cooled, operator: Exists}", "",
 			[]string{"warning: " + path + `[0].property: no NodeType has the property "example.com/water-cooled"`}},
 		"Nothing": {"and why, type by type", "{property: rack, value: r9}", "",
