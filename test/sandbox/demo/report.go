@@ -107,7 +107,8 @@ const closing = `
 PENDING -> CLAIMED and DELETED -> RELEASING do not depend on the servers. The other times are those of emulated servers, which install
 nothing, boot nothing and erase nothing: a real server takes up to half an hour until it has joined, and minutes until it is free again.
 
-The demo leaves nothing running. To look around in clusters that stay: bin/sandbox up (docs/README.md, "Type along without hardware").
+The demo leaves nothing running. To look around in clusters that stay: bin/sandbox up --tenant acme --fleet test/docs/fleet.yaml
+(docs/README.md, "Type along without hardware").
 `
 
 // printNodeTypes prints the NodeTypes with their cost, cheapest first.

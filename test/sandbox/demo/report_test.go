@@ -27,15 +27,15 @@ func TestReport(t *testing.T) {
 			t.Errorf("the report has no column %q:\n%s", column, table)
 		}
 	}
-	place := regexp.MustCompile(`bin/sandbox up \((\S+), "([^"]+)"\)`).FindStringSubmatch(note)
+	place := regexp.MustCompile(`(bin/sandbox up .+)\n\((\S+), "([^"]+)"\)`).FindStringSubmatch(note)
 	if place == nil {
 		t.Fatalf("it does not end with how to go on: %s", note)
 	}
-	page, err := os.ReadFile("../../../" + place[1])
+	page, err := os.ReadFile("../../../" + place[2])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if section := "\n## " + place[2] + "\n"; !strings.Contains(string(page), section) || !strings.Contains(string(page), "bin/sandbox up") {
-		t.Errorf("%s has no section %q with that command", place[1], place[2])
+	if section := "\n## " + place[3] + "\n"; !strings.Contains(string(page), section) || !strings.Contains(string(page), place[1]) {
+		t.Errorf("%s has no section %q with %s", place[2], place[3], place[1])
 	}
 }
