@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -83,13 +84,14 @@ func (k kind) String() string {
 	return name
 }
 
-// accounts applies the accounts and rights of a rendered chart.
+// accounts applies the accounts and rights of a rendered chart, and returns once the API server authorizes by them.
 func (c *cluster) accounts(t *testing.T, release, namespace, chart string, flags ...string) {
 	t.Helper()
 	out, problems, err := helm(t, append([]string{"template", release, chart, "--namespace=" + namespace}, flags...)...)
 	if err != nil {
 		t.Fatalf("rendering %s %v: %v\n%s", chart, flags, err, problems)
 	}
+	var rights []client.Object
 	for _, object := range parse(t, out) {
 		if !slices.Contains([]string{"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}, object.GetKind()) {
 			continue
@@ -97,6 +99,10 @@ func (c *cluster) accounts(t *testing.T, release, namespace, chart string, flags
 		if err := c.Client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
+		rights = append(rights, object)
+	}
+	if err := env.AwaitRights(t.Context(), c.Client, rights...); err != nil {
+		t.Fatal(err)
 	}
 }
 

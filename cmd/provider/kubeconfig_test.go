@@ -5,24 +5,19 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"text/template"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
-	rbacfiles "github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -43,28 +38,22 @@ func optionsFor(namespace, kubeconfig string) *options {
 	return o
 }
 
-// grant applies a file of config/rbac.
+// grant applies a file of config/rbac until the test ends, and returns once the API server authorizes by it.
 func grant(t *testing.T, w *fixture, file string) {
 	t.Helper()
-	var rendered bytes.Buffer
-	if err := template.Must(template.ParseFS(rbacfiles.Files, file)).Execute(&rendered,
-		map[string]string{"Namespace": w.namespace}); err != nil {
+	rights, err := rbac.Read(rbac.Files, file, w.namespace)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for decoder := yaml.NewYAMLOrJSONDecoder(&rendered, 4096); ; {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(&object.Object)
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err != nil {
-			t.Fatalf("parsing %s, %v", file, err)
-		}
+	for _, object := range rights {
 		if object.GroupVersionKind().Group != rbacv1.GroupName {
 			t.Fatalf("%s has a %s", file, object.GroupVersionKind())
 		}
 		w.create(object)
 		t.Cleanup(func() { w.remove(object) })
+		if err := env.AwaitRights(t.Context(), environment.Client, object); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

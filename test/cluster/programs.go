@@ -18,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/cluster/process"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/freeport"
 )
 
@@ -104,7 +105,8 @@ var (
 	ProviderTenantRights     = []string{"provider-tenant.yaml", "provider-dra-tenant.yaml"}
 )
 
-// Grant gives a user the rights in files of config/rbac, and writes the user's kubeconfig file. namespace is the files' .Namespace.
+// Grant gives a user the rights in files of config/rbac, and writes the user's kubeconfig file. namespace is the files' .Namespace. It
+// returns once the API server authorizes by them.
 func (c *Cluster) Grant(ctx context.Context, user, namespace, kubeconfig string, files ...string) error {
 	for _, file := range files {
 		rights, err := rbac.Read(rbac.Files, file, namespace)
@@ -120,6 +122,9 @@ func (c *Cluster) Grant(ctx context.Context, user, namespace, kubeconfig string,
 			}
 			if err := Apply(ctx, c.Client, object); err != nil {
 				return fmt.Errorf("granting %s the rights in %s, %w", user, file, err)
+			}
+			if err := env.AwaitRights(ctx, c.Client, object); err != nil {
+				return err
 			}
 		}
 	}

@@ -27,6 +27,7 @@ import (
 
 	sandboxes "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -335,6 +336,9 @@ func (p *pods) metricsToken(t *testing.T) string {
 				t.Error(err)
 			}
 		})
+	}
+	if err := env.AwaitRights(t.Context(), p.management, binding); err != nil {
+		t.Fatal(err)
 	}
 	request, err := p.clientset.CoreV1().ServiceAccounts(account.Namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{},
 		metav1.CreateOptions{})

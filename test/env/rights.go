@@ -18,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -29,8 +30,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-// Give creates Roles and their bindings, or other objects. Existing ones stay. It returns once the API server authorizes by them: it reads
-// them some time after they are there.
+// Give creates Roles and their bindings, or other objects. Existing ones stay. It returns once the API server authorizes by them.
 func (e *Environment) Give(t testing.TB, objects ...client.Object) {
 	t.Helper()
 	for _, object := range objects {
@@ -38,44 +38,66 @@ func (e *Environment) Give(t testing.TB, objects ...client.Object) {
 			t.Fatalf("granting the rights of %T %s, %v", object, object.GetName(), err)
 		}
 	}
-	for _, object := range objects {
-		switch binding := object.(type) {
-		case *rbacv1.ClusterRoleBinding:
-			e.authorized(t, "", binding.RoleRef, binding.Subjects)
-		case *rbacv1.RoleBinding:
-			e.authorized(t, binding.Namespace, binding.RoleRef, binding.Subjects)
-		}
+	if err := AwaitRights(t.Context(), e.Client, objects...); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// authorized waits until the subjects of a binding may do what is first in its role, which the API server reads as a whole.
-func (e *Environment) authorized(t testing.TB, namespace string, bound rbacv1.RoleRef, subjects []rbacv1.Subject) {
-	t.Helper()
-	role := &rbacv1.ClusterRole{}
+// AwaitRights returns once the API server authorizes by the bindings among the objects: it reads them and their roles some time after they
+// are there.
+func AwaitRights(ctx context.Context, c client.Client, objects ...client.Object) error {
+	for _, object := range objects {
+		binding := &rbacv1.RoleBinding{}
+		switch object := object.(type) {
+		case *rbacv1.RoleBinding:
+			binding = object
+		case *rbacv1.ClusterRoleBinding:
+			binding.RoleRef, binding.Subjects = object.RoleRef, object.Subjects
+		case *unstructured.Unstructured:
+			if kind := object.GetKind(); kind != "RoleBinding" && kind != "ClusterRoleBinding" {
+				continue
+			}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, binding); err != nil {
+				return fmt.Errorf("reading binding %s, %w", object.GetName(), err)
+			}
+		default:
+			continue
+		}
+		if err := awaitBinding(ctx, c, binding); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitBinding waits until the subjects of a binding may do what is first in its role, which the API server reads as a whole. A binding
+// without a namespace is for all.
+func awaitBinding(ctx context.Context, c client.Client, binding *rbacv1.RoleBinding) error {
+	bound, role := binding.RoleRef, &rbacv1.ClusterRole{}
 	if bound.Kind == "Role" {
 		own := &rbacv1.Role{}
-		if err := e.Client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: bound.Name}, own); err != nil {
-			t.Fatal(err)
+		if err := c.Get(ctx, client.ObjectKey{Namespace: binding.Namespace, Name: bound.Name}, own); err != nil {
+			return fmt.Errorf("reading what is bound, %w", err)
 		}
 		role.Rules = own.Rules
-	} else if err := e.Client.Get(context.Background(), client.ObjectKey{Name: bound.Name}, role); err != nil {
-		t.Fatal(err)
+	} else if err := c.Get(ctx, client.ObjectKey{Name: bound.Name}, role); err != nil {
+		return fmt.Errorf("reading what is bound, %w", err)
 	}
 	if len(role.Rules) == 0 {
-		return
+		return nil
 	}
 	first, spec := role.Rules[0], authorizationv1.SubjectAccessReviewSpec{}
 	if len(first.NonResourceURLs) > 0 {
 		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: first.NonResourceURLs[0], Verb: first.Verbs[0]}
 	} else {
 		resource, subresource, _ := strings.Cut(first.Resources[0], "/")
-		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: first.Verbs[0], Group: first.APIGroups[0],
-			Resource: resource, Subresource: subresource}
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: binding.Namespace, Verb: first.Verbs[0],
+			Group: first.APIGroups[0], Resource: resource, Subresource: subresource}
 		if len(first.ResourceNames) > 0 {
 			spec.ResourceAttributes.Name = first.ResourceNames[0]
 		}
 	}
-	for _, subject := range subjects {
+	for _, subject := range binding.Subjects {
 		spec.User, spec.Groups = subject.Name, nil
 		switch subject.Kind {
 		case rbacv1.ServiceAccountKind:
@@ -83,9 +105,9 @@ func (e *Environment) authorized(t testing.TB, namespace string, bound rbacv1.Ro
 		case rbacv1.GroupKind:
 			spec.User, spec.Groups = "anybody", []string{subject.Name}
 		}
-		poll.Eventually(t, "the API server has read the rights of "+subject.Name, func(ctx context.Context) error {
+		err := poll.Await(ctx, "the API server has read the rights of "+subject.Name, func(ctx context.Context) error {
 			review := &authorizationv1.SubjectAccessReview{Spec: spec}
-			if err := e.Client.Create(ctx, review); err != nil {
+			if err := c.Create(ctx, review); err != nil {
 				return err
 			}
 			if !review.Status.Allowed {
@@ -93,7 +115,11 @@ func (e *Environment) authorized(t testing.TB, namespace string, bound rbacv1.Ro
 			}
 			return nil
 		})
+		if err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // Grant applies files of config/rbac. namespace is the files' .Namespace. Existing objects stay.
@@ -106,14 +132,7 @@ func (e *Environment) Grant(t testing.TB, namespace string, files ...string) {
 		}
 		objects := make([]client.Object, 0, len(rights))
 		for _, right := range rights {
-			object, err := e.Scheme.New(right.GroupVersionKind())
-			if err == nil {
-				err = runtime.DefaultUnstructuredConverter.FromUnstructured(right.Object, object)
-			}
-			if err != nil {
-				t.Fatalf("reading %s, %v", file, err)
-			}
-			objects = append(objects, object.(client.Object))
+			objects = append(objects, right)
 		}
 		e.Give(t, objects...)
 	}

@@ -186,7 +186,8 @@ func (v *tenant) startProvider(t *testing.T) {
 		"--namespace="+v.name, "--tenant-cluster="+v.name, "--leader-elect=false", "--metrics-bind-address=0")
 }
 
-// grant gives a service account of the provider, which it makes, the rights in a file of config/rbac.
+// grant gives a service account of the provider, which it makes, the rights in a file of config/rbac, and returns once the API server
+// authorizes by them.
 func (v *tenant) grant(t *testing.T, c client.Client, file, namespace string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: providerAccount}}
@@ -204,6 +205,9 @@ func (v *tenant) grant(t *testing.T, c client.Client, file, namespace string) {
 		// The host has the roles for all tenants already when the second tenant comes.
 		if err := c.Create(t.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatalf("granting the rights in %s, %v", file, err)
+		}
+		if err := env.AwaitRights(v.ctx, c, object); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
