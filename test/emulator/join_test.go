@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -50,6 +51,22 @@ func (c *testCluster) joinOf(t *testing.T, name string) bootstrap.Join {
 		Taints:            []corev1.Taint{{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute}},
 		KubeletArgs:       map[string]string{"kube-reserved": "cpu=1"},
 	}
+}
+
+// untilSigned waits until cluster-info has the signature of the token, by which a server knows it.
+func (c *testCluster) untilSigned(t *testing.T, token bootstrap.Token) {
+	t.Helper()
+	poll.Eventually(t, "cluster-info is signed with token "+token.ID(), func(ctx context.Context) error {
+		info := &corev1.ConfigMap{}
+		key := client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}
+		if err := c.Get(ctx, key, info); err != nil {
+			return err
+		}
+		if info.Data[bootstrapapi.JWSSignatureKeyPrefix+token.ID()] == "" {
+			return errors.New("it lacks the signature")
+		}
+		return nil
+	})
 }
 
 // startRack runs a rack of the servers until the test ends, and returns the rack and a function that stops it.
@@ -215,10 +232,12 @@ func testWhatDoesNotJoin(t *testing.T, c *testCluster) {
 	for name := range cases {
 		servers = append(servers, Server{Name: name, Capacity: resources("cpu", "1")})
 	}
-	rack, stop := c.startRack(t, 3*time.Second, servers...)
+	// Each server tries for so long, all at the same time. Its last reason is that of an attempt which the cluster has answered.
+	rack, stop := c.startRack(t, 10*time.Second, servers...)
 	defer stop()
 	for name, tc := range cases {
 		join := c.joinOf(t, name)
+		c.untilSigned(t, join.Token)
 		tc.change(&join)
 		userData, err := bootstrap.JoinUserData(join)
 		if err != nil {
