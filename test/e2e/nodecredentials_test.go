@@ -48,14 +48,20 @@ func TestCredentialsOfNode(t *testing.T) {
 		config.BearerToken = join.Token.Reveal()
 		return config
 	}
+	clientset, err := kubernetes.NewForConfig(withToken(tenant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the API server knows the token", func(ctx context.Context) (string, error) {
+		if _, err := clientset.CoreV1().Nodes().Get(ctx, join.NodeName, metav1.GetOptions{}); apierrors.IsUnauthorized(err) {
+			return err.Error(), nil
+		}
+		return "", nil
+	})
 	t.Run("Token", func(t *testing.T) { w.attempts(t, withToken(tenant), join.NodeName, other.Name) })
 	t.Run("TokenInManagement", func(t *testing.T) { isUnknown(t, withToken(management)) })
 
 	key, err := keyutil.MakeEllipticPrivateKeyPEM()
-	if err != nil {
-		t.Fatal(err)
-	}
-	clientset, err := kubernetes.NewForConfig(withToken(tenant))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -49,6 +52,7 @@ func TestReadinessTaint(t *testing.T) {
 	}
 
 	w.setTaint(t, node, taint, true)
+	w.untilSchedulerSees(t, taint, node)
 	w.createPodOn(t, "third", "edge", asks)
 	w.eventually(t, "a second node of pool edge has joined", func(ctx context.Context) (string, error) {
 		claims, err := w.nodeClaims(ctx)
@@ -84,6 +88,37 @@ func (w *fixture) waitsForTaint(t *testing.T, kind, key string) (node string) {
 		return "", nil
 	})
 	return node
+}
+
+// untilSchedulerSees waits until kube-scheduler keeps pods off a node for its taint: it reads nodes and pods independently, and may see a
+// pod before a taint that is older. The probe brings no server, as it asks for this node.
+func (w *fixture) untilSchedulerSees(t *testing.T, taint corev1.Taint, node string) {
+	t.Helper()
+	probe := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: "probe"},
+		Spec: corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: node},
+			Containers: []corev1.Container{w.container(nil)}},
+	}
+	w.eventually(t, "kube-scheduler sees taint "+taint.Key+" of node "+node, func(ctx context.Context) (string, error) {
+		pod := &corev1.Pod{}
+		if err := w.tenant.Get(ctx, client.ObjectKeyFromObject(probe), pod); apierrors.IsNotFound(err) {
+			return "there was no probe", w.tenant.Create(ctx, probe.DeepCopy())
+		} else if err != nil {
+			return "", err
+		}
+		if pod.Spec.NodeName != "" {
+			return "the probe was bound", client.IgnoreNotFound(w.tenant.Delete(ctx, pod, client.GracePeriodSeconds(0)))
+		}
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled && strings.Contains(condition.Message, "untolerated taint") {
+				return "", nil
+			}
+		}
+		return fmt.Sprintf("the probe's conditions are %v", pod.Status.Conditions), nil
+	})
+	if err := w.tenant.Delete(t.Context(), probe, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // setTaint puts a taint on a node, or takes it off.
