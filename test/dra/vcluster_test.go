@@ -217,7 +217,8 @@ func (s *tenantObjects) versions(without string) map[string]string {
 	return versions
 }
 
-// untilGenerated waits until the only claim that the tenant has for a pod with a template is that of the host's name.
+// untilGenerated waits until the only claim that the tenant has for a pod with a template is that of the host's name, and the pod's status
+// names it. Until then it may name the one that the tenant's own controller has made.
 func (s *tenantObjects) untilGenerated(pod string) *resourcev1.ResourceClaim {
 	s.Helper()
 	var made []resourcev1.ResourceClaim
@@ -234,6 +235,18 @@ func (s *tenantObjects) untilGenerated(pod string) *resourcev1.ResourceClaim {
 			return fmt.Errorf("it has %d: %v", len(made), made)
 		}
 		return s.environment.Host.Client.Get(ctx, client.ObjectKey{Namespace: s.tenant.Name, Name: made[0].Name}, onHost)
+	})
+	s.eventually("the status of pod "+pod+" names the claim of the host's name", func(ctx context.Context) error {
+		object := &corev1.Pod{}
+		if err := s.tenant.Client.Get(ctx, key(pod), object); err != nil {
+			return err
+		}
+		for _, status := range object.Status.ResourceClaimStatuses {
+			if ptr.Deref(status.ResourceClaimName, "") == made[0].Name {
+				return nil
+			}
+		}
+		return fmt.Errorf("it names %v", object.Status.ResourceClaimStatuses)
 	})
 	return &made[0]
 }
@@ -539,20 +552,7 @@ spec:
   - {name: template, resourceClaimTemplateName: same}
 `)
 		s.untilRunning("same")
-		claim := s.untilGenerated("same").Name
-		// Until then it may be the one that the tenant's own controller has made.
-		s.eventually("the pod's status names the claim of the host's name", func(ctx context.Context) error {
-			pod := &corev1.Pod{}
-			if err := s.tenant.Client.Get(ctx, key("same"), pod); err != nil {
-				return err
-			}
-			for _, status := range pod.Status.ResourceClaimStatuses {
-				if ptr.Deref(status.ResourceClaimName, "") == claim {
-					return nil
-				}
-			}
-			return fmt.Errorf("it names %v", pod.Status.ResourceClaimStatuses)
-		})
+		s.untilGenerated("same")
 		got[translator] = s.compared("same")
 		s.deleteAll()
 	}
