@@ -32,10 +32,11 @@ import (
 func TestRotationUnderLoad(t *testing.T) {
 	system.Only(t)
 	fleet(t)
-	// A minute for an authority, and less than half of that for a certificate, so that a machine may stand still for some seconds.
+	// A minute for an authority, and not much less for a certificate: both are renewed when a third is left, so that a machine may stand
+	// still for some seconds.
 	namespace := environment.Namespace(t) // others have the Secret's name in default
 	environment.Grant(t, namespace, "webhook.yaml")
-	short := certs.Settings{Names: settings.Names, AuthorityLifetime: 54 * time.Second, Lifetime: 24 * time.Second, Settle: 3 * time.Second}
+	short := certs.Settings{Names: settings.Names, AuthorityLifetime: 54 * time.Second, Lifetime: 42 * time.Second, Settle: 3 * time.Second}
 	webhook := start(t, "", "--namespace="+namespace)
 	stopManager := rotate(t, namespace, short)
 	configure(t, webhook.address)
