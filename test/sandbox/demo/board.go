@@ -137,8 +137,7 @@ func (b *board) wake() {
 
 // until waits until done returns an empty string. It checks after each change of a watched object. After the timeout,
 // the error has the last result of done.
-func (b *board) until(ctx context.Context, goal string, timeout time.Duration,
-	done func(context.Context) (missing string, err error)) error {
+func (b *board) until(ctx context.Context, goal string, done func(context.Context) (missing string, err error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within %s", timeout))
 	defer cancel()
 	for {

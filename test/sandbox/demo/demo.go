@@ -24,12 +24,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Timeouts of the parts of the demo. On an idle machine of two cores each takes a fraction of this.
-const (
-	readyTimeout   = 60 * time.Second
-	scaleUpTimeout = 90 * time.Second
-	releaseTimeout = 150 * time.Second
-)
+// timeout of each part of the demo. On an idle machine of two cores each takes a fraction of this.
+const timeout = 5 * time.Minute
 
 // Options of a demo. All are required.
 type Options struct {
@@ -66,7 +62,7 @@ func Run(ctx context.Context, options Options) error {
 			return err
 		}
 	}
-	if err := b.until(ctx, "the fleet is ready", readyTimeout, b.fleetIsReady); err != nil {
+	if err := b.until(ctx, "the fleet is ready", b.fleetIsReady); err != nil {
 		return err
 	}
 	if err := b.printNodeTypes(ctx); err != nil {
@@ -79,7 +75,7 @@ func Run(ctx context.Context, options Options) error {
 	}
 	// The pods may run before Karpenter has written the node names to the NodeClaims.
 	var placements []placement
-	if err := b.until(ctx, "it is known which server each pod is on", readyTimeout, func(ctx context.Context) (missing string, err error) {
+	if err := b.until(ctx, "it is known which server each pod is on", func(ctx context.Context) (missing string, err error) {
 		placements, missing, err = b.placements(ctx, pods)
 		return missing, err
 	}); err != nil {
@@ -97,7 +93,7 @@ func Run(ctx context.Context, options Options) error {
 			return fmt.Errorf("deleting pod %s, %w", name, err)
 		}
 	}
-	if err := b.until(ctx, "every server is back in the pool", releaseTimeout, b.everythingIsBack); err != nil {
+	if err := b.until(ctx, "every server is back in the pool", b.everythingIsBack); err != nil {
 		return err
 	}
 	if err := b.nothingIsLeft(ctx); err != nil {
@@ -122,7 +118,7 @@ func (b *board) playWorkload(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("creating pod %s, %w", pod.GetName(), err)
 		}
 		pods = append(pods, pod.GetName())
-		if err := b.until(ctx, "pod "+pod.GetName()+" runs", scaleUpTimeout, func(ctx context.Context) (string, error) {
+		if err := b.until(ctx, "pod "+pod.GetName()+" runs", func(ctx context.Context) (string, error) {
 			return b.podsRun(ctx, pods)
 		}); err != nil {
 			return nil, err
