@@ -265,7 +265,8 @@ func (l *lossyCluster) placement(t *testing.T, pod string) (server, machine stri
 func (l *lossyCluster) deletePod(t *testing.T, pod string) {
 	t.Helper()
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete pod "+pod+" --now")
-	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaim "+l.machines[pod]+" --timeout=2m")
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaim "+l.machines[pod]+" --wait=false")
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait --for=delete nodeclaim "+l.machines[pod]+" --timeout=2m")
 	delete(l.servers, pod)
 }
 
@@ -476,7 +477,8 @@ func (l *lossyCluster) unpause(t *testing.T) {
 	l.checkClaimed(t, "stays", "next", "again")
 	l.checkRunning(t, "stays", "next", "again")
 	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete pods --all --now")
-	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaims --all --timeout=2m")
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig delete nodeclaims --all --wait=false")
+	l.do(t, "kubectl --kubeconfig acme-admin.kubeconfig wait --for=delete nodeclaims --all --timeout=2m")
 	l.do(t, "kubectl -n acme wait --for=delete machines.karpenter.metal3.io --all --timeout=2m")
 	l.do(t, "until [ \"$(kubectl get nodetype h100-8x -o jsonpath={.status.capacity.available})\" = 4 ]; do sleep 0.2; done")
 }
