@@ -51,11 +51,11 @@ func (o *options) connectToWrite() (client.Client, error) {
 	return o.connect(o.management, "management cluster")
 }
 
-// patchHost changes annotations of a host. It is in the snapshot, which is then as the cluster is.
+// patchHost changes annotations of a host if it is still as it was read. It is in the snapshot, which is then as the cluster is.
 func (v *verb) patchHost(ctx context.Context, host *bmov1alpha1.BareMetalHost, change func()) error {
 	before := host.DeepCopy()
 	change()
-	if err := v.client.Patch(ctx, host, client.MergeFrom(before)); err != nil {
+	if err := v.client.Patch(ctx, host, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing to host %s, %w", nameOf(host), err)
 	}
 	return nil
@@ -116,7 +116,7 @@ func (o *options) keepOutCommand(state, key, short, example string) *cobra.Comma
 	command := &cobra.Command{
 		Use: state + " HOST", Short: short, Args: cobra.ExactArgs(1), Example: example, ValidArgsFunction: o.completeName("host"),
 		Long: short + ": no Machine claims it until 'kubectl metal3 return' takes it back. A Machine that has the server keeps it.\n" +
-			"It sets the annotation " + key + ".",
+			"It sets the annotation " + key + ", unless the manager has set it.",
 		RunE: func(command *cobra.Command, arguments []string) error {
 			v, host, err := o.hostVerb(command.Context(), arguments[0])
 			if err != nil {
@@ -128,7 +128,8 @@ func (o *options) keepOutCommand(state, key, short, example string) *cobra.Comma
 				v.say("server %s is in %s already", nameOf(host), state)
 			case recorded && key == v1alpha1.QuarantinedAnnotationKey:
 				// A person's text would lose whose server it was, for quotas and NVLink domains.
-				v.say("server %s is in quarantine already, by the manager: %s. Its record stays as it is", nameOf(host), record.Reason)
+				v.say("server %s is in quarantine already, by the manager: %s. Its record stays as it is, and nothing was written", nameOf(host),
+					record.Reason)
 			default:
 				if err := v.patchHost(command.Context(), host, func() { setAnnotation(host, key, reason) }); err != nil {
 					return err

@@ -93,7 +93,8 @@ func TestVerbs(t *testing.T) {
 			out:  "server metal3-system/server-07 is in quarantine: GPU\n" + keeps,
 			host: map[string]string{v1alpha1.QuarantinedAnnotationKey: "GPU"}},
 		"quarantine by the manager": {reason: "its record says whose server it was", arguments: "quarantine server-11 --reason GPU",
-			out: "server metal3-system/server-11 is in quarantine already, by the manager: HostError. Its record stays as it is\n"},
+			out: "server metal3-system/server-11 is in quarantine already, by the manager: HostError. Its record stays as it is, and nothing was " +
+				"written\n"},
 		"return": {reason: "it says how the server is now", arguments: "return server-12",
 			out: "removed from server metal3-system/server-12: karpenter.metal3.io/maintenance (DIMM3)\n" + free},
 		"return of nothing": {reason: "nothing is to be removed", arguments: "return server-16",

@@ -58,42 +58,50 @@ func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
 }
 
 // OSImages says which NodeTypes have an OSImage that does not exist, by themselves or by their NodeProvider.
-func (c *Cluster) OSImages(ctx context.Context) ([]Result, error) {
+func (c *Cluster) OSImages(ctx context.Context) []Result {
 	providers, types, images := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &v1alpha1.OSImageList{}
 	for _, list := range []client.ObjectList{providers, types, images} {
 		if err := c.Reader.List(ctx, list); err != nil {
-			return nil, err
+			result := unreadable(osImagesCheck, err)
+			result.Level = Skip // no NodeType is known to lack one
+			return []Result{result}
 		}
-	}
-	named := map[string]string{}
-	for i := range providers.Items {
-		named[providers.Items[i].Name] = properties.Merge(properties.OfProvider(&providers.Items[i])).Get(v1alpha1.PropertyOSImage)
 	}
 	exists := lo.KeyBy(images.Items, func(image v1alpha1.OSImage) string { return image.Name })
+	byName := providersByName(providers.Items)
 	var results []Result
 	for i := range types.Items {
-		nodeType := &types.Items[i]
-		owner := "NodeType " + nodeType.Name
-		name := properties.Merge(properties.OfType(nodeType)).Get(v1alpha1.PropertyOSImage)
-		if name == "" {
-			owner, name = "NodeProvider "+nodeType.Spec.ProviderRef.Name, named[nodeType.Spec.ProviderRef.Name]
-		}
+		set := propertiesOf(&types.Items[i], byName)
+		name := set.Get(v1alpha1.PropertyOSImage)
 		if _, found := exists[name]; name != "" && !found {
-			results = append(results, Result{Check: "NodeType " + nodeType.Name, Level: Fail, Remedy: "kubectl get osimages",
-				Message: fmt.Sprintf("the OSImage %s of %s does not exist: its servers are installed only for pools and Machines that name another",
-					name, owner)})
+			results = append(results, Result{Check: "NodeType " + types.Items[i].Name, Level: Fail, Remedy: "kubectl get osimages",
+				Message: fmt.Sprintf("the OSImage %s, which %s names, does not exist: servers of this type are installed only for pools and "+
+					"Machines with another image", name, set.Source(v1alpha1.PropertyOSImage))})
 		}
 	}
 	if len(results) == 0 {
 		results = []Result{{Check: osImagesCheck, Level: OK, Message: "each that a NodeType or its NodeProvider names exists"}}
 	}
-	return results, nil
+	return results
+}
+
+func providersByName(providers []v1alpha1.NodeProvider) map[string]*v1alpha1.NodeProvider {
+	return lo.KeyBy(lo.ToSlicePtr(providers), func(provider *v1alpha1.NodeProvider) string { return provider.Name })
+}
+
+// propertiesOf are those of a NodeType and its NodeProvider, if that exists.
+func propertiesOf(nodeType *v1alpha1.NodeType, byName map[string]*v1alpha1.NodeProvider) properties.Set {
+	layers := []properties.Layer{properties.OfType(nodeType)}
+	if provider := byName[nodeType.Spec.ProviderRef.Name]; provider != nil {
+		layers = []properties.Layer{properties.OfProvider(provider), properties.OfType(nodeType)}
+	}
+	return properties.Merge(layers...)
 }
 
 // imageLocations are the URLs that may be asked, each with what it is, and what is wrong with the others.
 func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType, images []v1alpha1.OSImage) (map[string]string, []Result) {
 	locations, results := map[string]string{}, []Result(nil)
-	byName := lo.KeyBy(lo.ToSlicePtr(providers), func(provider *v1alpha1.NodeProvider) string { return provider.Name })
+	byName := providersByName(providers)
 	osImages := lo.KeyBy(lo.ToSlicePtr(images), func(image *v1alpha1.OSImage) string { return image.Name })
 	add := func(owner string, set properties.Set, allowed func(properties.Set) error) {
 		if set.Get(v1alpha1.PropertyImageURL) == "" {
@@ -115,12 +123,7 @@ func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType
 	named := map[string]bool{}
 	for i := range types {
 		nodeType := &types[i]
-		layers := []properties.Layer{properties.OfType(nodeType)}
-		provider := byName[nodeType.Spec.ProviderRef.Name]
-		if provider != nil {
-			layers = []properties.Layer{properties.OfProvider(provider), properties.OfType(nodeType)}
-		}
-		set := properties.Merge(layers...)
+		provider, set := byName[nodeType.Spec.ProviderRef.Name], propertiesOf(nodeType, byName)
 		name := set.Get(v1alpha1.PropertyOSImage)
 		if name != "" {
 			if osImages[name] == nil {

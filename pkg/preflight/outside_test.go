@@ -277,33 +277,32 @@ func TestImageLocations(t *testing.T) {
 }
 
 func TestOSImages(t *testing.T) {
-	named := func(image string) map[string]string {
-		if image == "" {
-			return nil
-		}
-		return map[string]string{v1alpha1.PropertyOSImage: image}
-	}
+	const key = v1alpha1.PropertyOSImage
 	for name, tc := range map[string]struct {
-		reason, ofType, ofProvider string
-		want                       Result
+		reason             string
+		ofType, ofProvider map[string]string
+		level              Level
+		says               string
 	}{
-		"Exists": {reason: "the type's wins", ofType: "noble", ofProvider: "gone", want: Result{Level: OK}},
-		"Class":  {reason: "a class may name it", want: Result{Level: OK}},
-		"Type": {reason: "a typo", ofType: "nobel", ofProvider: "noble",
-			want: Result{Level: Fail, Message: "the OSImage nobel of NodeType gpu"}},
-		"Provider": {reason: "a typo for all types", ofProvider: "nobel",
-			want: Result{Level: Fail, Message: "the OSImage nobel of NodeProvider fleet"}},
+		"Exists": {reason: "the type's wins", ofType: map[string]string{key: "noble"}, ofProvider: map[string]string{key: "gone"}, level: OK},
+		"Class":  {reason: "a class may name it", level: OK},
+		"Emptied": {reason: "the type takes the provider's away, and has an image of its own",
+			ofType: map[string]string{key: "", v1alpha1.PropertyImageURL: "http://a/i"}, ofProvider: map[string]string{key: "nobel"}, level: OK},
+		"Type": {reason: "a typo", ofType: map[string]string{key: "nobel"}, ofProvider: map[string]string{key: "noble"}, level: Fail,
+			says: "the OSImage nobel, which NodeType gpu names,"},
+		"Provider": {reason: "a typo for all types", ofProvider: map[string]string{key: "nobel"}, level: Fail,
+			says: "the OSImage nobel, which NodeProvider fleet names,"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "fleet"},
-				Spec: v1alpha1.NodeProviderSpec{Properties: named(tc.ofProvider)}}
+			provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
+			provider.Spec.Properties = tc.ofProvider
 			nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
-			nodeType.Spec.ProviderRef.Name, nodeType.Spec.Properties = provider.Name, named(tc.ofType)
+			nodeType.Spec.ProviderRef.Name, nodeType.Spec.Properties = provider.Name, tc.ofType
 			image := &v1alpha1.OSImage{ObjectMeta: metav1.ObjectMeta{Name: "noble"}}
 			reader := fake.NewClientBuilder().WithScheme(env.Scheme()).WithObjects(provider, nodeType, image).Build()
-			got, err := (&Cluster{Reader: reader}).OSImages(t.Context())
-			if err != nil || len(got) != 1 || got[0].Level != tc.want.Level || !strings.Contains(got[0].Message, tc.want.Message) {
-				t.Errorf("%s: got %+v, %v, want %+v", tc.reason, got, err, tc.want)
+			got := (&Cluster{Reader: reader}).OSImages(t.Context())
+			if len(got) != 1 || got[0].Level != tc.level || !strings.Contains(got[0].Message, tc.says) {
+				t.Errorf("%s: got %+v, want %s and %q", tc.reason, got, tc.level, tc.says)
 			}
 		})
 	}

@@ -78,11 +78,7 @@ type Outside struct {
 
 // Everything are the essentials, and all other checks.
 func (c *Cluster) Everything(ctx context.Context, outside Outside) []Result {
-	images, err := c.OSImages(ctx)
-	if err != nil {
-		images = []Result{unreadable(osImagesCheck, err)}
-	}
-	results := slices.Concat(c.Essentials(ctx), images, c.providers(ctx), c.admission(ctx), c.ironics(ctx))
+	results := slices.Concat(c.Essentials(ctx), c.OSImages(ctx), c.providers(ctx), c.admission(ctx), c.ironics(ctx))
 	if outside.Ironic != "" {
 		results = append(results, askIronic(ctx, outside.IronicClient, outside.Ironic)...)
 	}

@@ -36,7 +36,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestReleasedPortsIn: the rule finds each way to release a port.
+// TestReleasedPortsIn: the rule finds the common ways to release a port.
 func TestReleasedPortsIn(t *testing.T) {
 	const open = "func f() string { l, _ := net.Listen(\"tcp\", \"127.0.0.1:0\"); "
 	for name, tc := range map[string]struct {
@@ -47,6 +47,8 @@ func TestReleasedPortsIn(t *testing.T) {
 		"Closure":  {"it is closed in a deferred function", open + "defer func() { _ = l.Close() }(); return l.Addr().String() }", []string{"f"}},
 		"Inline": {"the address is used after the end", "func f() { l, _ := net.ListenPacket(\"udp\", net.JoinHostPort(\"::1\", \"0\")); " +
 			"a := l.LocalAddr(); if err := l.Close(); err != nil { panic(err) }; use(a) }", []string{"f"}},
+		"Inner": {"a closure is a function, too", "func f() { t.Run(\"x\", func() string { l, _ := net.Listen(\"tcp\", \":0\"); " +
+			"defer l.Close(); return l.Addr().String() }) }", []string{"f"}},
 		"Kept":    {"it is closed when the test ends", open + "t.Cleanup(func() { l.Close() }); return l.Addr().String() }", nil},
 		"Busy":    {"others find it taken until the end", open + "defer l.Close(); use(l.Addr()); return \"\" }", nil},
 		"Address": {"the caller names the port", "func f() { l, _ := net.Listen(\"tcp\", address); l.Close() }", nil},
@@ -76,34 +78,46 @@ func releasedPortsIn(source []byte) (functions []string, err error) {
 		if !is || function.Body == nil {
 			continue
 		}
-		var listeners []string
-		var closed, deferred, returned bool
-		closes := func(node ast.Node) bool {
-			return slices.ContainsFunc(listeners, func(name string) bool { return strings.Contains(text(node), name+".Close()") })
-		}
+		bodies := []*ast.BlockStmt{function.Body}
 		ast.Inspect(function.Body, func(node ast.Node) bool {
-			switch node := node.(type) {
-			case *ast.AssignStmt:
-				call, is := node.Rhs[0].(*ast.CallExpr)
-				if is && strings.HasPrefix(text(call), "net.Listen") && portZero.MatchString(text(call)) {
-					listeners = append(listeners, text(node.Lhs[0]))
-				}
-			case *ast.DeferStmt:
-				deferred = deferred || closes(node)
-				return false
-			case *ast.FuncLit, *ast.GoStmt:
-				return false
-			case *ast.CallExpr:
-				selector, is := node.Fun.(*ast.SelectorExpr)
-				closed = closed || is && selector.Sel.Name == "Close" && closes(node)
-			case *ast.ReturnStmt:
-				returned = returned || slices.ContainsFunc(listeners, func(name string) bool { return strings.Contains(text(node), name+".") })
+			if literal, is := node.(*ast.FuncLit); is {
+				bodies = append(bodies, literal.Body)
 			}
 			return true
 		})
-		if closed || deferred && returned {
+		if slices.ContainsFunc(bodies, func(body *ast.BlockStmt) bool { return releases(body, text) }) {
 			functions = append(functions, function.Name.Name)
 		}
 	}
 	return functions, nil
+}
+
+// releases returns whether a body of a function, without the functions in it, is one of releasedPortsIn.
+func releases(body *ast.BlockStmt, text func(ast.Node) string) bool {
+	var listeners []string
+	var closed, deferred, returned bool
+	closes := func(node ast.Node) bool {
+		return slices.ContainsFunc(listeners, func(name string) bool { return strings.Contains(text(node), name+".Close()") })
+	}
+	ast.Inspect(body, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.AssignStmt:
+			call, is := node.Rhs[0].(*ast.CallExpr)
+			if is && strings.HasPrefix(text(call), "net.Listen") && portZero.MatchString(text(call)) {
+				listeners = append(listeners, text(node.Lhs[0]))
+			}
+		case *ast.DeferStmt:
+			deferred = deferred || closes(node)
+			return false
+		case *ast.FuncLit, *ast.GoStmt:
+			return false
+		case *ast.CallExpr:
+			selector, is := node.Fun.(*ast.SelectorExpr)
+			closed = closed || is && selector.Sel.Name == "Close" && closes(node)
+		case *ast.ReturnStmt:
+			returned = returned || slices.ContainsFunc(listeners, func(name string) bool { return strings.Contains(text(node), name+".") })
+		}
+		return true
+	})
+	return closed || deferred && returned
 }

@@ -70,8 +70,7 @@ func AwaitRights(ctx context.Context, c client.Client, objects ...client.Object)
 	return nil
 }
 
-// awaitBinding waits until the subjects of a binding may do what is first in its role, which the API server reads as a whole. A binding
-// without a namespace is for all.
+// awaitBinding waits until the subjects of a binding may do what its role allows. A binding without a namespace is for all.
 func awaitBinding(ctx context.Context, c client.Client, binding *rbacv1.RoleBinding) error {
 	bound, role := binding.RoleRef, &rbacv1.ClusterRole{}
 	if bound.Kind == "Role" {
@@ -83,43 +82,46 @@ func awaitBinding(ctx context.Context, c client.Client, binding *rbacv1.RoleBind
 	} else if err := c.Get(ctx, client.ObjectKey{Name: bound.Name}, role); err != nil {
 		return fmt.Errorf("reading what is bound, %w", err)
 	}
-	if len(role.Rules) == 0 {
-		return nil
-	}
-	first, spec := role.Rules[0], authorizationv1.SubjectAccessReviewSpec{}
-	if len(first.NonResourceURLs) > 0 {
-		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: first.NonResourceURLs[0], Verb: first.Verbs[0]}
-	} else {
-		resource, subresource, _ := strings.Cut(first.Resources[0], "/")
-		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: binding.Namespace, Verb: first.Verbs[0],
-			Group: first.APIGroups[0], Resource: resource, Subresource: subresource}
-		if len(first.ResourceNames) > 0 {
-			spec.ResourceAttributes.Name = first.ResourceNames[0]
-		}
-	}
-	for _, subject := range binding.Subjects {
-		spec.User, spec.Groups = subject.Name, nil
-		switch subject.Kind {
-		case rbacv1.ServiceAccountKind:
-			spec.User = "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
-		case rbacv1.GroupKind:
-			spec.User, spec.Groups = "anybody", []string{subject.Name}
-		}
-		err := poll.Await(ctx, "the API server has read the rights of "+subject.Name, func(ctx context.Context) error {
-			review := &authorizationv1.SubjectAccessReview{Spec: spec}
-			if err := c.Create(ctx, review); err != nil {
+	for _, rule := range role.Rules {
+		for _, subject := range binding.Subjects {
+			if err := awaitRule(ctx, c, binding.Namespace, bound, rule, subject); err != nil {
 				return err
 			}
-			if !review.Status.Allowed {
-				return fmt.Errorf("%s %s: %s", bound.Kind, bound.Name, cmp.Or(review.Status.Reason, "not allowed"))
-			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// awaitRule waits until a subject may do the first of what a rule of a role allows.
+func awaitRule(ctx context.Context, c client.Client, namespace string, bound rbacv1.RoleRef, rule rbacv1.PolicyRule, subject rbacv1.Subject,
+) error {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: subject.Name}
+	switch subject.Kind {
+	case rbacv1.ServiceAccountKind:
+		spec.User = "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
+	case rbacv1.GroupKind:
+		spec.User, spec.Groups = "anybody", []string{subject.Name}
+	}
+	if len(rule.NonResourceURLs) > 0 {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0]}
+	} else {
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0],
+			Group: rule.APIGroups[0], Resource: resource, Subresource: subresource}
+		if len(rule.ResourceNames) > 0 {
+			spec.ResourceAttributes.Name = rule.ResourceNames[0]
+		}
+	}
+	return poll.Await(ctx, "the API server has read the rights of "+subject.Name, func(ctx context.Context) error {
+		review := &authorizationv1.SubjectAccessReview{Spec: spec}
+		if err := c.Create(ctx, review); err != nil {
+			return err
+		}
+		if !review.Status.Allowed {
+			return fmt.Errorf("%s %s: %s", bound.Kind, bound.Name, cmp.Or(review.Status.Reason, "not allowed"))
+		}
+		return nil
+	})
 }
 
 // Grant applies files of config/rbac. namespace is the files' .Namespace. Existing objects stay.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package freeport knows which loopback ports a test may give to programs that it starts. Nothing else takes such a port while the test
-// runs: it is outside the range from which Linux takes the ports of connections and of listeners at port 0, and it is locked for all
-// processes that ask this package.
+// runs: it is outside the range from which Linux by default takes the ports of connections and of listeners at port 0, and it is locked for
+// all processes that ask this package.
 package freeport
 
 import (
@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 )
 
 const (
@@ -26,12 +27,6 @@ const (
 var locks struct {
 	sync.Mutex
 	held []net.Listener
-}
-
-// T is what ForTest needs of testing.TB. Programs import this package, too, and need not link package testing.
-type T interface {
-	Helper()
-	Fatal(arguments ...any)
 }
 
 // Reserve returns as many different ports as asked for. Nothing listens on them on loopback by TCP or UDP, and no process is given any of
@@ -65,7 +60,7 @@ func Address() (string, error) {
 }
 
 // ForTest is Address, and ends a test that can have none.
-func ForTest(t T) string {
+func ForTest(t testing.TB) string {
 	t.Helper()
 	free, err := Address()
 	if err != nil {

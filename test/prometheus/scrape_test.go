@@ -70,7 +70,7 @@ func TestScrape(t *testing.T) {
 	var active []string
 	poll.Eventually(t, "the programs are scraped, the rules evaluated, and no alert is active", func(ctx context.Context) error {
 		const joined = `count(max by (nodetype) (karpenter_metal3_machines{phase="Joined"}) > 0) and on () (count(up == 1) == 3)
-			and on () (count(karpenter_cluster_state_synced and on (instance) karpenter_metal3_gangs_planned) == 1)`
+			and on () (count(karpenter_cluster_state_synced and on (job, instance) karpenter_metal3_gangs_planned) == 1)`
 		if value, _, err := prometheus.Query(ctx, joined, time.Now()); err != nil || value.String() == "" {
 			return fmt.Errorf("no node is seen, or not all programs (%v)", err)
 		}

@@ -80,9 +80,9 @@ func (f *Fleet) Issues() []Issue {
 			object := "MetalNodeClass " + class.Name + focused.ofTenant
 			remedy := "kubectl describe metalnodeclasses.karpenter.metal3.io " + class.Name + ", in the tenant cluster"
 			waits := conditions.Find(class.Status.Conditions, v1alpha1.ConditionReady)
-			// It goes on by itself once the NodeProvider is there, which may be never: the name may be wrong.
+			// It goes on by itself once the NodeProvider and its NodeTypes are there, which may be never: the name may be wrong.
 			if !stalled(Critical, object, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled), remedy) &&
-				waits.Reason == v1alpha1.ReasonProviderNotFound {
+				(waits.Reason == v1alpha1.ReasonProviderNotFound || waits.Reason == v1alpha1.ReasonNoNodeTypes) {
 				add(Warning, object, waits.Message, remedy)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -391,23 +392,24 @@ func (s *Snapshot) ReadPlanning(ctx context.Context, management client.Reader, t
 	return nil
 }
 
-// ReadChecks adds what preflight says, and only Issues say: whether others than the API server can ask our webhook, and NodeTypes without
-// their OSImage. That the former may not be known is an issue, too.
+// ReadChecks adds what preflight says, and only Issues say: NodeTypes without their OSImage, and whether others than the API server can ask
+// our webhook. That either may not be known is an issue, too.
 func (s *Snapshot) ReadChecks(ctx context.Context, management client.Reader) {
 	s.Issues = nil
 	cluster := &preflight.Cluster{Reader: management}
-	if images, err := cluster.OSImages(ctx); err == nil { // who may not list them sees the events of pods
-		for _, result := range images {
+	add := func(severity Severity, results []preflight.Result) {
+		for _, result := range results {
 			if result.Level != preflight.OK {
-				s.Issues = append(s.Issues, Issue{Critical, result.Check, result.Message, result.Remedy})
+				s.Issues = append(s.Issues, Issue{severity, result.Check, result.Message, result.Remedy})
 			}
 		}
 	}
-	for _, result := range cluster.Callers(ctx) {
-		if result.Level != preflight.OK {
-			s.Issues = append(s.Issues, Issue{Info, result.Check, result.Message, result.Remedy})
-		}
-	}
+	missing, unknown := lo.FilterReject(cluster.OSImages(ctx), func(result preflight.Result, _ int) bool {
+		return result.Level == preflight.Fail
+	})
+	add(Critical, missing)
+	add(Info, unknown)
+	add(Info, cluster.Callers(ctx))
 }
 
 func (s *Snapshot) read(ctx context.Context, kind kind, from client.Reader, scope Scope) error {

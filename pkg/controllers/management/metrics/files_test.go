@@ -100,7 +100,7 @@ func check(expression string, names map[string][]string) error {
 	if err != nil {
 		return err
 	}
-	available := map[string]bool{"namespace": true} // Prometheus Operator gives it to all that it scrapes
+	available := map[string]bool{}
 	used := 0
 	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
 		selector, ok := node.(*parser.VectorSelector)
@@ -116,6 +116,9 @@ func check(expression string, names map[string][]string) error {
 		}
 		for _, label := range labelNames {
 			available[label] = true
+		}
+		if !strings.HasPrefix(name, "karpenter_metal3_") {
+			available["namespace"] = true // Prometheus Operator adds that of the program. Ours mean another one by it, or none
 		}
 		for _, matcher := range selector.LabelMatchers {
 			if matcher.Name != model.MetricNameLabel && !slices.Contains(labelNames, matcher.Name) {
