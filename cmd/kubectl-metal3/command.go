@@ -42,8 +42,8 @@ type options struct {
 	usage *string
 	// events says to read what the provider says of pods, too.
 	events bool
-	// callers says to read who can ask the webhook, too.
-	callers bool
+	// checks says to read what only preflight knows, too.
+	checks bool
 	// output is how the command prints, nil for one that has no choice.
 	output *output
 	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
@@ -259,7 +259,7 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 			return nil, err
 		}
 	}
-	if o.callers {
+	if o.checks {
 		snapshot.ReadChecks(ctx, management)
 	}
 	return snapshot, o.warn(snapshot)

@@ -137,7 +137,7 @@ func (o *options) issuesCommand() *cobra.Command {
 			"Critical or a Warning.",
 		Example: "  kubectl metal3 issues\n  kubectl metal3 issues --no-headers -o custom-columns=OBJECT:.object,REMEDY:.remedy",
 		RunE: func(command *cobra.Command, _ []string) error {
-			o.callers = true
+			o.checks = true
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
 				return err
@@ -214,7 +214,7 @@ func (o *options) snapshotCommand() *cobra.Command {
 			"password or has the form of a token is xxxxx. --snapshot FILE shows it again, without a cluster.",
 		Example: "  kubectl metal3 snapshot fleet.json --tenant-kubeconfig acme.kubeconfig\n  kubectl metal3 fleet --snapshot fleet.json",
 		RunE: func(command *cobra.Command, arguments []string) error {
-			o.planning, o.usage, o.callers, o.events = true, new(string), true, true
+			o.planning, o.usage, o.checks, o.events = true, new(string), true, true
 			snapshot, err := o.read(command.Context())
 			if err != nil {
 				return err

@@ -33,10 +33,8 @@ const (
 // classes, is not asked for.
 func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
 	providers, types, images := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &v1alpha1.OSImageList{}
-	for _, list := range []client.ObjectList{providers, types, images} {
-		if err := c.Reader.List(ctx, list); err != nil {
-			return []Result{unreadable(imagesCheck, err)}
-		}
+	if err := c.list(ctx, providers, types, images); err != nil {
+		return []Result{unreadable(imagesCheck, err)}
 	}
 	locations, results := imageLocations(providers.Items, types.Items, images.Items)
 	names := slices.Sorted(maps.Keys(locations))
@@ -60,12 +58,10 @@ func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
 // OSImages says which NodeTypes have an OSImage that does not exist, by themselves or by their NodeProvider.
 func (c *Cluster) OSImages(ctx context.Context) []Result {
 	providers, types, images := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &v1alpha1.OSImageList{}
-	for _, list := range []client.ObjectList{providers, types, images} {
-		if err := c.Reader.List(ctx, list); err != nil {
-			result := unreadable(osImagesCheck, err)
-			result.Level = Skip // no NodeType is known to lack one
-			return []Result{result}
-		}
+	if err := c.list(ctx, providers, types, images); err != nil {
+		result := unreadable(osImagesCheck, err)
+		result.Level = Skip // no NodeType is known to lack one
+		return []Result{result}
 	}
 	exists := lo.KeyBy(images.Items, func(image v1alpha1.OSImage) string { return image.Name })
 	byName := providersByName(providers.Items)
@@ -83,6 +79,15 @@ func (c *Cluster) OSImages(ctx context.Context) []Result {
 		results = []Result{{Check: osImagesCheck, Level: OK, Message: "each that a NodeType or its NodeProvider names exists"}}
 	}
 	return results
+}
+
+func (c *Cluster) list(ctx context.Context, lists ...client.ObjectList) error {
+	for _, list := range lists {
+		if err := c.Reader.List(ctx, list); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func providersByName(providers []v1alpha1.NodeProvider) map[string]*v1alpha1.NodeProvider {

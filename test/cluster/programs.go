@@ -34,19 +34,16 @@ func (c *Cluster) StartProgram(ctx context.Context, program string, spec process
 	if err := c.options.Binaries.Start(c.options.Processes, program, spec); err != nil {
 		return err
 	}
-	return AwaitReady(ctx, c.options.Processes, spec.Name)
+	return Await(ctx, "the "+spec.Name+" to be ready", func(ctx context.Context) error {
+		return CheckReady(ctx, c.options.Processes, spec.Name)
+	})
 }
 
 // probesFlag of our programs has the address of their probes.
 const probesFlag = "--health-probe-bind-address="
 
-// AwaitReady polls until a process of StartProgram is ready. One that was started again or killed serves before it is: a webhook answers,
-// and denies what it cannot judge yet.
-func AwaitReady(ctx context.Context, processes *process.Supervisor, name string) error {
-	return Await(ctx, "the "+name+" to be ready", func(ctx context.Context) error { return CheckReady(ctx, processes, name) })
-}
-
-// CheckReady returns an error unless a process of StartProgram is ready.
+// CheckReady returns an error unless a process of StartProgram is ready. One that was started again or killed serves before it is: a
+// webhook answers, and denies what it cannot judge yet.
 func CheckReady(ctx context.Context, processes *process.Supervisor, name string) error {
 	spec, err := processes.Spec(name)
 	if err != nil {

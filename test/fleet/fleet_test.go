@@ -171,10 +171,7 @@ func (f *fleet) startPrograms(t testing.TB) {
 		t.Fatal(err)
 	}
 	for n := range managers {
-		address, err := freeport.Address()
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := freeport.ForTest(t)
 		f.metrics[n] = "http://" + address + "/metrics"
 		if err := f.control.StartProgram(t.Context(), "manager", process.Spec{
 			Name: managerName(n), Restart: true, Args: []string{

@@ -187,10 +187,7 @@ scrape_configs:
 `, rules, token, target(sandbox.ManagerName), target(sandbox.WebhookName), target(sandbox.ProviderName)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address, err := freeport.Address()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := freeport.ForTest(t)
 	if err := binaries.Start(process.ForTest(t, dir), "prometheus", process.Spec{Args: []string{"--config.file=" + file,
 		"--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + address}}); err != nil {
 		t.Fatalf("starting Prometheus (run `make prometheus-tools` first), %v", err)

@@ -221,12 +221,7 @@ type setup struct {
 
 func start(t *testing.T) *setup {
 	t.Helper()
-	ports, err := freeport.Reserve(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	dex, proxy, served, probes := address(0), address(1), address(2), address(3)
+	dex, proxy, served, probes := freeport.ForTest(t), freeport.ForTest(t), freeport.ForTest(t), freeport.ForTest(t)
 	s := &setup{issuer: "https://" + dex, page: "http://" + served, authority: x509.NewCertPool()}
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

@@ -110,10 +110,7 @@ func picture(spans []otlp.Span) string {
 // startCollector starts a collector that sends on what it gets, and returns its URL.
 func startCollector(t *testing.T, target string) string {
 	t.Helper()
-	address, err := freeport.Address()
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := freeport.ForTest(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "collector.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, `receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}

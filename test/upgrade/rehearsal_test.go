@@ -84,7 +84,7 @@ func newRehearsal(t *testing.T) *rehearsal {
 		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
 	}
 	t.Cleanup(box.Close)
-	r := &rehearsal{box: box, dir: t.TempDir(), metrics: map[string]string{}, webhookAddress: addresses(t, 1)[0]}
+	r := &rehearsal{box: box, dir: t.TempDir(), metrics: map[string]string{}, webhookAddress: freeport.ForTest(t)}
 	t.Cleanup(func() { r.diagnose(t) })
 	r.management = connect(t, box.ManagementConfig(), box.Kubeconfigs().Management)
 	r.tenant = connect(t, box.TenantConfig(), box.Kubeconfigs().Tenant)
@@ -230,7 +230,7 @@ func (r *rehearsal) start(t *testing.T, v version, program string) {
 	case !byManager && program == sandbox.WebhookName: // it makes its certificates itself
 		flags = append(flags, "--cert-names=127.0.0.1", "--ca-settle=1s")
 	}
-	ports := addresses(t, 2)
+	probes, metrics := freeport.ForTest(t), freeport.ForTest(t)
 	processes := r.box.Processes()
 	if _, runs := r.metrics[program]; runs {
 		if err := processes.Stop(program); err != nil {
@@ -240,14 +240,14 @@ func (r *rehearsal) start(t *testing.T, v version, program string) {
 	err := processes.Start(process.Spec{
 		Name: program, Path: command[0], Rank: controlplane.RankClients + 1, Restart: true,
 		Args: slices.Concat(command[1:], container.Args,
-			[]string{"--health-probe-bind-address=" + ports[0], "--metrics-bind-address=" + ports[1]}, flags),
+			[]string{"--health-probe-bind-address=" + probes, "--metrics-bind-address=" + metrics}, flags),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.metrics[program] = "http://" + ports[1] + "/metrics"
+	r.metrics[program] = "http://" + metrics + "/metrics"
 	poll.Eventually(t, program+" of "+v.name+" is ready", func(ctx context.Context) error {
-		return controlplane.CheckURL(ctx, http.DefaultClient, "http://"+ports[0]+"/readyz")
+		return controlplane.CheckURL(ctx, http.DefaultClient, "http://"+probes+"/readyz")
 	})
 }
 
@@ -396,14 +396,4 @@ func (r *rehearsal) diagnose(t *testing.T) {
 			"--kubeconfig="+side.cluster.kubeconfig).CombinedOutput()
 		t.Logf("%v\n%s", err, output)
 	}
-}
-
-// addresses returns addresses on which nothing listens.
-func addresses(t *testing.T, count int) []string {
-	t.Helper()
-	var all []string
-	for range count {
-		all = append(all, freeport.ForTest(t))
-	}
-	return all
 }
