@@ -11,10 +11,11 @@ $(error COSIGN_KEY and COSIGN_PASSWORD are for `make release-sign` alone, and ar
 endif
 endif
 
-# One setting for everything, or the build cache is of no use: what is built, run, tested and linted has the same dependencies, compiled
-# once. No C compiler is needed.
+# One setting for everything, so that programs, tests, linters and the control plane share the build cache. No C compiler is needed.
+# Without the tag, grpc brings templates, which may call any method by its name. The linker then keeps the methods of all types, which are
+# a quarter of a program.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+export GOFLAGS := $(strip $(filter-out -trimpath -tags=grpcnotrace,$(GOFLAGS)) -trimpath -tags=grpcnotrace)
 # A Go that is older than go.mod asks for gets that one from the module proxy. The environment wins.
 export GOTOOLCHAIN ?= auto
 # etcd, kube-apiserver and kubectl for the controller tests; set it to use your own.
@@ -24,8 +25,6 @@ export KUBEBUILDER_ASSETS
 VERSION ?= $(shell git describe --tags --match 'v*' --dirty 2>/dev/null || echo "v0.0.0-dev+$$(git rev-parse --short HEAD 2>/dev/null || echo unknown)")
 COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 version_package := k8s.io/component-base/version
-# Without it grpc brings templates, which may call any method by its name, so that the linker keeps those of all types: a quarter of a program.
-TAGS := grpcnotrace
 LDFLAGS = -X $(version_package).gitVersion=$(VERSION) -X $(version_package).gitCommit=$(COMMIT)
 
 # Packages of the commands that "make build" makes: the programs, and the sandbox.
@@ -85,9 +84,7 @@ versions-tools:
 .PHONY: build
 build: check-go ## Build our own commands into bin/
 	@mkdir -p bin
-	@for command in $(COMMANDS); do \
-	  go build -tags $(TAGS) -ldflags "$(LDFLAGS)" -o bin/$${command##*/} ./$$command || exit 1; \
-	done
+	@hack/go-build.sh . bin/ "$(LDFLAGS)" "" $(addprefix ./,$(COMMANDS))
 
 # What the charts run, under the names that they give it, and the rack of emulated servers. Nothing is taken from a registry, nor put into one.
 IMAGES         := manager provider webhook page rack
@@ -102,7 +99,7 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 images: check-go ## Build the images of manager, provider, webhook, page and the emulated rack into bin/images/, for amd64 and arm64, without a registry
 	@for platform in $(PLATFORMS); do \
 	  for image in $(IMAGES); do \
-	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -buildvcs=false -tags $(TAGS) -ldflags "-s -w $(LDFLAGS)" \
+	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
 	      -o $(IMAGES_DIR)/programs/$${platform/\//-}/$$image ./$$(ls -d cmd/$$image cmd/kubectl-metal3/$$image test/emulator/cmd/$$image 2>/dev/null) || exit 1; \
 	  done; \
 	done
@@ -126,7 +123,7 @@ release: check-go ## Make the files of a release in dist/: images, charts, defin
 	@rm -rf $(RELEASE_PROGRAMS)
 	@for platform in $(RELEASE_PLATFORMS); do \
 	  for command in $(RELEASE_PLUGINS); do \
-	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -buildvcs=false -tags $(TAGS) -ldflags "-s -w $(LDFLAGS)" \
+	    GOOS=$${platform%%/*} GOARCH=$${platform##*/} go build -buildvcs=false -ldflags "-s -w $(LDFLAGS)" \
 	      -o $(RELEASE_PROGRAMS)/$${platform/\//-}/$${command##*/} ./$$command || exit 1; \
 	  done; \
 	done

@@ -4,6 +4,8 @@
 #
 # Builds the programs that the sandbox and the tests run, from the Go modules in tools/, into bin/.
 # A program is built again only when its module's go.mod or go.sum, its flags, its own source in tools/, or Go itself changed.
+# KUBERNETES_BINARIES is the address of a mirror of Kubernetes' releases, such as https://dl.k8s.io/release: programs of Kubernetes are
+# downloaded from there instead, and checked against their checksums. What the mirror does not have is built.
 #
 # usage: build-tools.sh GROUP...      GROUP is "cluster" (what a sandbox runs), "node" (what a server needs to be a node), "dev"
 #                                     (generators, linters, and what the tests of the pages type), "upstream" (Karpenter's own suites, and
@@ -34,23 +36,26 @@ read_kubernetes() {
   local version=k8s.io/component-base/version
   stamped="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
 }
-read_kubernetes controlplane
+read_kubernetes cluster
 # Without a cluster, Helm renders for the version that it was built with.
 rendered="-s -w"
 for package in lint/rules chartutil; do
   rendered+=" -X helm.sh/helm/v3/pkg/${package}.k8sVersionMajor=${major} -X helm.sh/helm/v3/pkg/${package}.k8sVersionMinor=${minor}"
 done
 
+# The Makefile has this tag for our programs and tests: without it grpc, and all that imports it, would be compiled twice.
+shared_tags=grpcnotrace
+
 # name, module directory under tools/, package, module that has the version, linker flags, build tags
 cluster=(
-  "etcd|controlplane|go.etcd.io/etcd/server/v3|go.etcd.io/etcd/server/v3|${stamped}"
-  "kube-apiserver|controlplane|k8s.io/kubernetes/cmd/kube-apiserver|k8s.io/kubernetes|${stamped}"
-  "kube-scheduler|controlplane|k8s.io/kubernetes/cmd/kube-scheduler|k8s.io/kubernetes|${stamped}"
-  "kube-controller-manager|controlplane|k8s.io/kubernetes/cmd/kube-controller-manager|k8s.io/kubernetes|${stamped}"
-  "kubectl|controlplane|k8s.io/kubernetes/cmd/kubectl|k8s.io/kubernetes|${stamped}"
-  "kubeadm|controlplane|k8s.io/kubernetes/cmd/kubeadm|k8s.io/kubernetes|${stamped}"
-  "baremetal-operator|metal3|github.com/metal3-io/baremetal-operator|github.com/metal3-io/baremetal-operator|"
-  "kwok|kwok|sigs.k8s.io/kwok/cmd/kwok|sigs.k8s.io/kwok|"
+  "etcd|cluster|go.etcd.io/etcd/server/v3|go.etcd.io/etcd/server/v3|${stamped}|${shared_tags}"
+  "kube-apiserver|cluster|k8s.io/kubernetes/cmd/kube-apiserver|k8s.io/kubernetes|${stamped}|${shared_tags}"
+  "kube-scheduler|cluster|k8s.io/kubernetes/cmd/kube-scheduler|k8s.io/kubernetes|${stamped}|${shared_tags}"
+  "kube-controller-manager|cluster|k8s.io/kubernetes/cmd/kube-controller-manager|k8s.io/kubernetes|${stamped}|${shared_tags}"
+  "kubectl|cluster|k8s.io/kubernetes/cmd/kubectl|k8s.io/kubernetes|${stamped}|${shared_tags}"
+  "kubeadm|cluster|k8s.io/kubernetes/cmd/kubeadm|k8s.io/kubernetes|${stamped}|${shared_tags}"
+  "baremetal-operator|cluster|github.com/metal3-io/baremetal-operator|github.com/metal3-io/baremetal-operator|${stamped}|${shared_tags}"
+  "kwok|cluster|sigs.k8s.io/kwok/cmd/kwok|sigs.k8s.io/kwok|${stamped}|${shared_tags}"
 )
 cni=github.com/containernetworking/plugins
 containerd=github.com/containerd/containerd/v2
@@ -59,8 +64,8 @@ containerd_flags="-s -w -X ${containerd}/version.Version=${containerd_version}"
 # Snapshotters that need C, or kernel modules that no server has.
 containerd_tags=no_btrfs,no_zfs,no_devmapper
 node=(
-  "kubelet|controlplane|k8s.io/kubernetes/cmd/kubelet|k8s.io/kubernetes|${stamped}"
-  "kube-proxy|controlplane|k8s.io/kubernetes/cmd/kube-proxy|k8s.io/kubernetes|${stamped}"
+  "kubelet|cluster|k8s.io/kubernetes/cmd/kubelet|k8s.io/kubernetes|${stamped}|${shared_tags}"
+  "kube-proxy|cluster|k8s.io/kubernetes/cmd/kube-proxy|k8s.io/kubernetes|${stamped}|${shared_tags}"
   "cni/ptp|cni|${cni}/plugins/main/ptp|${cni}|"
   "cni/loopback|cni|${cni}/plugins/main/loopback|${cni}|"
   "cni/host-local|cni|${cni}/plugins/ipam/host-local|${cni}|"
@@ -140,20 +145,23 @@ for group in "$@"; do
       fi
       read_kubernetes "${group}"
       for name in kube-apiserver kube-scheduler kube-controller-manager kubeadm; do
-        programs+=("${group}/${name}|${group}|k8s.io/kubernetes/cmd/${name}|k8s.io/kubernetes|${stamped}")
+        programs+=("${group}/${name}|${group}|k8s.io/kubernetes/cmd/${name}|k8s.io/kubernetes|${stamped}|${shared_tags}")
       done
       ;;
   esac
 done
 
 total=${#programs[@]}
-n=0
-built=0
+work=$(mktemp -d "${bin}/.build.XXXXXX")
+trap 'rm -rf "${work}"' EXIT
+download="${work}/download"
+# Programs of one module with the same flags are built by one command, so that no core waits for a linker.
+declare -A batches=() names=() stamped_as=()
+order=()
 for program in "${programs[@]}"; do
   IFS='|' read -r name module package version_module ldflags tags <<<"${program}"
-  n=$((n + 1))
   if [[ -n "${KUBEBUILDER_ASSETS:-}" && "${KUBEBUILDER_ASSETS}" != "${bin}" && -x "${KUBEBUILDER_ASSETS}/${name}" ]]; then
-    echo "[${n}/${total}] ${name}: using ${KUBEBUILDER_ASSETS}/${name}"
+    echo "tools: ${name}: using ${KUBEBUILDER_ASSETS}/${name}"
     continue
   fi
   version=$(awk -v m="${version_module}" '{sub(/^require /, "")} $1 == m && $2 ~ /^v/ {print $2; exit}' "tools/${module}/go.mod")
@@ -161,36 +169,68 @@ for program in "${programs[@]}"; do
   sources=("tools/${module}/go.mod" "tools/${module}/go.sum")
   [[ "${package}" == ./* ]] && sources+=("tools/${module}/${package}"/*.go)
   stamp=$(printf '%s\n' "$(go -C "tools/${module}" env GOVERSION)" "${package}" "${ldflags}" ${tags:+"${tags}"} | cat - "${sources[@]}" | sha256sum | cut -d' ' -f1)
-  if [[ -x "${bin}/${name}" && "$(cat "${stamps}/${name}" 2>/dev/null)" == "${stamp}" ]]; then
+  downloaded="downloaded ${version}"
+  has=$(cat "${stamps}/${name}" 2>/dev/null || true)
+  if [[ -x "${bin}/${name}" && ("${has}" == "${stamp}" || "${has}" == "${downloaded}") ]]; then
     continue
   fi
-  printf '[%d/%d] %s %s ... ' "${n}" "${total}" "${name}" "${version}"
+  mkdir -p "$(dirname "${stamps}/${name}")" "$(dirname "${bin}/${name}")"
+  if [[ -n "${KUBERNETES_BINARIES:-}" && "${version_module}" == k8s.io/kubernetes ]]; then
+    # Status 3: the mirror does not have it, or does not answer in time. A wrong checksum ends the build.
+    status=0
+    [[ -x "${download}" ]] || go build -o "${download}" ./hack/download
+    "${download}" "${KUBERNETES_BINARIES}" "${version}" "${name##*/}" "${bin}/${name}" || status=$?
+    if ((status == 0)); then
+      echo "${downloaded}" >"${stamps}/${name}"
+      continue
+    elif ((status != 3)); then
+      exit 1
+    fi
+  fi
+  command=build
+  [[ "${package}" == test:* ]] && command="test -c"
+  batch="${module}|${command}|${ldflags}|${tags}"
+  [[ -n "${batches[${batch}]:-}" ]] || order+=("${batch}")
+  batches[${batch}]+="${package#test:} "
+  names[${batch}]+="${name} "
+  stamped_as[${name}]=${stamp}
+done
+
+built=0
+for batch in ${order[@]+"${order[@]}"}; do
+  IFS='|' read -r module command ldflags tags <<<"${batch}"
+  read -r -a packages <<<"${batches[${batch}]}"
+  read -r -a batch_names <<<"${names[${batch}]}"
+  echo "tools: building ${batch_names[*]} from tools/${module}"
   start=${SECONDS}
-  flags=(-trimpath)
-  [[ -n "${ldflags}" ]] && flags+=(-ldflags "${ldflags}")
-  [[ -n "${tags}" ]] && flags+=(-tags "${tags}")
-  command=(build)
-  [[ "${package}" == test:* ]] && command=(test -c)
-  if ! output=$(cd "tools/${module}" && go "${command[@]}" "${flags[@]}" -o "${bin}/${name}" "${package#test:}" 2>&1); then
-    printf 'failed\n%s\nerror: building %s from tools/%s failed\n' "${output}" "${name}" "${module}" >&2
+  # The go command names each program after its package, and each test after its package with ".test".
+  fresh=$(mktemp -d "${work}/XXXXXX")
+  if ! BUILD_COMMAND="${command}" GOFLAGS="${GOFLAGS:-} -trimpath" hack/go-build.sh "tools/${module}" "${fresh}/" "${ldflags}" "${tags}" "${packages[@]}"; then
+    echo "error: building ${batch_names[*]} from tools/${module} failed" >&2
     exit 1
   fi
-  mkdir -p "$(dirname "${stamps}/${name}")"
-  echo "${stamp}" >"${stamps}/${name}"
-  built=$((built + 1))
-  echo "done in $((SECONDS - start))s"
+  for i in "${!packages[@]}"; do
+    file=${packages[i]}
+    [[ "${file##*/}" =~ ^v[0-9]+$ ]] && file=${file%/*}
+    file=${file##*/}
+    [[ "${command}" == build ]] || file+=.test
+    mv "${fresh}/${file}" "${bin}/${batch_names[i]}"
+    echo "${stamped_as[${batch_names[i]}]}" >"${stamps}/${batch_names[i]}"
+  done
+  built=$((built + ${#packages[@]}))
+  echo "tools: done in $((SECONDS - start))s"
 done
 
 # Metal3's CRDs come from the same module as the operator, so that the two cannot differ. Those of Cluster API are for test/neighbours.
 if [[ " $* " == *" cluster "* ]]; then
-  for definitions in metal3:github.com/metal3-io/baremetal-operator:config/base/crds/bases \
-    clusterapi:sigs.k8s.io/cluster-api:core/config/crd/bases; do
-    IFS=: read -r module path bases <<<"${definitions}"
+  for definitions in metal3:cluster:github.com/metal3-io/baremetal-operator:config/base/crds/bases \
+    clusterapi:clusterapi:sigs.k8s.io/cluster-api:core/config/crd/bases; do
+    IFS=: read -r folder module path bases <<<"${definitions}"
     # Without the first, the second prints no folder for a module that was not needed yet.
     source=$(cd "tools/${module}" && go mod download "${path}" && go list -m -f '{{.Dir}}' "${path}")/${bases}
-    mkdir -p "${bin}/crds/${module}"
+    mkdir -p "${bin}/crds/${folder}"
     for crd in "${source}"/*.yaml; do
-      target="${bin}/crds/${module}/$(basename "${crd}")"
+      target="${bin}/crds/${folder}/$(basename "${crd}")"
       cmp -s "${crd}" "${target}" || install -m 0644 "${crd}" "${target}"
     done
   done

@@ -113,7 +113,7 @@ func TestScrape(t *testing.T) {
 
 // alerts are the names of those that are pending or firing, sorted. An error says that a rule is not evaluated, or not well.
 func alerts(ctx context.Context, prometheus prometheusv1.API) ([]string, error) {
-	all, err := prometheus.Rules(ctx)
+	all, err := prometheus.Rules(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

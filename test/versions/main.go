@@ -22,7 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 )
 
-// pairs are the minor versions that are tested, MANAGEMENT/TENANT. Those of other tests are those of tools/controlplane.
+// pairs are the minor versions that are tested, MANAGEMENT/TENANT. All other tests run on the version of tools/cluster.
 var pairs = []string{"1.35/1.36", "1.36/1.37", "1.37/1.34", "1.37/1.35", "1.37/1.36", "1.37/1.37"}
 
 // journeys are the tests of test/e2e that are run: a pod gets a server and gives it back, a static pool, drift, DRA and the webhook.

@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/containerd
 
-go 1.26.6
+go 1.26.9
 
 tool (
 	github.com/containerd/containerd/v2/cmd/containerd

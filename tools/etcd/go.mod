@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/etcd
 
-go 1.26.0
+go 1.26.9
 
 require (
 	github.com/VividCortex/ewma v1.2.0 // indirect

@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/helm
 
-go 1.26.0
+go 1.26.9
 
 tool helm.sh/helm/v3/cmd/helm
 

@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/kind
 
-go 1.26.2
+go 1.26.9
 
 tool (
 	sigs.k8s.io/cri-tools/cmd/crictl

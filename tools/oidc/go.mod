@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/oidc
 
-go 1.26.0
+go 1.26.9
 
 tool github.com/oauth2-proxy/oauth2-proxy/v7
 

@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/otel
 
-go 1.26.0
+go 1.26.9
 
 require (
 	go.opentelemetry.io/collector/component v1.56.0

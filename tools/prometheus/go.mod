@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/prometheus
 
-go 1.26.0
+go 1.26.9
 
 tool (
 	github.com/prometheus/prometheus/cmd/prometheus

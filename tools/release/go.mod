@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/release
 
-go 1.26.0
+go 1.26.9
 
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0

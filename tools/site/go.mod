@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/site
 
-go 1.26.0
+go 1.26.9
 
 tool github.com/gohugoio/hugo
 

@@ -1,6 +1,6 @@
 module github.com/karpenter-provider-metal3/karpenter-provider-metal3/tools/vcluster
 
-go 1.26.6
+go 1.26.9
 
 require github.com/loft-sh/vcluster v0.34.0
 
