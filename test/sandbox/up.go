@@ -46,6 +46,12 @@ func (s *Sandbox) start(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	if s.config.Screen {
+		if err := s.startScreen(ctx); err != nil {
+			return err
+		}
+		s.progress.say("watch the fleet in a browser: %s", s.Screen())
+	}
 	return s.startControllers(ctx)
 }
 
@@ -201,9 +207,6 @@ func (s *Sandbox) startControllers(ctx context.Context) error {
 			return err
 		}
 		s.progress.say("%s is ready", part.name)
-	}
-	if s.config.Screen {
-		return s.startScreen(ctx)
 	}
 	return nil
 }

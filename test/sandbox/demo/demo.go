@@ -27,6 +27,11 @@ import (
 // timeout of each part of the demo. On an idle machine of two cores each takes a fraction of this.
 const timeout = 5 * time.Minute
 
+// ProviderArgs are the flags of the provider in a demo. Karpenter does not disrupt a node for twice the time of a batch after it planned a
+// pod on the node, which is 20 seconds by default. The demo creates one pod at a time, so its batches may be short.
+// The shortest time is 10 seconds.
+var ProviderArgs = []string{"--batch-max-duration=2s"}
+
 // Options of a demo. All are required.
 type Options struct {
 	// Management and Tenant are the two clusters of a running sandbox with the reference fleet in it.
@@ -61,6 +66,9 @@ func Run(ctx context.Context, options Options) error {
 		if _, err := examples.Apply(ctx, manifest.target, manifest.file); err != nil {
 			return err
 		}
+	}
+	if err := b.releaseTogether(ctx); err != nil {
+		return err
 	}
 	if err := b.until(ctx, "the fleet is ready", b.fleetIsReady); err != nil {
 		return err
@@ -101,6 +109,27 @@ func Run(ctx context.Context, options Options) error {
 	}
 	b.journal.headline("every server is free again; nothing is left over")
 	b.printReport(placements)
+	return nil
+}
+
+// consolidateAfter of the demo's NodePools. Karpenter looks for empty nodes every ten seconds, and takes 15 more for those that it finds.
+// With less than this it finds the first nodes before it may disrupt the last one, which then waits for another turn.
+const consolidateAfter = 10 * time.Second
+
+// releaseTogether has Karpenter find all empty nodes at one time.
+func (b *board) releaseTogether(ctx context.Context) error {
+	pools := &karpv1.NodePoolList{}
+	if err := b.tenantClient.List(ctx, pools); err != nil {
+		return fmt.Errorf("listing NodePools, %w", err)
+	}
+	for i := range pools.Items {
+		pool := &pools.Items[i]
+		before := pool.DeepCopy()
+		pool.Spec.Disruption.ConsolidateAfter = karpv1.MustParseNillableDuration(consolidateAfter.String())
+		if err := b.tenantClient.Patch(ctx, pool, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("changing NodePool %s, %w", pool.Name, err)
+		}
+	}
 	return nil
 }
 

@@ -107,7 +107,7 @@ const closing = `
 PENDING -> CLAIMED and DELETED -> RELEASING do not depend on the servers. The other times are those of emulated servers, which install
 nothing, boot nothing and erase nothing: a real server takes up to half an hour until it has joined, and minutes until it is free again.
 
-The demo leaves nothing running. To look around in clusters that stay: bin/sandbox up --tenant acme --fleet test/docs/fleet.yaml
+To go on with your own objects: bin/sandbox up --tenant acme --fleet test/docs/fleet.yaml
 (docs/README.md, "Type along without hardware").
 `
 

@@ -4,10 +4,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox/demo"
@@ -44,13 +49,8 @@ earlier sandbox left in the directory is removed first. When up ends, however it
 				return err
 			}
 			defer running.Close()
-			kubeconfigs := running.Kubeconfigs()
-			_, _ = fmt.Fprintf(command.OutOrStdout(), `
-The sandbox is up. Ctrl-C stops it.
-  management cluster   export KUBECONFIG=%s
-  tenant cluster       export KUBECONFIG=%s
-  fleet in a browser   %s
-`, kubeconfigs.Management, kubeconfigs.Tenant, running.Screen())
+			_, _ = fmt.Fprint(command.OutOrStdout(), "\nThe sandbox is up. Ctrl-C stops it.\n")
+			printAddresses(command.OutOrStdout(), running)
 			err = running.Wait(command.Context())
 			_, _ = fmt.Fprintln(command.OutOrStdout(), "stopping")
 			return err
@@ -89,22 +89,58 @@ func newDemoCommand(dir *string) *cobra.Command {
 		Use:   "demo",
 		Short: "Start a sandbox, show pending GPU pods get servers and release them, and stop it",
 		Long: `demo starts a sandbox with the reference fleet, creates pods that ask for GPUs, shows what happens until they run, deletes them,
-and shows the servers go back. A page in the browser shows it, too. It ends with a table, and with exit code 0 only if all of it happened.`,
+and shows the servers go back. A page in the browser shows it, too. It ends with a table, and with exit code 0 only if all of it happened.
+On a terminal the clusters stay until you press Enter.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			running, err := start(command, sandbox.Config{Dir: *dir, Screen: true}, "")
+			running, err := start(command, sandbox.Config{Dir: *dir, Screen: true, ProviderArgs: demo.ProviderArgs}, "")
 			if err != nil {
 				return err
 			}
 			defer running.Close()
-			_, _ = fmt.Fprintf(command.OutOrStdout(), "\nWatch it in a browser: %s\n", running.Screen())
+			out := command.OutOrStdout()
 			return running.Run(command.Context(), func(ctx context.Context) error {
-				return demo.Run(ctx, demo.Options{
+				if err := demo.Run(ctx, demo.Options{
 					Management: running.ManagementConfig(), Tenant: running.TenantConfig(),
-					HostNamespace: sandbox.HostNamespace, TenantNamespace: sandbox.DefaultTenant,
-					Out: command.OutOrStdout(),
-				})
+					HostNamespace: sandbox.HostNamespace, TenantNamespace: sandbox.DefaultTenant, Out: out,
+				}); err != nil {
+					return err
+				}
+				if file, ok := command.InOrStdin().(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
+					return nil
+				}
+				_, _ = fmt.Fprint(out, "\nThe clusters stay until you press Enter.\n")
+				printAddresses(out, running)
+				return untilEnter(ctx, command.InOrStdin())
 			})
 		},
+	}
+}
+
+// printAddresses prints how you reach a running sandbox.
+func printAddresses(out io.Writer, running *sandbox.Sandbox) {
+	kubeconfigs := running.Kubeconfigs()
+	_, _ = fmt.Fprintf(out, `  management cluster   export KUBECONFIG=%s
+  tenant cluster       export KUBECONFIG=%s
+  fleet in a browser   %s
+`, kubeconfigs.Management, kubeconfigs.Tenant, running.Screen())
+}
+
+// untilEnter returns at the end of a line or of the input, or when the context ends.
+func untilEnter(ctx context.Context, in io.Reader) error {
+	line := make(chan error, 1)
+	// Nothing can interrupt the read. It ends with the process.
+	go func() {
+		_, err := bufio.NewReader(in).ReadString('\n')
+		line <- err
+	}()
+	select {
+	case err := <-line:
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	case <-ctx.Done():
+		return nil
 	}
 }
