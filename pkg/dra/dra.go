@@ -121,8 +121,8 @@ func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster)
 func patched(cluster *v1alpha1.TenantCluster) []string {
 	var fields []string
 	for _, field := range compat.WithoutEffect(cluster) {
-		if name, found := strings.CutPrefix(field.Path.String(), "spec.sync."); found {
-			fields = append(fields, strings.TrimSuffix(name, ".patches"))
+		if name, found := strings.CutSuffix(field.Path.String(), ".patches"); found {
+			fields = append(fields, strings.TrimPrefix(name, "spec.sync."))
 		}
 	}
 	return fields

@@ -42,7 +42,8 @@ func TestOffByDefault(t *testing.T) {
 	// As they are in a vcluster.yaml, and with kubectl's validation.
 	w.must(w.host.Patch(t.Context(),
 		&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: w.cluster.Name}},
-		client.RawPatch(types.MergePatchType, []byte(`{"spec": {"sync": {"toHost": {"resourceClaims": {"patches": [`+
+		client.RawPatch(types.MergePatchType, []byte(`{"spec": {"sync": {"toHost": {"pods": {"enabled": true}, `+
+			`"resourceClaims": {"patches": [`+
 			`{"path": "metadata.labels", "expression": "value", "reverseExpression": "value"}, `+
 			`{"path": "spec.x", "reference": {"apiVersion": "v1", "kind": "Secret"}, "labels": {}}]}}}}}`)),
 		&client.PatchOptions{Raw: &metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}}))
