@@ -93,9 +93,10 @@ var symptoms = []symptom{
 			"NotEnoughServers": "Wait for a server, add some, or ask for fewer `replicas` ([static pools](finite-hardware/static-pools.md)).",
 			"NoNodeProfile": "Have the NodeProfile that the message names be there, or name another " +
 				"([node profiles](node-profiles.md)).",
-			"InvalidProperties":  "Correct the property that the message names, in the MetalNodeClass.",
-			"InvalidKubeletArgs": "Correct `kubeletArgs` of the MetalNodeClass: the message has the argument.",
-			"InUse":              "The class goes with its last NodeClaim. Give its NodePools another class, or delete them.",
+			"InvalidProperties": "Correct the property that the message names, in the MetalNodeClass.",
+			"InvalidKubeletArgs": "Correct `kubeletArgs` of the MetalNodeClass, or those of the pool that it is made of: " +
+				"the message has the argument.",
+			"InUse": "The class goes with its last NodeClaim. Give its NodePools another class, or delete them.",
 		},
 	},
 	{

@@ -14,11 +14,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// bound is how long a string, a list or a map may be.
+// bound is how long a string, a list or a map may be, or that it has no rules.
 type bound struct {
 	// path from the root of the object; [] is an item of a list and {} a value of a map.
 	path                string
 	length, items, keys int64
+	// noRules removes the rules of the type: in so many places, an API server estimates that they cost too much.
+	noRules bool
 }
 
 // Lengths of names and values in Kubernetes.
@@ -50,6 +52,11 @@ var bounds = map[string][]bound{
 		boundsOfTaints("spec.taints"), boundsOfTaints("spec.startupTaints"),
 	),
 	"MetalNodeClass": {{path: "spec.properties{}", length: v1alpha1.MaxPropertyLength}},
+	// The webhook and the schema of the MetalNodeClass of the pool have the rule.
+	"TenantCluster": {
+		{path: "spec.privateNodes.autoNodes[].static[].kubeletArgs{}", noRules: true},
+		{path: "spec.privateNodes.autoNodes[].dynamic[].kubeletArgs{}", noRules: true},
+	},
 }
 
 func boundsOfTaints(path string) []bound {
@@ -80,6 +87,9 @@ func (b bound) set(schema *apiextensionsv1.JSONSchemaProps) {
 		if limit > 0 {
 			*bounded = ptr.To(limit)
 		}
+	}
+	if b.noRules {
+		schema.XValidations = nil
 	}
 }
 

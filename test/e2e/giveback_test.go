@@ -5,16 +5,21 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // A platform team writes two pools into the TenantCluster. The one that says nothing of it keeps a server for half an
@@ -22,13 +27,7 @@ import (
 // that a user of the tenant writes is not rolled for its age either.
 func TestGiveBackDefaults(t *testing.T) {
 	w := enter(t, reference)
-	cluster := &v1alpha1.TenantCluster{}
-	key := client.ObjectKey{Namespace: tenantNamespace, Name: tenantNamespace}
-	if err := w.management.Get(t.Context(), key, cluster); err != nil {
-		t.Fatal(err)
-	}
-	before := cluster.DeepCopy()
-	cluster.Spec.PrivateNodes = &v1alpha1.PrivateNodes{AutoNodes: []v1alpha1.AutoNodes{{
+	before := w.setPrivateNodes(t, &v1alpha1.PrivateNodes{AutoNodes: []v1alpha1.AutoNodes{{
 		Provider: "metal3-provider",
 		Dynamic: []v1alpha1.DynamicNodes{
 			{NodesTemplate: v1alpha1.NodesTemplate{Name: "defaults"}},
@@ -36,22 +35,8 @@ func TestGiveBackDefaults(t *testing.T) {
 				ConsolidateAfter: "1m", ConsolidationPolicy: "WhenEmptyOrUnderutilized", Budgets: []v1alpha1.DisruptionBudget{{Nodes: "3"}},
 			}}},
 		},
-	}}}
-	if err := w.management.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		now := &v1alpha1.TenantCluster{}
-		if err := w.management.Get(context.Background(), key, now); err != nil {
-			t.Error(err)
-			return
-		}
-		changed := now.DeepCopy()
-		now.Spec.PrivateNodes = before.Spec.PrivateNodes
-		if err := w.management.Patch(context.Background(), now, client.MergeFrom(changed)); err != nil {
-			t.Error(err)
-		}
-	})
+	}}})
+	t.Cleanup(func() { w.setPrivateNodes(t, before) })
 	for name, want := range map[string]struct {
 		disruption karpv1.Disruption
 		expire     string
@@ -115,4 +100,94 @@ func TestGiveBackEmptyServers(t *testing.T) {
 		t.Error("the server of a pod that runs was given back")
 	}
 	w.untilRuns(t, "busy")
+}
+
+// setPrivateNodes writes the pools of the TenantCluster, and returns those that it had.
+func (w *fixture) setPrivateNodes(t *testing.T, nodes *v1alpha1.PrivateNodes) *v1alpha1.PrivateNodes {
+	t.Helper()
+	ctx, cluster := context.Background(), &v1alpha1.TenantCluster{} // it is a cleanup, too
+	key := client.ObjectKey{Namespace: tenantNamespace, Name: tenantNamespace}
+	if err := w.management.Get(ctx, key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	before := cluster.DeepCopy()
+	cluster.Spec.PrivateNodes = nodes
+	if err := w.management.Patch(ctx, cluster, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	return before.Spec.PrivateNodes
+}
+
+// A platform team writes a pool of one server, and configures the kubelets of all pools. Later it configures them
+// otherwise, and then that pool by itself. Each time the node is replaced, and its kubelet starts with what was said
+// last.
+func TestKubeletArgsOfPools(t *testing.T) {
+	system.Only(t)
+	w := enter(t, reference)
+	const name = "explicit"
+	pool := func(quantity int32, config string, args v1alpha1.KubeletArgs) *v1alpha1.PrivateNodes {
+		template := v1alpha1.NodesTemplate{Name: name, KubeletArgs: args,
+			NodeTypeSelector: []v1alpha1.NodeTypeSelectorRequirement{{Property: v1alpha1.NodeTypeLabelKey, Value: "cpu"}}}
+		return &v1alpha1.PrivateNodes{
+			Kubelet: v1alpha1.PrivateNodesKubelet{Config: &v1alpha1.Opaque{JSON: apiextensionsv1.JSON{Raw: []byte(config)}}},
+			AutoNodes: []v1alpha1.AutoNodes{{Provider: "metal3-provider",
+				Static: []v1alpha1.StaticNodes{{NodesTemplate: template, Quantity: quantity}}}},
+		}
+	}
+	before := w.setPrivateNodes(t, pool(0, "{}", nil))
+	t.Cleanup(func() { w.setPrivateNodes(t, before) })
+	t.Cleanup(func() { // a pool that has Machines is not taken away without a confirmation
+		w.setPrivateNodes(t, pool(0, "{}", nil))
+		check := func(ctx context.Context) (string, error) {
+			machines, err := w.machines(ctx)
+			if len(machines) > 0 {
+				return fmt.Sprintf("it has %d", len(machines)), nil
+			}
+			return "", err
+		}
+		if err := poll.Await(context.Background(), "NodePool "+name+" has no Machine", nothingMissing(check)); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, step := range []struct {
+		what string
+		*v1alpha1.PrivateNodes
+		pods int64
+	}{
+		{"what all pools are told", pool(1, `{"maxPods": 64, "shutdownGracePeriod": "30s"}`, nil), 64},
+		{"what they are told later", pool(1, `{"maxPods": 48}`, nil), 48},
+		{"what the pool is told", pool(1, `{"maxPods": 48}`, v1alpha1.KubeletArgs{"max-pods": "32"}), 32},
+	} {
+		w.setPrivateNodes(t, step.PrivateNodes)
+		w.eventually(t, fmt.Sprintf("the kubelet of NodePool %s starts with %s", name, step.what),
+			w.podsOfNode(name, step.pods))
+	}
+}
+
+// podsOfNode is a condition: the NodePool has one node, which is up and takes so many pods.
+func (w *fixture) podsOfNode(pool string, want int64) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		claims, err := w.nodeClaims(ctx)
+		if err != nil {
+			return "", err
+		}
+		var got []int64
+		for _, claim := range claims {
+			if claim.Labels[karpv1.NodePoolLabelKey] != pool {
+				continue
+			}
+			node := &corev1.Node{}
+			if err := w.tenant.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); client.IgnoreNotFound(err) != nil {
+				return "", err
+			}
+			got = append(got, node.Status.Capacity.Pods().Value())
+			if !isUp(&claim) {
+				return fmt.Sprintf("NodeClaim %s is not up", claim.Name), nil
+			}
+		}
+		if !slices.Equal([]int64{want}, got) {
+			return fmt.Sprintf("its nodes take %v pods, want %d", got, want), nil
+		}
+		return "", nil
+	}
 }

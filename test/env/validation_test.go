@@ -249,6 +249,15 @@ func TestPoolValidation(t *testing.T) {
 		"StaticRequirements": {"as above", "static: [{name: a, quantity: 1, requirements: [{key: rack, operator: Exists}]}]",
 			"write requirements as entries of nodeTypeSelector"},
 		"NoRequirements": {"it says nothing", "dynamic: [{name: a, requirements: []}]", ""},
+		"Reasons": {"all of Karpenter's", "dynamic: [{name: a, disruption: {budgets: [{reasons: [Underutilized, " +
+			"Empty, Drifted, Unhealthy]}]}}]", ""},
+		"Reason": {"Karpenter would refuse the NodePool", "dynamic: [{name: a, disruption: {budgets: [{reasons: [Sick]}]}}]",
+			`Unsupported value: "Sick": supported values: "Underutilized", "Empty", "Drifted", "Unhealthy"`},
+		"KubeletArgs": {"as in a MetalNodeClass", "static: [{name: a, quantity: 1, kubeletArgs: {max-pods: '200', " +
+			"eviction-hard: 'memory.available<1Gi'}}]", ""},
+		"KubeletIdentity": {"the join sets it", "dynamic: [{name: a, kubeletArgs: {provider-id: x}}]", "are set by the join"},
+		"KubeletDashes": {"kubeadm adds them", "static: [{name: a, quantity: 1, kubeletArgs: {--v: '2'}}]",
+			"without leading dashes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, tc.reason, tc.want,

@@ -219,6 +219,11 @@ func checkPools(t *testing.T, w *fixture) {
 	if got := v1alpha1.Value(held.Spec.Properties, v1alpha1.PropertySSHKeys); got != "operator" {
 		t.Errorf("the Machine of the pool has properties %v", held.Spec.Properties)
 	}
+	args := v1alpha1.KubeletArgs{"topology-manager-policy": "single-numa-node", "cpu-manager-policy": "static",
+		"system-reserved": "cpu=2,memory=4Gi"}
+	if diff := cmp.Diff(args, held.Spec.KubeletArgs); diff != "" {
+		t.Errorf("arguments of the kubelet of the Machine of the pool (-want +got):\n%s", diff)
+	}
 
 	spec := training.Spec
 	type requirement struct{ key, operator, values string }
@@ -246,12 +251,16 @@ func checkPools(t *testing.T, w *fixture) {
 	}
 	disruption := spec.Disruption
 	if *disruption.ConsolidateAfter.Duration != 10*time.Minute || disruption.ConsolidationPolicy != karpv1.ConsolidationPolicyWhenEmpty ||
-		len(disruption.Budgets) != 1 {
+		len(disruption.Budgets) != 2 {
 		t.Fatalf("disruption is %+v", disruption)
 	}
 	if budget := disruption.Budgets[0]; budget.Nodes != "1" || *budget.Schedule != "0 9 * * 1-5" || budget.Duration.Duration != 8*time.Hour ||
 		!slices.Equal(budget.Reasons, []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}) {
 		t.Errorf("the budget is %+v", budget)
+	}
+	reasons := []karpv1.DisruptionReason{karpv1.DisruptionReasonUnhealthy}
+	if diff := cmp.Diff(reasons, disruption.Budgets[1].Reasons); diff != "" {
+		t.Errorf("reasons of the budget of node repair (-want +got):\n%s", diff)
 	}
 	class := &v1alpha1.MetalNodeClass{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: "training"}, class); err != nil {
@@ -260,6 +269,10 @@ func checkPools(t *testing.T, w *fixture) {
 	if diff := cmp.Diff(map[string]string{v1alpha1.PropertySSHKeys: "operator", v1alpha1.PropertyUserDataTemplate: "ubuntu"},
 		v1alpha1.ByCanonicalKey(class.Spec.Properties)); diff != "" {
 		t.Errorf("properties of the pool (-want +got):\n%s", diff)
+	}
+	args["max-pods"] = "64"
+	if diff := cmp.Diff(args, class.Spec.KubeletArgs); diff != "" {
+		t.Errorf("arguments of the kubelets of the pool (-want +got):\n%s", diff)
 	}
 }
 

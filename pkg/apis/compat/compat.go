@@ -48,17 +48,10 @@ var decisions = map[string]string{
 	"NoEffectNodeTypeTemplate.providerRef": "a NodeType is of the NodeProvider that lists it: list it there, or " +
 		"leave providerRef out",
 	"NoEffectPrivateNodes.joinNode": "write commands into runcmd of the property " + v1alpha1.PropertyUserData + ", which run " +
-		"before the join, and prepare containerd in the image",
-	"NoEffectPrivateNodes.kubelet": "write kubeletArgs into a MetalNodeClass of a NodePool of your own, or prepare " +
-		"the kubelet in the image",
+		"before the join, kubeletExtraArgs into kubeletArgs of the pools, and prepare containerd in the image",
 	"NoEffectPrivateNodes.vpn": "there is no VPN: servers reach spec.apiServerEndpoint through their own network",
 
-	"NoEffectAutoUpgrade.binariesPath":    reinstalled,
-	"NoEffectAutoUpgrade.cniBinariesPath": reinstalled,
-	"NoEffectAutoUpgrade.concurrency":     reinstalled,
-	"NoEffectAutoUpgrade.image":           reinstalled,
-	"NoEffectAutoUpgrade.imagePullPolicy": reinstalled,
-	"NoEffectAutoUpgrade.nodeSelector":    reinstalled,
+	"NoEffectAutoUpgrade.*": reinstalled,
 	"NoEffectNodeProvider.*": "the servers of a NodeProvider are BareMetalHosts: run the Karpenter provider of that " +
 		"infrastructure in the tenant's cluster beside this one",
 	"NoEffectNodesTemplate.requirements": "", // the schema refuses them
@@ -85,9 +78,13 @@ type Field struct {
 }
 
 // WithoutEffect returns the fields of an object's spec that are set, have no effect and need a warning, in the order of
-// the API. The providerRef of a type in a NodeProvider needs none if it names that NodeProvider.
+// the API, and last those of a configuration of the kubelet. The providerRef of a type in a NodeProvider needs none if
+// it names that NodeProvider.
 func WithoutEffect(object metav1.Object) []Field {
 	fields := visit(nil, field.NewPath("spec"), reflect.Indirect(reflect.ValueOf(object)).FieldByName("Spec"))
+	if tenant, is := object.(*v1alpha1.TenantCluster); is {
+		fields = append(fields, ReadKubeletConfig(tenant.Spec.PrivateNodes).WithoutEffect...)
+	}
 	return slices.DeleteFunc(fields, func(f Field) bool {
 		return f.Instead == decisions["NoEffectNodeTypeTemplate.providerRef"] && f.Value == object.GetName()
 	})

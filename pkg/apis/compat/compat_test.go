@@ -73,10 +73,10 @@ func TestDecisions(t *testing.T) {
 }
 
 // What vCluster itself syncs, in the order of the API.
-var wantFromHost = strings.Fields("events ingressClasses runtimeClasses priorityClasses storageClasses volumeSnapshotClasses csiNodes " +
-	"csiDrivers csiStorageCapacities configMaps secrets customResources")
-var wantToHost = strings.Fields("pods secrets configMaps services endpoints endpointSlices ingresses serviceAccounts " +
-	"persistentVolumeClaims persistentVolumes volumeSnapshots volumeSnapshotContents storageClasses " +
+var wantFromHost = strings.Fields("events ingressClasses runtimeClasses priorityClasses " +
+	"storageClasses volumeSnapshotClasses csiNodes csiDrivers csiStorageCapacities configMaps secrets customResources")
+var wantToHost = strings.Fields("pods secrets configMaps services endpoints endpointSlices ingresses " +
+	"serviceAccounts persistentVolumeClaims persistentVolumes volumeSnapshots volumeSnapshotContents storageClasses " +
 	"podDisruptionBudgets priorityClasses networkPolicies namespaces customResources")
 
 // inSync are the warned fields of a sync in which these are empty objects.
@@ -116,26 +116,29 @@ func TestWarned(t *testing.T) {
 			"{bcm: {}, kubeVirt: {}, clusterAPI: {}, terraform: {}}",
 			[]string{"spec.terraform: {}", "spec.bcm: {}", "spec.kubeVirt: {}", "spec.clusterAPI: {}"}},
 		"OtherSync": {"vCluster's own", &v1alpha1.TenantCluster{}, `
-            {sync: {fromHost: {events: {}, ingressClasses: {}, runtimeClasses: {}, priorityClasses: {}, storageClasses: {},
-            volumeSnapshotClasses: {}, csiNodes: {}, csiDrivers: {}, csiStorageCapacities: {}, configMaps: {}, secrets: {},
-            customResources: {}}, toHost: {pods: {}, secrets: {}, configMaps: {}, services: {}, endpoints: {},
-            endpointSlices: {}, ingresses: {}, serviceAccounts: {}, persistentVolumeClaims: {}, persistentVolumes: {},
-            volumeSnapshots: {}, volumeSnapshotContents: {}, storageClasses: {}, podDisruptionBudgets: {},
-            priorityClasses: {}, networkPolicies: {}, namespaces: {}, customResources: {}}}}`,
+            {sync: {fromHost: {events: {}, ingressClasses: {}, runtimeClasses: {},
+            priorityClasses: {}, storageClasses: {}, volumeSnapshotClasses: {}, csiNodes: {}, csiDrivers: {},
+            csiStorageCapacities: {}, configMaps: {}, secrets: {}, customResources: {}}, toHost: {pods: {}, secrets:
+            {}, configMaps: {}, services: {}, endpoints: {}, endpointSlices: {}, ingresses: {}, serviceAccounts: {}, persistentVolumeClaims: {}, persistentVolumes: {}, volumeSnapshots: {},
+            volumeSnapshotContents: {}, storageClasses: {}, podDisruptionBudgets: {}, priorityClasses: {},
+            networkPolicies: {}, namespaces: {}, customResources: {}}}}`,
 			inSync(wantFromHost, wantToHost)},
 		"NotSet": {"false is as left out", &v1alpha1.NodeProvider{}, "{metal3: {neutronEnabled: false, deploy: null}}", nil},
 		"TenantCluster": {"below pointers", &v1alpha1.TenantCluster{},
-			"{privateNodes: {joinNode: {}, kubelet: {}, vpn: {}, autoUpgrade: {enabled: true, binariesPath: a, " +
-				"cniBinariesPath: a, concurrency: 1, image: a, imagePullPolicy: a, nodeSelector: {a: b}}}, " +
-				"sync: {fromHost: {events: {enabled: true}, deviceClasses: {patches: [{path: a}, {path: b}]}}, " +
+			"{privateNodes: {joinNode: {}, vpn: {}, autoUpgrade: {enabled: true, binariesPath: a, " +
+				"cniBinariesPath: a, concurrency: 1, image: a, imagePullPolicy: a, nodeSelector: {a: b}}, " +
+				"kubelet: {config: {maxPods: 5, kubeReserved: " +
+				"{cpu: 1}, shutdownGracePeriod: 30s}}}, sync: {fromHost: {events: {enabled: true}, " +
+				"deviceClasses: {patches: [{path: a}, {path: b}]}}, " +
 				"toHost: {pods: {}, resourceClaims: {patches: [{path: c}]}, resourceClaimTemplates: {patches: [{path: d}]}}}}",
 			[]string{"spec.privateNodes.autoUpgrade.binariesPath: a", "spec.privateNodes.autoUpgrade.cniBinariesPath: a",
 				"spec.privateNodes.autoUpgrade.concurrency: 1", "spec.privateNodes.autoUpgrade.image: a",
 				"spec.privateNodes.autoUpgrade.imagePullPolicy: a", "spec.privateNodes.autoUpgrade.nodeSelector: a b",
-				"spec.privateNodes.joinNode: {}", "spec.privateNodes.kubelet: {}", "spec.privateNodes.vpn: {}",
+				"spec.privateNodes.joinNode: {}", "spec.privateNodes.vpn: {}",
 				"spec.sync.fromHost.deviceClasses.patches: a, b", `spec.sync.fromHost.events: {"enabled":true}`,
 				"spec.sync.toHost.resourceClaims.patches: c", "spec.sync.toHost.resourceClaimTemplates.patches: d",
-				"spec.sync.toHost.pods: {}"}},
+				"spec.sync.toHost.pods: {}", `spec.privateNodes.kubelet.config.kubeReserved: {"cpu":1}`,
+				`spec.privateNodes.kubelet.config.shutdownGracePeriod: "30s"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte("spec: "+tc.spec), tc.object); err != nil {

@@ -14,6 +14,9 @@ type PrivateNodes struct {
 	// AutoUpgrade is whether servers follow the tenant's Kubernetes version.
 	// +optional
 	AutoUpgrade AutoUpgrade `json:"autoUpgrade,omitempty"`
+	// Kubelet is how the kubelets of the nodes of all pools are configured.
+	// +optional
+	Kubelet PrivateNodesKubelet `json:"kubelet,omitempty"`
 	// DefaultProfile names the NodeProfile of the nodes whose pool or Machine names none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -24,6 +27,15 @@ type PrivateNodes struct {
 	// +kubebuilder:validation:MaxItems=20
 	AutoNodes            []AutoNodes `json:"autoNodes,omitempty"`
 	NoEffectPrivateNodes `json:",inline"`
+}
+
+// PrivateNodesKubelet is how the kubelets of the nodes of all pools are configured.
+type PrivateNodesKubelet struct {
+	// Config has fields of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), such as maxPods: 200. A field for
+	// which the kubelet has an argument is that argument in all pools, unless the kubeletArgs of a pool name it, too. The
+	// webhook names the fields that have no effect.
+	// +optional
+	Config *Opaque `json:"config,omitempty"`
 }
 
 // AutoUpgrade is whether servers follow the tenant's Kubernetes version.
@@ -80,6 +92,10 @@ type NodesTemplate struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
+	// KubeletArgs are extra arguments of the kubelet of every node of the pool, as in a MetalNodeClass. They win over
+	// those of privateNodes.kubelet.config. A change replaces the nodes, within the budgets of the pool.
+	// +optional
+	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`
 	// Taints of the nodes.
 	// +optional
 	// +listType=atomic
@@ -209,10 +225,11 @@ type DisruptionBudget struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$`
 	Duration string `json:"duration,omitempty"`
-	// Reasons that the budget is for: Underutilized, Empty, Drifted. Unset: all.
+	// Reasons that the budget is for: Underutilized, Empty, Drifted, Unhealthy. Unset: all. Node repair keeps to
+	// budgets with --legacy-node-repair=false of the provider only.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=3
-	// +kubebuilder:validation:items:Enum=Underutilized;Empty;Drifted
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:Enum=Underutilized;Empty;Drifted;Unhealthy
 	Reasons []string `json:"reasons,omitempty"`
 }

@@ -103,6 +103,13 @@ type KubeletArgs map[string]KubeletArg
 // +kubebuilder:validation:XValidation:rule="!self.matches('[[:space:]\\'\"$\\\\\\\\]')",message="the value of a kubelet argument holds no blank, quote, backslash or dollar sign, which systemd would split or change: write it without, or put it into a file of the image"
 type KubeletArg string
 
+// MaxKubeletArgs is how many arguments a kubelet may be given, and MaxKubeletArgLength how many characters the value of
+// one may have.
+const (
+	MaxKubeletArgs      = 32
+	MaxKubeletArgLength = 1024
+)
+
 // Strings returns the arguments as text.
 func (a KubeletArgs) Strings() map[string]string {
 	args := make(map[string]string, len(a))

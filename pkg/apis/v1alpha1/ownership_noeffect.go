@@ -64,7 +64,8 @@ type NoEffectStatus struct {
 // NoStatus is the status of a kind that has none.
 type NoStatus struct{}
 
-// Opaque is an object of the reference that has no meaning here. It is kept as it was written, and nothing but an object is stored.
+// Opaque is an object of the reference that has no type here. It is kept as it was written, and nothing but an object
+// is stored.
 //
 // +kubebuilder:validation:Type=object
 // +kubebuilder:validation:MaxProperties=64

@@ -10,9 +10,6 @@ type NoEffectPrivateNodes struct {
 	// No effect: what vCluster runs and installs when a node joins. Use the property karpenter.metal3.io/user-data and the image.
 	// +optional
 	JoinNode *Opaque `json:"joinNode,omitempty"`
-	// No effect: vCluster's configuration of kubelets. Use kubeletArgs of a MetalNodeClass, or the image.
-	// +optional
-	Kubelet *Opaque `json:"kubelet,omitempty"`
 	// No effect: vCluster's VPN between nodes and control plane. Servers reach spec.apiServerEndpoint through their own network.
 	// +optional
 	VPN *Opaque `json:"vpn,omitempty"`

@@ -113,15 +113,22 @@ func TestPrivateNodes(t *testing.T) {
 	}{
 		"AutoUpgrade": {"that servers follow the version is real", "privateNodes: {autoUpgrade: {enabled: true}}", nil},
 		"InPlace": {"no pod upgrades a node", "privateNodes: {autoUpgrade: {image: a, imagePullPolicy: Always, nodeSelector: {a: b}, " +
-			"binariesPath: /a, cniBinariesPath: /b, concurrency: 2}}", []string{
-			prefix + "autoUpgrade.binariesPath, spec.privateNodes.autoUpgrade.cniBinariesPath, spec.privateNodes.autoUpgrade.concurrency " +
-				"and 3 more:" + inPlace}},
+			"binariesPath: /a, cniBinariesPath: /b, concurrency: 2}}",
+			[]string{prefix + "autoUpgrade.binariesPath, spec.privateNodes.autoUpgrade.cniBinariesPath, " +
+				"spec.privateNodes.autoUpgrade.concurrency and 3 more:" + inPlace}},
 		"JoinNode": {"they are run by cloud-init", "privateNodes: {joinNode: {preJoinCommands: [a], containerd: {enabled: true}}}",
 			[]string{prefix +
-				"joinNode:" + none + "write commands into runcmd of the property karpenter.metal3.io/user-data, which run before the join, and " +
-				"prepare containerd in the image"}},
-		"Kubelet": {"flags, and no KubeletConfiguration", "privateNodes: {kubelet: {config: {maxPods: 5}}}", []string{prefix + "kubelet:" + none +
-			"write kubeletArgs into a MetalNodeClass of a NodePool of your own, or prepare the kubelet in the image"}},
+				"joinNode:" + none + "write commands into runcmd of the property karpenter.metal3.io/user-data, which run before " +
+				"the join, kubeletExtraArgs into kubeletArgs of the pools, and prepare containerd in the image"}},
+		"Kubelet": {"it has arguments for them",
+			"privateNodes: {kubelet: {config: {maxPods: 5, topologyManagerPolicy: single-numa-node}}}", nil},
+		"KubeletWithoutArgument": {"kubeadm's ConfigMap says it", "privateNodes: {kubelet: {config: {maxPods: 5, " +
+			"shutdownGracePeriod: 30s, memorySwap: {swapBehavior: NoSwap}}}}", []string{prefix + "kubelet.config.memorySwap." +
+			"swapBehavior and 1 more:" + none + "the kubelet has no argument for it: write it into the ConfigMap " +
+			"kubelet-config of kube-system in the tenant, which kubeadm join reads"}},
+		"KubeletReserved": {"Karpenter reckons with it", "privateNodes: {kubelet: {config: {kubeReserved: {cpu: 1}}}}",
+			[]string{prefix + "kubelet.config.kubeReserved:" + none + "set overhead.kubeReserved of the NodeType, which " +
+				"Karpenter reckons with"}},
 		"VPN": {"there is none", "privateNodes: {vpn: {enabled: true}}", []string{prefix + "vpn:" + none + "there is no VPN: servers reach " +
 			"spec.apiServerEndpoint through their own network"}},
 		"TooLong": {"it is kept in memory", "privateNodes: {vpn: {a: " + strings.Repeat("x", 64<<10) + "}}",

@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -86,6 +87,45 @@ func TestKubeletArgs(t *testing.T) {
 			mentions(t, tc.reason, Machine(newCluster(t), nil, machine(tc.args)), tc.want...)
 			mentions(t, tc.reason+", also later", Machine(newCluster(t), machine(""), machine(tc.args)), tc.want...)
 			mentions(t, "what is not changed is not held against it", Machine(newCluster(t), machine(tc.args), machine(tc.args)))
+			pool := tenantWith(t, "c", "privateNodes: {autoNodes: [{provider: fleet, dynamic: [{name: d, kubeletArgs: {"+
+				tc.args+"}}]}]}")
+			var ofPool []string
+			for _, line := range tc.want {
+				ofPool = append(ofPool, strings.Replace(line, "spec.", autoNodesAt+".dynamic[0].", 1))
+			}
+			mentions(t, tc.reason+", in a pool", TenantCluster(newCluster(t), open, pool), ofPool...)
+		})
+	}
+}
+
+// TestKubeletConfig: what stands for arguments is validated as these are, where it is written.
+func TestKubeletConfig(t *testing.T) {
+	const config = "spec.privateNodes.kubelet.config."
+	many := make([]string, v1alpha1.MaxKubeletArgs)
+	for i := range many {
+		many[i] = fmt.Sprintf("a%d: b", i)
+	}
+	const pool = "autoNodes: [{provider: fleet, dynamic: [{name: d, kubeletArgs: {max-pods: '50'}}]}]"
+	for name, tc := range map[string]struct {
+		reason, nodes string
+		want          []string
+	}{
+		"Good": {"the pool says more of one", "kubelet: {config: {maxPods: 200, cpuManagerPolicy: static}}, " + pool, nil},
+		"NotANumber": {"kubelet would not start", "kubelet: {config: {maxPods: many}}, " + pool,
+			[]string{config + `maxPods: Invalid value: "many": kubelet would not start with max-pods=many`}},
+		"Blank": {"systemd would split it", "kubelet: {config: {staticPodPath: a b}}, " + pool,
+			[]string{config + `staticPodPath: Invalid value: "a b": the value of kubelet argument "pod-manifest-path" holds a ` +
+				"blank"}},
+		"Form": {"no KubeletConfiguration has it", "kubelet: {config: {clusterDNS: 10.0.0.10}}",
+			[]string{config + `clusterDNS: Invalid value: "\"10.0.0.10\"": must be a list of texts`}},
+		"TooMany": {"a class takes no more", "kubelet: {config: {cpuManagerPolicy: static}}, autoNodes: [{provider: fleet, " +
+			"static: [{name: s, quantity: 1, kubeletArgs: {" + strings.Join(many, ", ") + "}}]}]", []string{autoNodesAt +
+			".static[0].kubeletArgs: Invalid value: 33: is how many arguments a kubelet of the pool would get, with those of " +
+			"privateNodes.kubelet.config, and 32 is the most"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tenant := tenantWith(t, "c", "privateNodes: {"+tc.nodes+"}")
+			mentions(t, tc.reason, TenantCluster(newCluster(t), open, tenant), tc.want...)
 		})
 	}
 }

@@ -94,7 +94,8 @@ func FuzzTenantCluster(f *testing.F) {
 	f.Add("{metadata: {namespace: c, name: t}, spec: {apiServerEndpoint: 't:6443', allowedNodeTypes: [h100, 'fleet.*'], privateNodes: " +
 		"{autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, nodeTypeSelector: [{property: " +
 		"karpenter.metal3.io/node-type, value: h100}], properties: {karpenter.metal3.io/server-name: h1}}], dynamic: [{name: d, " +
-		"nodeTypeSelector: [{property: rak, operator: Exists}], limits: {nodes: 1.5}}]}]}}}")
+		"nodeTypeSelector: [{property: rak, operator: Exists}], limits: {nodes: 1.5}, kubeletArgs: {'--v': '2 3'}}]}], " +
+		"kubelet: {config: {maxPods: x, evictionHard: {a: 5%}, reservedMemory: [{numaNode: 0}], a: {c: d}}}}}}")
 	cluster := newCluster(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		if after, ok := decoded[v1alpha1.TenantCluster](text); ok {

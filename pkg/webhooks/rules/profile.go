@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
@@ -147,13 +148,29 @@ func (r *Result) deadline(path *field.Path, profile *v1alpha1.HardwareProfile) {
 		"progress, for example 60m", given.Duration, what)
 }
 
-// kubeletArgs validates arguments of the kubelet. The schema has the same rules; these are for when it is older.
+// kubeletArgs validates arguments of the kubelet. The schemas of Machines and MetalNodeClasses have the same rules:
+// these are for when they are older, and for pools.
 func (r *Result) kubeletArgs(path *field.Path, args v1alpha1.KubeletArgs) {
 	for _, name := range sortedKeys(args) {
-		if err := bootstrap.CheckKubeletArgs(map[string]string{name: string(args[name])}); err != nil {
-			r.deny(RuleKubeletArgs, field.Invalid(key(path, name), string(args[name]), err.Error()))
-		}
+		r.kubeletArg(key(path, name), name, string(args[name]))
 	}
+}
+
+func (r *Result) kubeletArg(path *field.Path, name, value string) {
+	if err := bootstrap.CheckKubeletArgs(map[string]string{name: value}); err != nil {
+		r.deny(RuleKubeletArgs, field.Invalid(path, value, err.Error()))
+	}
+}
+
+// kubeletConfig validates the KubeletConfiguration of all pools, and returns what it comes to. Its fields without an
+// effect are warned of with all others.
+func (r *Result) kubeletConfig(nodes *v1alpha1.PrivateNodes) compat.KubeletConfig {
+	config := compat.ReadKubeletConfig(nodes)
+	r.deny(RuleKubeletArgs, config.Wrong...)
+	for _, arg := range config.Args {
+		r.kubeletArg(arg.Path, arg.Name, arg.Value)
+	}
+	return config
 }
 
 // hostSelector validates the selector of a type that an object describes. Whether it selects any server, whether they are

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/pools"
@@ -153,6 +154,7 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 	types := typesOf(cluster)
 	names, pins := poolNames{}, map[string]string{}
 	entries := tenant.Spec.PrivateNodes.AutoNodes
+	kubelet := r.kubeletConfig(tenant.Spec.PrivateNodes)
 	for i := range entries {
 		entryPath, entry := path.Index(i), &entries[i]
 		if !cluster.Exists(KindNodeProvider, entry.Provider) {
@@ -165,12 +167,12 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 				"it pins one Machine to one server, and this holds for every pool of the provider: set it on a static pool of quantity 1"))
 		}
 		for j := range entry.Static {
-			p := pool{entryPath.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate, "static"}
+			p := pool{entryPath.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate, "static", &kubelet}
 			r.pool(cluster, p, types, names)
 			r.staticPool(cluster, p, &entry.Static[j], types, pins)
 		}
 		for j := range entry.Dynamic {
-			p := pool{entryPath.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate, "dynamic"}
+			p := pool{entryPath.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate, "dynamic", &kubelet}
 			r.pool(cluster, p, types, names)
 			if serverName(entry.Dynamic[j].Properties) != "" {
 				r.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
@@ -223,6 +225,8 @@ type pool struct {
 	template *v1alpha1.NodesTemplate
 	// kind is static or dynamic.
 	kind string
+	// kubelet is the configuration of the kubelets of all pools.
+	kubelet *compat.KubeletConfig
 }
 
 // pool validates what static and dynamic pools have in common.
@@ -241,6 +245,12 @@ func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names poolNa
 	r.deny(RuleNodes, bootstrap.CheckLabels(p.path.Child("nodeLabels"), p.template.NodeLabels)...)
 	r.deny(RuleNodes, bootstrap.CheckTaints(p.path.Child("taints"), p.template.Taints)...)
 	r.nodeProfile(cluster, p.path.Child("profile"), p.tenant, p.template.Profile)
+	r.kubeletArgs(p.path.Child("kubeletArgs"), p.template.KubeletArgs)
+	if count := len(p.kubelet.With(p.template.KubeletArgs)); count > v1alpha1.MaxKubeletArgs {
+		r.deny(RuleKubeletArgs, field.Invalid(p.path.Child("kubeletArgs"), count,
+			fmt.Sprintf("is how many arguments a kubelet of the pool would get, with those of privateNodes.kubelet.config, and "+
+				"%d is the most: put some into the image", v1alpha1.MaxKubeletArgs)))
+	}
 	limits := corev1.ResourceList{}
 	for name, quantity := range p.template.Limits {
 		if name != nodesLimit {

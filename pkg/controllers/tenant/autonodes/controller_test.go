@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,21 +58,10 @@ func start(t *testing.T) types.NamespacedName {
 	return cluster
 }
 
-// setAutoNodes writes the TenantCluster's privateNodes.
+// setAutoNodes writes the TenantCluster's privateNodes, with nothing but these pools.
 func setAutoNodes(t *testing.T, key types.NamespacedName, autoNodes string) {
 	t.Helper()
-	cluster := &v1alpha1.TenantCluster{}
-	if err := environment.Client.Get(t.Context(), key, cluster); err != nil {
-		t.Fatal(err)
-	}
-	before := cluster.DeepCopy()
-	cluster.Spec.PrivateNodes = &v1alpha1.PrivateNodes{}
-	if err := yaml.UnmarshalStrict([]byte(autoNodes), &cluster.Spec.PrivateNodes.AutoNodes); err != nil {
-		t.Fatal(err)
-	}
-	if err := environment.Client.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
+	setPrivateNodes(t, key, "{autoNodes: "+autoNodes+"}")
 }
 
 // condition waits until PoolsSynced is about what has been said last and no pool is on its way out any more, and returns
@@ -309,6 +299,42 @@ func TestInvalidPoolDoesNotAffectOthers(t *testing.T) {
 		t.Errorf("the good pool has %d replicas, want 2", *replicas)
 	}
 	nodePool(t, "turning-bad") // A typing error gives no servers back.
+}
+
+// TestKubeletOfPools: the class of a pool has the arguments of its kubelets, and follows them, as IsDrifted of package
+// cloudprovider follows the class. What no kubelet would take changes no class.
+func TestKubeletOfPools(t *testing.T) {
+	cluster := start(t)
+	for _, step := range []struct {
+		reason, kubelet, args string
+		want                  v1alpha1.KubeletArgs
+		problem               string
+	}{
+		{"of the pool, and of all pools", "{maxPods: 200, evictionHard: {memory.available: 1Gi}, shutdownGracePeriod: 30s}",
+			"{topology-manager-policy: single-numa-node}", v1alpha1.KubeletArgs{"max-pods": "200",
+				"eviction-hard": "memory.available<1Gi", "topology-manager-policy": "single-numa-node"}, ""},
+		{"the pool is more specific", "{maxPods: 200}", "{max-pods: '50'}", v1alpha1.KubeletArgs{"max-pods": "50"}, ""},
+		{"the webhook was down", "{maxPods: [200]}", "{}", v1alpha1.KubeletArgs{"max-pods": "50"},
+			`spec.privateNodes.kubelet.config.maxPods: Invalid value: "[200]": must be a text, a number or a boolean`},
+		{"the webhook was down", "{}", "{v: '2 3'}", v1alpha1.KubeletArgs{"max-pods": "50"},
+			"the value of a kubelet argument holds no blank"},
+		{"none", "null", "{}", nil, ""},
+	} {
+		setPrivateNodes(t, cluster, "{kubelet: {config: "+step.kubelet+"}, autoNodes: [{provider: metal3, static: "+
+			"[{name: fixed, quantity: 1, kubeletArgs: "+step.args+"}]}]}")
+		got := condition(t, cluster)
+		if (got.Status == metav1.ConditionTrue) != (step.problem == "") || !strings.Contains(got.Message, step.problem) {
+			t.Errorf("%s: PoolsSynced is %s, %s: %s; want %q", step.reason, got.Status, got.Reason, got.Message,
+				step.problem)
+		}
+		class := named(&v1alpha1.MetalNodeClass{}, "fixed")
+		if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(class), class); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, class.Spec.KubeletArgs); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.reason, diff)
+		}
+	}
 }
 
 // Invariant 5: a TenantCluster that cannot be read deletes no pools.

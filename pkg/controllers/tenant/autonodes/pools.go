@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/pools"
@@ -48,8 +49,10 @@ type pool struct {
 // poolsOf returns the pools of a TenantCluster in the order of its spec, including those that cannot be written. existing are the
 // NodePools of the tenant.
 func poolsOf(tenant *v1alpha1.TenantCluster, catalog Catalog, existing pools.NodePools) []pool {
-	owner := OwnerLabel(client.ObjectKeyFromObject(tenant))
-	return lo.Map(pools.PoolsOf(tenant, existing), func(from pools.Pool, _ int) pool { return newPool(from, owner, catalog) })
+	owner, kubelet := OwnerLabel(client.ObjectKeyFromObject(tenant)), compat.ReadKubeletConfig(tenant.Spec.PrivateNodes)
+	return lo.Map(pools.PoolsOf(tenant, existing), func(from pools.Pool, _ int) pool {
+		return newPool(from, owner, &kubelet, catalog)
+	})
 }
 
 // nodePoolsOf are the NodePools as far as it matters which pool each is that of.
@@ -65,7 +68,7 @@ func nodePoolsOf(owner string, existing ...karpv1.NodePool) pools.NodePools {
 	return found
 }
 
-func newPool(from pools.Pool, owner string, catalog Catalog) pool {
+func newPool(from pools.Pool, owner string, kubelet *compat.KubeletConfig, catalog Catalog) pool {
 	labels, name := map[string]string{v1alpha1.TenantPoolLabelKey: owner}, from.NodePool
 	template := from.Template
 	p := pool{
@@ -75,6 +78,7 @@ func newPool(from pools.Pool, owner string, catalog Catalog) pool {
 			Spec: v1alpha1.MetalNodeClassSpec{
 				ProviderRef: &v1alpha1.NameReference{Name: from.AutoNodes.Provider},
 				Properties:  merged(from.AutoNodes.Properties, template.Properties),
+				KubeletArgs: kubelet.With(template.KubeletArgs),
 			},
 		},
 		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}},
@@ -85,6 +89,9 @@ func newPool(from pools.Pool, owner string, catalog Catalog) pool {
 	}
 	requirements, problem := requirementsOf(template.NodeTypeSelector, from.AutoNodes.Provider, catalog)
 	p.Problem = problem
+	if err := kubelet.Wrong.ToAggregate(); err != nil {
+		p.Problem = err.Error()
+	}
 	p.narrowing = matching.Narrowing(p.nodeClass.Spec.Properties, catalog.Offered(from.AutoNodes.Provider))
 	spec := &p.nodePool.Spec
 	spec.Limits = karpv1.Limits(template.Limits.DeepCopy())

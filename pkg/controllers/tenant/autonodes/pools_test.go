@@ -164,6 +164,7 @@ func TestAllFields(t *testing.T) {
 	pools := poolsOf(tenantWith(t, `
 privateNodes:
   enabled: true
+  kubelet: {config: {maxPods: 200, cpuManagerPolicy: static, shutdownGracePeriod: 30s}}
   autoNodes:
   - provider: metal3
     properties: {karpenter.metal3.io/os-image: general, example.com/tier: gold}
@@ -171,6 +172,7 @@ privateNodes:
     - name: gpu
       properties: {karpenter.metal3.io/os-image: special}
       nodeTypeSelector: [{property: rack, value: r1}]
+      kubeletArgs: {max-pods: "50", topology-manager-policy: single-numa-node}
       taints: [{key: gpu, value: "true", effect: NoSchedule}]
       nodeLabels: {team: vision}
       limits: {nodes: "3", cpu: 100}
@@ -180,7 +182,9 @@ privateNodes:
       disruption:
         consolidateAfter: 10m
         consolidationPolicy: WhenEmpty
-        budgets: [{nodes: "1", schedule: "0 9 * * *", duration: 8h, reasons: [Drifted]}, {nodes: 20%}]
+        budgets:
+        - {nodes: "1", schedule: "0 9 * * *", duration: 8h, reasons: [Drifted]}
+        - {nodes: 20%, reasons: [Unhealthy]}
 `), known, nil)
 	if len(pools) != 1 || pools[0].Problem != "" {
 		t.Fatalf("got %+v, want one pool without a problem", pools)
@@ -191,6 +195,8 @@ privateNodes:
 		Spec: v1alpha1.MetalNodeClassSpec{
 			ProviderRef: &v1alpha1.NameReference{Name: "metal3"},
 			Properties:  map[string]string{"karpenter.metal3.io/os-image": "special", "example.com/tier": "gold"},
+			KubeletArgs: v1alpha1.KubeletArgs{"max-pods": "50", "topology-manager-policy": "single-numa-node",
+				"cpu-manager-policy": "static"},
 		},
 	}
 	if diff := cmp.Diff(wantClass, pools[0].nodeClass); diff != "" {
@@ -204,7 +210,7 @@ privateNodes:
 		Budgets: []karpv1.Budget{
 			{Nodes: "1", Schedule: ptr.To("0 9 * * *"), Duration: &metav1.Duration{Duration: 8 * time.Hour},
 				Reasons: []karpv1.DisruptionReason{"Drifted"}},
-			{Nodes: "20%"},
+			{Nodes: "20%", Reasons: []karpv1.DisruptionReason{"Unhealthy"}},
 		},
 	}
 	want.Spec.Template.Labels = map[string]string{"team": "vision"}

@@ -56,8 +56,8 @@ func (c *Controller) setNodeAsPlanned(nodeClaim *karpv1.NodeClaim, node *corev1.
 	}
 	nodeType := nodeClaim.Labels[corev1.LabelInstanceTypeStable]
 	message := fmt.Sprintf("node %s of NodeType %s has less for pods than Karpenter has planned with: %s. Pods that were planned for it "+
-		"may wait. Correct resources or overhead of the NodeType, or kubeletArgs of the MetalNodeClass, so that they say what the kubelet "+
-		"sets aside", node.Name, nodeType, strings.Join(less, ", "))
+		"may wait. Correct resources or overhead of the NodeType, or kubeletArgs of the pool or the MetalNodeClass, so that "+
+		"they say what the kubelet sets aside", node.Name, nodeType, strings.Join(less, ", "))
 	conditions.Set(&nodeClaim.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionNodeAsPlanned, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNodeSmaller, Message: message,
 		LastTransitionTime: metav1.NewTime(c.clock.Now()), ObservedGeneration: nodeClaim.Generation,
