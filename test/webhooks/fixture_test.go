@@ -216,6 +216,18 @@ func configure(t testing.TB, address string) {
 	})
 }
 
+// asked makes the fleet, and a webhook that the API server asks until the test ends.
+func asked(t testing.TB) *process {
+	t.Helper()
+	fleet(t)
+	webhook := start(t, "")
+	configure(t, webhook.address)
+	rotate(t, "default", settings)
+	webhook.await(t)
+	awaitAsked(t)
+	return webhook
+}
+
 // awaitAsked waits until the API server asks the webhook: a Machine and a pod that only the webhook has something against
 // are refused.
 func awaitAsked(t testing.TB) {

@@ -21,13 +21,7 @@ var update = flag.Bool("update", false, "write what kubectl prints into testdata
 // compares what it prints with testdata/NAME.golden. Cases are testdata/NAME.yaml, of which the first line says why;
 // a case that deletes holds only the line "# delete KIND/NAME" after that, with "-n NAMESPACE" if it has one.
 func TestKubectl(t *testing.T) {
-	fleet(t)
-	webhook := start(t, "")
-	configure(t, webhook.address)
-	rotate(t, "default", settings)
-	webhook.await(t)
-	awaitAsked(t)
-
+	asked(t)
 	config := environment.Kubeconfig(t, "")
 	cases, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(cases) == 0 {

@@ -47,12 +47,7 @@ func asVCluster(t *testing.T, tenant string) client.Client {
 // What docs/webhooks.md says of the pods that a tenant's vCluster creates: with the webhook, without it, with one that does not
 // answer, and when it is back. Pods without claims, and those of others, never wait for it.
 func TestPodsOfTenants(t *testing.T) {
-	fleet(t)
-	hook := start(t, "")
-	configure(t, hook.address)
-	rotate(t, "default", settings)
-	hook.await(t)
-	awaitAsked(t)
+	hook := asked(t)
 	vcluster, ctx := asVCluster(t, "research"), t.Context()
 	made := func(what string, pod *corev1.Pod) {
 		t.Helper()

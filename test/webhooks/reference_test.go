@@ -68,11 +68,7 @@ func TestOtherForms(t *testing.T) {
 			}
 		}
 	})
-	webhook := start(t, "")
-	configure(t, webhook.address)
-	rotate(t, "default", settings)
-	webhook.await(t)
-	awaitAsked(t)
+	webhook := asked(t)
 	config := environment.Kubeconfig(t, "")
 	expect := func(how, output, says string, generation int64) {
 		t.Helper()

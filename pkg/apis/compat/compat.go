@@ -49,6 +49,8 @@ var decisions = map[string]string{
 		"leave providerRef out",
 	"NoEffectPrivateNodes.joinNode": "write commands into runcmd of the property " + v1alpha1.PropertyUserData + ", which run " +
 		"before the join, kubeletExtraArgs into kubeletArgs of the pools, and prepare containerd in the image",
+	"NoEffectPrivateNodes.daemon": "no program of vCluster runs on the nodes: have spec.apiServerEndpoint lead to all " +
+		"API servers, by a load balancer or a virtual address",
 	"NoEffectPrivateNodes.vpn": "there is no VPN: servers reach spec.apiServerEndpoint through their own network",
 
 	"NoEffectAutoUpgrade.*": reinstalled,
@@ -57,6 +59,7 @@ var decisions = map[string]string{
 	"NoEffectNodesTemplate.requirements": "", // the schema refuses them
 	"NoEffectSyncToHost.*":               ofVCluster,
 	"NoEffectSyncFromHost.*":             ofVCluster,
+	"NoEffectNodeSync.*":                 ofVCluster,
 	"NoEffectSync.patches":               "what is synced has these fields unchanged (%s)",
 }
 

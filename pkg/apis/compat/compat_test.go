@@ -73,9 +73,9 @@ func TestDecisions(t *testing.T) {
 }
 
 // What vCluster itself syncs, in the order of the API.
-var wantFromHost = strings.Fields("events ingressClasses runtimeClasses priorityClasses " +
+var wantFromHost = strings.Fields("events ingressClasses gatewayClasses gateways runtimeClasses priorityClasses " +
 	"storageClasses volumeSnapshotClasses csiNodes csiDrivers csiStorageCapacities configMaps secrets customResources")
-var wantToHost = strings.Fields("pods secrets configMaps services endpoints endpointSlices ingresses " +
+var wantToHost = strings.Fields("pods secrets configMaps services endpoints endpointSlices ingresses gatewayApi " +
 	"serviceAccounts persistentVolumeClaims persistentVolumes volumeSnapshots volumeSnapshotContents storageClasses " +
 	"podDisruptionBudgets priorityClasses networkPolicies namespaces customResources")
 
@@ -116,26 +116,32 @@ func TestWarned(t *testing.T) {
 			"{bcm: {}, kubeVirt: {}, clusterAPI: {}, terraform: {}}",
 			[]string{"spec.terraform: {}", "spec.bcm: {}", "spec.kubeVirt: {}", "spec.clusterAPI: {}"}},
 		"OtherSync": {"vCluster's own", &v1alpha1.TenantCluster{}, `
-            {sync: {fromHost: {events: {}, ingressClasses: {}, runtimeClasses: {},
+            {sync: {fromHost: {events: {}, ingressClasses: {}, gatewayClasses: {}, gateways: {}, runtimeClasses: {},
             priorityClasses: {}, storageClasses: {}, volumeSnapshotClasses: {}, csiNodes: {}, csiDrivers: {},
             csiStorageCapacities: {}, configMaps: {}, secrets: {}, customResources: {}}, toHost: {pods: {}, secrets:
-            {}, configMaps: {}, services: {}, endpoints: {}, endpointSlices: {}, ingresses: {}, serviceAccounts: {}, persistentVolumeClaims: {}, persistentVolumes: {}, volumeSnapshots: {},
+            {}, configMaps: {}, services: {}, endpoints: {}, endpointSlices: {}, ingresses: {}, gatewayApi: {},
+            serviceAccounts: {}, persistentVolumeClaims: {}, persistentVolumes: {}, volumeSnapshots: {},
             volumeSnapshotContents: {}, storageClasses: {}, podDisruptionBudgets: {}, priorityClasses: {},
             networkPolicies: {}, namespaces: {}, customResources: {}}}}`,
 			inSync(wantFromHost, wantToHost)},
 		"NotSet": {"false is as left out", &v1alpha1.NodeProvider{}, "{metal3: {neutronEnabled: false, deploy: null}}", nil},
 		"TenantCluster": {"below pointers", &v1alpha1.TenantCluster{},
-			"{privateNodes: {joinNode: {}, vpn: {}, autoUpgrade: {enabled: true, binariesPath: a, " +
-				"cniBinariesPath: a, concurrency: 1, image: a, imagePullPolicy: a, nodeSelector: {a: b}}, " +
-				"kubelet: {config: {maxPods: 5, kubeReserved: " +
+			"{privateNodes: {joinNode: {}, daemon: {}, vpn: {}, autoUpgrade: {enabled: true, binariesPath: a, " +
+				"cniBinariesPath: a, concurrency: 1, image: a, imagePullPolicy: a, nodeSelector: {a: b}, " +
+				"podSecurityContext: {}, containerSecurityContext: {}}, kubelet: {config: {maxPods: 5, kubeReserved: " +
 				"{cpu: 1}, shutdownGracePeriod: 30s}}}, sync: {fromHost: {events: {enabled: true}, " +
-				"deviceClasses: {patches: [{path: a}, {path: b}]}}, " +
+				"deviceClasses: {patches: [{path: a}, {path: b}]}, nodes: {enabled: true, selector: {all: true}, " +
+				"syncBackChanges: true, clearImageStatus: true, patches: [{path: e}]}}, " +
 				"toHost: {pods: {}, resourceClaims: {patches: [{path: c}]}, resourceClaimTemplates: {patches: [{path: d}]}}}}",
 			[]string{"spec.privateNodes.autoUpgrade.binariesPath: a", "spec.privateNodes.autoUpgrade.cniBinariesPath: a",
-				"spec.privateNodes.autoUpgrade.concurrency: 1", "spec.privateNodes.autoUpgrade.image: a",
+				"spec.privateNodes.autoUpgrade.concurrency: 1", "spec.privateNodes.autoUpgrade.containerSecurityContext: {}",
+				"spec.privateNodes.autoUpgrade.image: a",
 				"spec.privateNodes.autoUpgrade.imagePullPolicy: a", "spec.privateNodes.autoUpgrade.nodeSelector: a b",
-				"spec.privateNodes.joinNode: {}", "spec.privateNodes.vpn: {}",
-				"spec.sync.fromHost.deviceClasses.patches: a, b", `spec.sync.fromHost.events: {"enabled":true}`,
+				"spec.privateNodes.autoUpgrade.podSecurityContext: {}",
+				"spec.privateNodes.joinNode: {}", "spec.privateNodes.daemon: {}", "spec.privateNodes.vpn: {}",
+				"spec.sync.fromHost.deviceClasses.patches: a, b", "spec.sync.fromHost.nodes.syncBackChanges: true",
+				"spec.sync.fromHost.nodes.clearImageStatus: true", `spec.sync.fromHost.nodes.selector: {"all":true}`,
+				"spec.sync.fromHost.nodes.patches: e", `spec.sync.fromHost.events: {"enabled":true}`,
 				"spec.sync.toHost.resourceClaims.patches: c", "spec.sync.toHost.resourceClaimTemplates.patches: d",
 				"spec.sync.toHost.pods: {}", `spec.privateNodes.kubelet.config.kubeReserved: {"cpu":1}`,
 				`spec.privateNodes.kubelet.config.shutdownGracePeriod: "30s"`}},

@@ -415,7 +415,7 @@ type SyncFromHost struct {
 	// Nodes is whether the tenant sees the host's Nodes under their names. Where it does not, the status of a claim has
 	// pseudonyms instead of pools and devices, and does not name nodes.
 	// +optional
-	Nodes                SyncSwitch `json:"nodes,omitempty"`
+	Nodes                NodeSync `json:"nodes,omitempty"`
 	NoEffectSyncFromHost `json:",inline"`
 }
 
@@ -466,6 +466,12 @@ type SyncSwitch struct {
 	// Enabled turns it on.
 	// +optional
 	Enabled bool `json:"enabled,omitempty"`
+}
+
+// NodeSync says what the tenant sees of the host's Nodes.
+type NodeSync struct {
+	SyncSwitch       `json:",inline"`
+	NoEffectNodeSync `json:",inline"`
 }
 
 // ClaimSync turns the sync of claims or templates on.

@@ -10,6 +10,9 @@ type NoEffectPrivateNodes struct {
 	// No effect: what vCluster runs and installs when a node joins. Use the property karpenter.metal3.io/user-data and the image.
 	// +optional
 	JoinNode *Opaque `json:"joinNode,omitempty"`
+	// No effect: vCluster's program on nodes, such as its balancer of API servers. Servers reach spec.apiServerEndpoint.
+	// +optional
+	Daemon *Opaque `json:"daemon,omitempty"`
 	// No effect: vCluster's VPN between nodes and control plane. Servers reach spec.apiServerEndpoint through their own network.
 	// +optional
 	VPN *Opaque `json:"vpn,omitempty"`
@@ -28,6 +31,9 @@ type NoEffectAutoUpgrade struct {
 	// No effect: how many nodes are upgraded in place at a time. The budgets of the pools bound how many servers are installed again.
 	// +optional
 	Concurrency int32 `json:"concurrency,omitempty"`
+	// No effect: the security context of the container of an upgrade in place.
+	// +optional
+	ContainerSecurityContext *Opaque `json:"containerSecurityContext,omitempty"`
 	// No effect: the image of the pods of an upgrade in place.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -40,6 +46,9 @@ type NoEffectAutoUpgrade struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// No effect: the security context of the pods of an upgrade in place.
+	// +optional
+	PodSecurityContext *Opaque `json:"podSecurityContext,omitempty"`
 }
 
 // NoEffectSync has the field about changes of what is synced.
@@ -80,6 +89,9 @@ type NoEffectSyncToHost struct {
 	// No effect: of vCluster's own sync.
 	// +optional
 	Ingresses *Opaque `json:"ingresses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	GatewayAPI *Opaque `json:"gatewayApi,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
 	ServiceAccounts *Opaque `json:"serviceAccounts,omitempty"`
@@ -125,6 +137,12 @@ type NoEffectSyncFromHost struct {
 	IngressClasses *Opaque `json:"ingressClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
+	GatewayClasses *Opaque `json:"gatewayClasses,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	Gateways *Opaque `json:"gateways,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
 	RuntimeClasses *Opaque `json:"runtimeClasses,omitempty"`
 	// No effect: of vCluster's own sync.
 	// +optional
@@ -153,6 +171,23 @@ type NoEffectSyncFromHost struct {
 	// No effect: of vCluster's own sync.
 	// +optional
 	CustomResources *Opaque `json:"customResources,omitempty"`
+}
+
+// NoEffectNodeSync has what vCluster itself reads of the sync of nodes.
+type NoEffectNodeSync struct {
+	// No effect: of vCluster's own sync.
+	// +optional
+	SyncBackChanges bool `json:"syncBackChanges,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	ClearImageStatus bool `json:"clearImageStatus,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	Selector *Opaque `json:"selector,omitempty"`
+	// No effect: of vCluster's own sync.
+	// +optional
+	// +listType=atomic
+	Patches []SyncPatch `json:"patches,omitempty"`
 }
 
 // NoEffectNodesTemplate has the field of a pool that is refused, because a pool without it would have other servers.

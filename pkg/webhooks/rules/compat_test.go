@@ -113,13 +113,16 @@ func TestPrivateNodes(t *testing.T) {
 	}{
 		"AutoUpgrade": {"that servers follow the version is real", "privateNodes: {autoUpgrade: {enabled: true}}", nil},
 		"InPlace": {"no pod upgrades a node", "privateNodes: {autoUpgrade: {image: a, imagePullPolicy: Always, nodeSelector: {a: b}, " +
-			"binariesPath: /a, cniBinariesPath: /b, concurrency: 2}}",
+			"binariesPath: /a, cniBinariesPath: /b, concurrency: 2, podSecurityContext: {}, containerSecurityContext: {}}}",
 			[]string{prefix + "autoUpgrade.binariesPath, spec.privateNodes.autoUpgrade.cniBinariesPath, " +
-				"spec.privateNodes.autoUpgrade.concurrency and 3 more:" + inPlace}},
+				"spec.privateNodes.autoUpgrade.concurrency and 5 more:" + inPlace}},
 		"JoinNode": {"they are run by cloud-init", "privateNodes: {joinNode: {preJoinCommands: [a], containerd: {enabled: true}}}",
 			[]string{prefix +
 				"joinNode:" + none + "write commands into runcmd of the property karpenter.metal3.io/user-data, which run before " +
 				"the join, kubeletExtraArgs into kubeletArgs of the pools, and prepare containerd in the image"}},
+		"Daemon": {"nothing of it runs there", "privateNodes: {daemon: {enabled: true}}", []string{prefix +
+			"daemon:" + none + "no program of vCluster runs on the nodes: have spec.apiServerEndpoint lead to all API " +
+			"servers, by a load balancer or a virtual address"}},
 		"Kubelet": {"it has arguments for them",
 			"privateNodes: {kubelet: {config: {maxPods: 5, topologyManagerPolicy: single-numa-node}}}", nil},
 		"KubeletWithoutArgument": {"kubeadm's ConfigMap says it", "privateNodes: {kubelet: {config: {maxPods: 5, " +
