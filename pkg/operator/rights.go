@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -29,8 +30,10 @@ const stopTimeout = 5 * time.Second
 // with an error that names no right, or never.
 type Rights struct {
 	optional []string
-	grace    time.Duration
-	missing  chan error
+	// options are the options of the program that alone need a resource.
+	options map[schema.GroupResource][]string
+	grace   time.Duration
+	missing chan error
 
 	mu     sync.Mutex
 	denied map[*toolscache.Reflector]denial
@@ -44,7 +47,17 @@ type denial struct {
 
 // NewRights returns the rights of a program. It goes on if it may not read the kinds of optional API groups, which the log says.
 func NewRights(optional ...string) *Rights {
-	return &Rights{optional: optional, grace: rightsGrace, missing: make(chan error, 1), denied: map[*toolscache.Reflector]denial{}}
+	return &Rights{optional: optional, options: map[schema.GroupResource][]string{}, grace: rightsGrace, missing: make(chan error, 1),
+		denied: map[*toolscache.Reflector]denial{}}
+}
+
+// NeededFor says that the program reads resources of an API group only because of an option, which the error about a missing right
+// names. It must not be called once a cache runs.
+func (r *Rights) NeededFor(option, group string, resources ...string) {
+	for _, resource := range resources {
+		key := schema.GroupResource{Group: group, Resource: resource}
+		r.options[key] = append(r.options[key], option)
+	}
 }
 
 // Handler is for the cache of a cluster.
@@ -55,10 +68,17 @@ func (r *Rights) Handler(cluster string, config *rest.Config) toolscache.WatchEr
 		if !apierrors.IsForbidden(err) || !errors.As(err, &status) {
 			return
 		}
-		if details := status.Status().Details; details != nil && slices.Contains(r.optional, details.Group) {
-			return
+		purpose := ""
+		if details := status.Status().Details; details != nil {
+			if slices.Contains(r.optional, details.Group) {
+				return
+			}
+			// The kind in an answer about rights is the resource.
+			if options := r.options[schema.GroupResource{Group: details.Group, Resource: details.Kind}]; len(options) > 0 {
+				purpose = " only for " + strings.Join(options, " and ")
+			}
 		}
-		r.deny(reflector, fmt.Errorf("the %s at %s denies this program what it needs, %w", cluster, config.Host, err))
+		r.deny(reflector, fmt.Errorf("the %s at %s denies this program what it needs%s, %w", cluster, config.Host, purpose, err))
 	}
 }
 

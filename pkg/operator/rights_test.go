@@ -126,6 +126,25 @@ func TestMissingRight(t *testing.T) {
 	poll.Receive(t, "the end of the manager", p.stopped)
 }
 
+// TestMissingRightOfAnOption: the error says which options need it, so that a person can do without them.
+func TestMissingRightOfAnOption(t *testing.T) {
+	rights := NewRights()
+	rights.grace = 0
+	rights.NeededFor("--secrets", "", "secrets")
+	rights.NeededFor("the feature gate Secrets", "", "secrets")
+	rights.NeededFor("--other", "example.com", "secrets", "configmaps")
+	p := newProgram(t, rights)
+	p.may("configmaps")
+	p.start()
+	err := poll.Receive(t, "the end of a program that waits for its caches", p.ended)
+	if want := "denies this program what it needs only for --secrets and the feature gate Secrets, "; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v does not contain %q", err, want)
+	}
+	p.may("secrets")
+	poll.Receive(t, "the end of the manager", p.stopped)
+}
+
 // TestRightComesLate: an API server that has just started denies what it grants later, and optional kinds need not be readable.
 func TestRightComesLate(t *testing.T) {
 	for name, tc := range map[string]struct {
