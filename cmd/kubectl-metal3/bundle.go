@@ -290,7 +290,7 @@ var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration
 	leader-elect-retry-period leader-election-namespace logging-format management-kube-api-burst management-kube-api-qps
 	management-kube-context management-kubeconfig max-requests-in-flight metrics-bind-address metrics-secure min-values-policy namespace
 	network-endpoint network-endpoint-credentials pods-per-node pprof-bind-address preference-policy provisioning-deadline
-	reboot-conditions reboot-label resources-grace shutdown-delay startup-timeout tenant-allow-unsafe-kubeconfig tenant-cluster
+	reboot-conditions reboot-label resources-grace scheduler-config shutdown-delay startup-timeout tenant-allow-unsafe-kubeconfig tenant-cluster
 	tenant-kube-api-burst tenant-kube-api-qps tenant-kube-context tenant-kubeconfig terminate-label topology-labels trusted-users
 	unused-claims-per-hour usage-retention v vmodule webhook-bind-address
 	webhook-ca-lifetime webhook-ca-settle webhook-cert-lifetime webhook-cert-names webhook-cert-rotation webhook-cert-secret

@@ -6,12 +6,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
@@ -43,16 +40,5 @@ func (o *options) checkDynamicResources(ctx context.Context, tenant *rest.Config
 	log.FromContext(ctx).Info("Pods with resource claims get no servers: the tenant has no Dynamic Resource Allocation", "tenant", tenant.Host,
 		"missing", err.Error())
 	karpenter.IgnoreDRARequests = true
-	return nil
-}
-
-// watchDynamicResources adds the kinds that core reads of resource claims to the cache before any controller starts. Core
-// lists claims as soon as it runs, and panics if that fails.
-func watchDynamicResources(ctx context.Context, informers cache.Cache) error {
-	for _, object := range []client.Object{&resourcev1.ResourceClaim{}, &resourcev1.ResourceSlice{}, &resourcev1.DeviceClass{}} {
-		if _, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("watching %T in the %s, %w", object, tenantName, err)
-		}
-	}
 	return nil
 }

@@ -19,12 +19,15 @@ import (
 // instead of core's operator: clients, logs, ports, leader election.
 var karpenterOwn = []string{
 	"batch-max-duration", "batch-idle-duration", "preference-policy", "min-values-policy",
-	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability", legacyRepair,
+	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability", legacyRepair, schedulerConfig,
 }
 
 const (
 	legacyRepair            = "legacy-node-repair"
 	legacyRepairEnvironment = "LEGACY_NODE_REPAIR"
+
+	schedulerConfig            = "scheduler-config"
+	schedulerConfigEnvironment = "SCHEDULER_CONFIG"
 )
 
 // karpenterFlags are core's flags, with core's environment variables, and its defaults but for two.
@@ -82,6 +85,12 @@ func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
 
 // options parses the flags, which core validates. Feature gates come from this binary's own flag, which has core's too.
 func (k karpenterFlags) options(gates *operator.FeatureGates) (*karpenteroptions.Options, error) {
+	// Core's error names neither the flag nor the variable, nor that the document is not the scheduler's own.
+	if _, err := karpenteroptions.ParseSchedulerConfiguration(k.flags.Lookup(schedulerConfig).Value.String()); err != nil {
+		return nil, fmt.Errorf("--%s (or %s), %w: it is a document such as {podTopologySpread: {defaultConstraints: [{topologyKey: rack, "+
+			"maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}}, and not a KubeSchedulerConfiguration", schedulerConfig,
+			schedulerConfigEnvironment, err)
+	}
 	if err := k.values.Parse(k.flags); err != nil {
 		return nil, fmt.Errorf("flags of Karpenter, %w", err)
 	}

@@ -9,8 +9,6 @@ import (
 	"fmt"
 
 	"github.com/awslabs/operatorpkg/controller"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -21,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/karpenter/pkg/events"
-	karpenteroptions "sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
@@ -67,8 +64,7 @@ func (o *options) run(ctx context.Context) error {
 	}
 	guard.Begin(ctx)
 	tenantConfig, managementConfig = guard.Guarded(tenantConfig), guard.Guarded(managementConfig)
-	// Without the rights of the sync of resource claims, and of policies, everything else works.
-	rights := operator.NewRights(resourcev1.GroupName, admissionregistrationv1.GroupName)
+	rights := newRights(karpenter)
 	mgr, err := o.newManager(ctx, tenantConfig, rights)
 	if err != nil {
 		return err
@@ -117,10 +113,8 @@ func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config, rig
 		if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 			return nil, err
 		}
-		if !karpenteroptions.FromContext(ctx).IgnoreDRARequests {
-			if err := watchDynamicResources(ctx, mgr.GetCache()); err != nil {
-				return nil, err
-			}
+		if err := watchOptional(ctx, mgr.GetCache()); err != nil {
+			return nil, err
 		}
 	}
 	return mgr, nil

@@ -35,6 +35,10 @@ func TestProvider(t *testing.T) {
 	grant(t, w, "provider-dra-tenant.yaml")
 	management := newLine(t)
 	o := optionsFor(w.namespace, kubeconfigOf(t, environment.Config, user))
+	// Pods that no Service and no controller selects are planned as without it. It needs rights.
+	if err := o.karpenter.flags.Set(schedulerConfig, spreadByRack); err != nil {
+		t.Fatal(err)
+	}
 	o.management.Kubeconfig = kubeconfigOf(t, management.config(), user)
 	w.start(o)
 

@@ -48,6 +48,15 @@ func TestBadStart(t *testing.T) {
 			change: func(o *options) { o.topologyLabels = []string{"rack", "rack=karpenter.sh/rack"} },
 			want:   []string{`--topology-labels has "rack=karpenter.sh/rack"`, "choose another"},
 		},
+		"configuration of a scheduler": {
+			reason: "Karpenter's document is another, and its own error does not say what has it",
+			change: func(o *options) {
+				if err := o.karpenter.flags.Set(schedulerConfig, "kind: KubeSchedulerConfiguration"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: []string{"--scheduler-config (or SCHEDULER_CONFIG)", `unknown field "kind"`, "podTopologySpread"},
+		},
 		"no such controllers": {
 			reason: "a typing error must not turn half of the program off",
 			change: func(o *options) { o.controllers = []string{"dra", "karpentr"} },

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,6 +23,8 @@ func trimmed() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {Transform: operator.TrimAlso(trimNode)},
 		&corev1.Pod{}:  {Transform: operator.TrimAlso(trimPod)},
+		// A Deployment keeps ten ReplicaSets of its past.
+		&appsv1.ReplicaSet{}: {Transform: operator.TrimAlso(func(set *appsv1.ReplicaSet) { trimContainers(&set.Spec.Template.Spec) })},
 	}
 }
 
@@ -29,8 +32,10 @@ func trimmed() map[client.Object]cache.ByObject {
 func trimNode(node *corev1.Node) { node.Status.Images = nil }
 
 // trimPod drops what containers run and how kubelet looks after them. A pod is scheduled by what it requests and where it may run.
-func trimPod(pod *corev1.Pod) {
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+func trimPod(pod *corev1.Pod) { trimContainers(&pod.Spec) }
+
+func trimContainers(spec *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			c := &containers[i]
 			c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil

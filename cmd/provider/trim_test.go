@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,6 +47,17 @@ func TestTrimmed(t *testing.T) {
 				"main.Args", "main.Command", "main.Env", "main.EnvFrom", "main.Lifecycle", "main.LivenessProbe", "main.ReadinessProbe",
 				"main.StartupProbe",
 			},
+		},
+		"ReplicaSet": {
+			reason: "capacity buffers are planned with what its pods request",
+			object: &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Template: corev1.PodTemplateSpec{
+				Spec: corev1.PodSpec{Containers: make([]corev1.Container, 1)}}}},
+			parts: func(object client.Object) map[string]any {
+				set := object.(*appsv1.ReplicaSet)
+				return map[string]any{"spec": &set.Spec, "status": &set.Status, "main": &set.Spec.Template.Spec.Containers[0]}
+			},
+			want: []string{"main.Args", "main.Command", "main.Env", "main.EnvFrom", "main.Lifecycle", "main.LivenessProbe", "main.ReadinessProbe",
+				"main.StartupProbe"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
@@ -56,7 +57,7 @@ type fixture struct {
 // value; it stands between the provider and the management cluster.
 func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel((&options.Options{}).ToContext(context.Background()))
 	f := &fixture{t: t, ctx: ctx, namespace: environment.Namespace(t), events: record.NewFakeRecorder(100)}
 	f.nodeType = "a100-" + f.namespace
 	f.create(&v1alpha1.TenantCluster{

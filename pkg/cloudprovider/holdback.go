@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	provisioning "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
@@ -76,7 +78,8 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod,
 	failed := map[types.UID]*corev1.Pod{}
 	for i := range pending {
 		if podutils.IsProvisionable(&pending[i]) {
-			failed[pending[i].UID] = &pending[i]
+			pod := pending[i] // core changes its own
+			failed[pod.UID] = &pod
 		}
 	}
 	for uid := range c.holdbacks.notPlaced {
@@ -91,6 +94,8 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod,
 	if err != nil {
 		return nil, err
 	}
+	// Pods that are spread by default depend on others, too.
+	provisioning.NewDefaultTopologySpreadInjector(c.tenant).Inject(ctx, slices.Collect(maps.Values(failed)))
 	for uid, pod := range failed {
 		planned := nodeClaimOf(client.ObjectKeyFromObject(pod))
 		seen, found := c.holdbacks.notPlaced[uid]

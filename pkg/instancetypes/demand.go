@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -40,7 +41,7 @@ type selection struct {
 }
 
 // ReadDemand reads the pods without a node, their volumes and the NodePools from the tenant cluster, from a cache with an index of pods by
-// spec.nodeName.
+// spec.nodeName. Pods without constraints of their own have the default ones of core's options, which the context must hold.
 func ReadDemand(ctx context.Context, tenant client.Client) (*Demand, error) {
 	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
 	if err := tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
@@ -49,6 +50,8 @@ func ReadDemand(ctx context.Context, tenant client.Client) (*Demand, error) {
 	if err := tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodePools, %w", err)
 	}
+	// The list has copies of the pods, which share what they point to with the cache. Core gives each copy another list of constraints.
+	scheduling.NewDefaultTopologySpreadInjector(tenant).Inject(ctx, lo.ToSlicePtr(pods.Items))
 	var keys []string
 	volumes := scheduling.NewVolumeTopology(tenant)
 	for i := range pods.Items {

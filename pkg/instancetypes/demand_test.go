@@ -8,11 +8,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -147,11 +151,68 @@ func TestDemandOfVolumes(t *testing.T) {
 			if !tc.gone {
 				tenant.WithObjects(volume)
 			}
-			demand, err := ReadDemand(t.Context(), tenant.Build())
+			demand, err := ReadDemand((&options.Options{}).ToContext(t.Context()), tenant.Build())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := demand.uses("rack"); got != tc.want || demand.uses(corev1.LabelHostname) {
+				t.Errorf("servers are told apart by their rack: %t, want %t: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+// TestDemandOfDefaultSpread: core spreads pods that have no constraints of their own by those of its options, if a Service or their
+// controller says which pods belong together.
+func TestDemandOfDefaultSpread(t *testing.T) {
+	byRack := []corev1.TopologySpreadConstraint{{TopologyKey: "rack", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule}}
+	labels := map[string]string{"app": "train"}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	set := func() client.Object { return &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector}} }
+	for name, tc := range map[string]struct {
+		reason string
+		spread []corev1.TopologySpreadConstraint
+		// owner is the controller of the pod, and other is an object beside it. Both may be nil.
+		owner, other client.Object
+		own          []corev1.TopologySpreadConstraint
+		want         bool
+	}{
+		"ReplicaSet": {reason: "Deployments have them", spread: byRack, owner: set(), want: true},
+		"StatefulSet": {reason: "as core says", spread: byRack,
+			owner: &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: selector}}, want: true},
+		"ReplicationController": {reason: "as core says", spread: byRack,
+			owner: &corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Selector: labels}}, want: true},
+		"Service": {reason: "pods without a controller may have one", spread: byRack,
+			other: &corev1.Service{Spec: corev1.ServiceSpec{Selector: labels}}, want: true},
+		"Neither": {reason: "nothing says which pods belong together", spread: byRack},
+		"OwnConstraints": {reason: "they are in place of all defaults", spread: byRack, owner: set(),
+			own: []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelTopologyZone}}},
+		"NoDefault": {reason: "core has none", owner: set()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &podsWith(1, nil)[0]
+			pod.Namespace, pod.Name, pod.Labels, pod.Spec.TopologySpreadConstraints = "default", "train", labels, tc.own
+			tenant := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod)
+			for _, object := range []client.Object{tc.owner, tc.other} {
+				if object != nil {
+					object.SetNamespace("default")
+					object.SetName("train")
+					object.SetUID("train")
+					tenant.WithObjects(object)
+				}
+			}
+			if tc.owner != nil {
+				if err := controllerutil.SetControllerReference(tc.owner, pod, scheme.Scheme); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx := (&options.Options{SchedulerConfig: &options.SchedulerConfiguration{
+				PodTopologySpread: &options.PodTopologySpreadConfig{DefaultConstraints: tc.spread}}}).ToContext(t.Context())
+			demand, err := ReadDemand(ctx, tenant.WithObjects(pod).Build())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := demand.uses("rack"); got != tc.want {
 				t.Errorf("servers are told apart by their rack: %t, want %t: %s", got, tc.want, tc.reason)
 			}
 		})

@@ -279,6 +279,18 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 			})},
 			want: map[string]int{"[a100] [r1]": 2, "[a100] [r2]": 2},
 		},
+		"spread by default": {
+			reason: "no more in a rack than it has, although there are more servers outside of racks",
+			plan: planning.Plan{
+				Types: []*v1alpha1.NodeType{planning.NodeType("a100", 4, planning.Domain(1, "rack", "r1"), planning.Domain(1, "rack", "r2"),
+					planning.Domain(2))},
+				Objects: append(pods("spread", 4, func(pod *corev1.Pod) { pod.Labels = map[string]string{"app": "spread"} }),
+					&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "spread"},
+						Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "spread"}}}),
+				Spread: []corev1.TopologySpreadConstraint{{TopologyKey: "rack", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule}},
+			},
+			want: map[string]int{"[a100] [r1]": 1, "[a100] [r2]": 1},
+		},
 		"a limit of nodes": {
 			reason: "core itself plans no more than limits.nodes in a burst",
 			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),

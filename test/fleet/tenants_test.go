@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	karpentercloud "sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
@@ -226,7 +227,7 @@ func hasServer(offered *karpentercloud.InstanceType) bool {
 // want implements tenant. The claims go on after it has returned, until the tenant is to want no more.
 func (i *insideTenant) want(_ context.Context, count int) error {
 	var ctx context.Context
-	ctx, i.enough = context.WithCancel(context.Background())
+	ctx, i.enough = context.WithCancel((&options.Options{}).ToContext(context.Background()))
 	for n := range count {
 		i.asked.Go(func() { i.claim(ctx, n) })
 	}

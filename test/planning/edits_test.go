@@ -444,12 +444,13 @@ func (s *site) removeInstanceLabels(name string) {
 // drifted returns which node Karpenter would replace, or has no price for; it is empty if there is none.
 func (s *site) drifted() string {
 	s.t.Helper()
+	ctx := planning.Options(s.t).ToContext(s.t.Context())
 	for _, name := range s.nodeClaims {
 		nodeClaim := &karpv1.NodeClaim{}
 		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: name}, nodeClaim))
 		// It looks for the type once an hour has passed, and then every half hour.
 		nodeClaim.CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour))
-		_, err := disruption.NewController(clock.RealClock{}, s.tenant, s.cloud).Reconcile(s.t.Context(), nodeClaim)
+		_, err := disruption.NewController(clock.RealClock{}, s.tenant, s.cloud).Reconcile(ctx, nodeClaim)
 		s.must(err)
 		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: name}, nodeClaim))
 		what := fmt.Sprintf("NodeClaim %s, of type %s in zone %s", name, nodeClaim.Labels[corev1.LabelInstanceTypeStable],
@@ -459,7 +460,7 @@ func (s *site) drifted() string {
 		}
 		pool := &karpv1.NodePool{}
 		s.must(s.tenant.Get(s.t.Context(), types.NamespacedName{Name: nodeClaim.Labels[karpv1.NodePoolLabelKey]}, pool))
-		all, err := s.cloud.GetInstanceTypes(s.t.Context(), pool)
+		all, err := s.cloud.GetInstanceTypes(ctx, pool)
 		s.must(err)
 		own := slices.IndexFunc(all, func(instanceType *karpenter.InstanceType) bool {
 			return instanceType.Name == nodeClaim.Labels[corev1.LabelInstanceTypeStable]

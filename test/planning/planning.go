@@ -54,6 +54,8 @@ type Plan struct {
 	Refused map[string][]string
 	// Pools are the NodePools; one without requirements if there are none.
 	Pools []*karpv1.NodePool
+	// Spread are the constraints of pods that have none of their own, as --scheduler-config gives them to core.
+	Spread []corev1.TopologySpreadConstraint
 	// Decorate wraps the client of core. It may be nil.
 	Decorate func(client.Client, *instancetypes.Catalog) client.Client
 	// Made gets the provisioner, and its state, before it plans. It may be nil.
@@ -103,7 +105,11 @@ var kinds = sync.OnceValue(func() meta.RESTMapper { return testrestmapper.TestOn
 // Planner returns a function that runs a scheduling pass of core. It creates nothing.
 func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	tb.Helper()
-	ctx := Options(tb).ToContext(context.Background())
+	settings := Options(tb)
+	settings.SchedulerConfig = &options.SchedulerConfiguration{
+		PodTopologySpread: &options.PodTopologySpreadConfig{DefaultConstraints: p.Spread},
+	}
+	ctx := settings.ToContext(context.Background())
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for _, nodeType := range p.Types {
 		catalog.Set(nodeType)

@@ -48,11 +48,7 @@ var exceptions = map[string]map[string]string{
 		"list deployments":             ofWorkloads,
 		"watch deployments":            ofWorkloads,
 		"get statefulsets":             ofWorkloads,
-		"list statefulsets":            ofWorkloads,
-		"watch statefulsets":           ofWorkloads,
 		"get replicasets":              ofWorkloads,
-		"list replicasets":             ofWorkloads,
-		"watch replicasets":            ofWorkloads,
 		"watch namespaces":             "Karpenter's core reads it for pods whose affinity selects namespaces, which no test has",
 		"list namespaces":              "Karpenter's core reads it for pods whose affinity selects namespaces, which no test has",
 		"delete pods": "Karpenter's core deletes pods that outlive the terminationGracePeriod of their NodePool, which no test " +

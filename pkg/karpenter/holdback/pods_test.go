@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/dynamicresources/deviceallocation"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -366,5 +367,34 @@ func TestOthersGetTheirServers(t *testing.T) {
 				t.Errorf("%s: %d servers are launched, want %d: %q", tc.reason, got, tc.want, w.events)
 			}
 		})
+	}
+}
+
+// TestSpreadByDefaultIsNoFault: a pod that is pending beside an empty node because it would be the second of its kind in that zone says
+// nothing of the node.
+func TestSpreadByDefaultIsNoFault(t *testing.T) {
+	labels := map[string]string{"app": "web"}
+	full := func(name, zone string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	}
+	running := planning.Pod("running", nil, func(pod *corev1.Pod) {
+		pod.Labels, pod.Spec.NodeName, pod.Status = labels, "here", corev1.PodStatus{Phase: corev1.PodRunning}
+	})
+	w := newTenantWorld(t, nil, full("here", "dc1"), full("elsewhere", "dc2"), running,
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: corev1.ServiceSpec{Selector: labels}})
+	w.must(w.core.Cluster.UpdatePod(w.ctx, running))
+	options.FromContext(w.ctx).SchedulerConfig = &options.SchedulerConfiguration{PodTopologySpread: &options.PodTopologySpreadConfig{
+		DefaultConstraints: []corev1.TopologySpreadConstraint{{
+			TopologyKey: corev1.LabelTopologyZone, MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule}},
+	}}
+	other := whole("other")
+	w.pend(whole("second", func(pod *corev1.Pod) { pod.Labels = labels }), other)
+	if got := w.pass(); got != 1 {
+		t.Fatalf("%d servers are launched, want the one for the other pod: %q", got, w.events)
+	}
+	w.must(w.api.Delete(w.ctx, other))
+	w.core.Cluster.DeletePod(client.ObjectKeyFromObject(other))
+	if got := w.passes(5); got != 0 || w.told("PodNotPlaced") {
+		t.Errorf("%d servers are launched, want none; nobody is to be told that the node takes no pods: %q", got, w.events)
 	}
 }
