@@ -136,10 +136,10 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 // schedulerArgs are the arguments of the scheduler. With a configuration file it ignores its flag --kubeconfig.
 func (c *Cluster) schedulerArgs() ([]string, error) {
 	args := []string{"--leader-elect=false", "--secure-port=0", "--profiling=false"}
-	if len(c.options.Packed) == 0 {
+	if len(c.options.Packed) == 0 && len(c.options.Scheduler) == 0 {
 		return append(args, "--kubeconfig="+c.pki(schedulerKubeconfig)), nil
 	}
-	content, err := packing(c.options.Packed, c.pki(schedulerKubeconfig))
+	content, err := c.schedulerConfiguration()
 	if err != nil {
 		return nil, fmt.Errorf("writing the configuration of the scheduler, %w", err)
 	}
@@ -150,26 +150,38 @@ func (c *Cluster) schedulerArgs() ([]string, error) {
 	return append(args, "--config="+file), nil
 }
 
-// packing is config/scheduler/packing.yaml with more resources and a kubeconfig.
-func packing(resources []corev1.ResourceName, kubeconfig string) ([]byte, error) {
+// schedulerConfiguration is the configuration of the scheduler, with its kubeconfig.
+func (c *Cluster) schedulerConfiguration() ([]byte, error) {
 	configuration := map[string]any{}
-	if err := yaml.Unmarshal(scheduler.Packing, &configuration); err != nil {
+	if len(c.options.Scheduler) > 0 {
+		if err := yaml.Unmarshal(c.options.Scheduler, &configuration); err != nil {
+			return nil, err
+		}
+	} else if err := packing(c.options.Packed, configuration); err != nil {
 		return nil, err
+	}
+	configuration["clientConnection"] = map[string]any{"kubeconfig": c.pki(schedulerKubeconfig)}
+	return yaml.Marshal(configuration)
+}
+
+// packing reads config/scheduler/packing.yaml, with more resources, into the configuration.
+func packing(resources []corev1.ResourceName, configuration map[string]any) error {
+	if err := yaml.Unmarshal(scheduler.Packing, &configuration); err != nil {
+		return err
 	}
 	typed := &configv1.KubeSchedulerConfiguration{}
 	if err := yaml.Unmarshal(scheduler.Packing, typed); err != nil {
-		return nil, err
+		return err
 	}
 	args := &configv1.NodeResourcesFitArgs{}
 	if err := yaml.Unmarshal(typed.Profiles[0].PluginConfig[0].Args.Raw, args); err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range resources {
 		if !slices.ContainsFunc(args.ScoringStrategy.Resources, func(known configv1.ResourceSpec) bool { return known.Name == string(name) }) {
 			args.ScoringStrategy.Resources = append(args.ScoringStrategy.Resources, configv1.ResourceSpec{Name: string(name), Weight: 1})
 		}
 	}
-	configuration["clientConnection"] = map[string]any{"kubeconfig": kubeconfig}
 	configuration["profiles"].([]any)[0].(map[string]any)["pluginConfig"].([]any)[0].(map[string]any)["args"] = args
-	return yaml.Marshal(configuration)
+	return nil
 }

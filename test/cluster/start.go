@@ -62,6 +62,8 @@ type Options struct {
 	// Packed are resources of which the scheduler fills one node before the next, in addition to those of
 	// config/scheduler. None leaves the scheduler to its defaults, which spread pods.
 	Packed []corev1.ResourceName
+	// Scheduler is the configuration of the scheduler, in place of that of Packed. Its kubeconfig is replaced.
+	Scheduler []byte
 	// APIServerFlags are more flags for the API server.
 	APIServerFlags []string
 	// FeatureGates are the flag of that name of the API server, the controller-manager and the scheduler. Empty leaves them alone.

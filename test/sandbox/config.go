@@ -87,6 +87,8 @@ type Config struct {
 	// SpreadPods leaves the tenant's scheduler at its defaults. Otherwise it fills one server with accelerators before
 	// the next, so that servers become empty and are released.
 	SpreadPods bool
+	// Scheduler is the configuration of the tenant's scheduler, in place of either. Default: none.
+	Scheduler []byte
 	// PodGroups has the tenant's API server serve PodGroups and its scheduler follow them, which Kubernetes does not by default.
 	PodGroups bool
 	// ManagementKubernetes and TenantKubernetes are the minor versions of the clusters, such as 1.37. Default: the environment variables

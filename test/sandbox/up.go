@@ -147,7 +147,7 @@ func (s *Sandbox) PrepareAgain(ctx context.Context) error {
 
 // startTenant starts the tenant cluster, which has nodes, with Karpenter's CRDs and ours.
 func (s *Sandbox) startTenant(ctx context.Context, options cluster.Options) error {
-	options.Nodes, options.Packed = true, s.config.packed()
+	options.Nodes, options.Packed, options.Scheduler = true, s.config.packed(), s.config.Scheduler
 	if !s.config.Bare {
 		options.Prepare = cluster.PrepareTenant
 	}

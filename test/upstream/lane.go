@@ -42,6 +42,11 @@ type Lane struct {
 	ProviderArgs, SuiteArgs []string
 	// Requirements of the default pool, beside its operating system.
 	Requirements []karpv1.NodeSelectorRequirementWithMinValues
+	// Fleet are the servers, in place of those that the other lanes share. It may be nil.
+	Fleet []byte
+	// Kind has the tenant look like Karpenter's kind cluster: its scheduler has the configuration that the specs expect, and the provider
+	// takes the settings of a Deployment.
+	Kind bool
 }
 
 // gates are those of Karpenter's optional features that the suite tests.
@@ -52,7 +57,7 @@ func Lanes() []Lane {
 	return []Lane{
 		// The provider with its defaults, and Karpenter's feature gates on.
 		{Name: "default", Suite: regression, ProviderArgs: []string{gates}},
-		// Terminating first is tested with the settings of a Deployment of Karpenter, which a sandbox has not.
+		// Terminating first is tested with feature gates in a variable of Karpenter's Deployment. The flag of a sandbox's provider would win.
 		{Name: "disruption", Suite: disruptions, Skip: []string{"^TerminateFirst "}, ProviderArgs: []string{gates}},
 		// The same, for specs that take more than ten minutes each.
 		{
@@ -81,6 +86,13 @@ func Lanes() []Lane {
 			Focus:        []string{"^CapacityBuffer "},
 			ProviderArgs: []string{gates},
 			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelInstanceTypeStable, "small")},
+		},
+		// These read the scheduler's configuration, and change the settings of Karpenter. They need four zones.
+		{
+			Name: "default-spread", Suite: regression,
+			Focus:        []string{"^DefaultTopologySpreadConstraints "},
+			ProviderArgs: []string{gates},
+			Fleet:        fourZonesFile, Kind: true,
 		},
 		// These expect a cloud's label of the capacity type.
 		{
@@ -146,6 +158,9 @@ var fleetFile []byte
 //go:embed manifests/small-fleet.yaml
 var smallFleetFile []byte
 
+//go:embed manifests/four-zones.yaml
+var fourZonesFile []byte
+
 //go:embed manifests/management.yaml
 var managementFile []byte
 
@@ -164,6 +179,9 @@ func writeDefaults(dir string, lane Lane) ([]string, error) {
 	nodePool.Spec.Template.Spec.ExpireAfter = karpv1.MustParseNillableDuration("Never")
 	nodePool.Spec.Template.Spec.Requirements = append([]karpv1.NodeSelectorRequirementWithMinValues{require(corev1.LabelOSStable, "linux")},
 		lane.Requirements...)
+	if lane.Kind {
+		nodePool.Spec.Template.Spec.StartupTaints = []corev1.Taint{joining}
+	}
 	pool, err := yaml.Marshal(nodePool)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the default NodePool, %w", err)

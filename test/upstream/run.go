@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,7 +38,7 @@ type Options struct {
 	Binaries cluster.Binaries
 	// Focus is a regular expression that narrows down the specs of the lane; empty for all of them.
 	Focus string
-	// Small selects a fleet of two dozen servers.
+	// Small selects a fleet of two dozen servers, unless the lane has one of its own.
 	Small bool
 	// Timeout of the suite, without the sandbox's start.
 	Timeout time.Duration
@@ -49,7 +50,10 @@ type Options struct {
 // error; a suite that does not get to run them is.
 func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 	file := fleetFile
-	if options.Small {
+	switch {
+	case lane.Fleet != nil:
+		file = lane.Fleet
+	case options.Small:
 		file = smallFleetFile
 	}
 	servers, err := fleet.Parse("fleet.yaml", file)
@@ -64,9 +68,15 @@ func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	var scheduler []byte
+	if lane.Kind {
+		if scheduler, err = schedulerOfKind(ctx); err != nil {
+			return nil, err
+		}
+	}
 	box, err := sandbox.Up(ctx, sandbox.Config{
 		Dir: options.Dir, Binaries: options.Binaries, Fleet: servers, Progress: options.Progress,
-		ProviderArgs: lane.ProviderArgs, KwokConfigs: stages,
+		ProviderArgs: lane.ProviderArgs, KwokConfigs: stages, Scheduler: scheduler,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting a sandbox, %w", err)
@@ -77,20 +87,42 @@ func Run(ctx context.Context, lane Lane, options Options) ([]Spec, error) {
 		if err := prepare(ctx, box, len(servers)); err != nil {
 			return err
 		}
-		var err error
-		specs, err = runSuite(ctx, program, box.Kubeconfigs().Tenant, lane, options)
-		return err
+		group, ctx := errgroup.WithContext(ctx)
+		following, ended := context.WithCancel(ctx)
+		defer ended()
+		if lane.Kind {
+			kind, err := newKind(ctx, box)
+			if err != nil {
+				return err
+			}
+			group.Go(func() error { return kind.run(following) })
+		}
+		group.Go(func() (err error) {
+			defer ended()
+			specs, err = runSuite(ctx, program, box.Kubeconfigs().Tenant, lane, options)
+			return err
+		})
+		return group.Wait()
 	})
 	return specs, err
 }
 
-// kwokStages are Karpenter's own kwok stages, for pods that never get ready or terminate slowly. The suite needs them.
-func kwokStages(ctx context.Context) ([]string, error) {
+// karpenterSource is the folder of the Karpenter module.
+func karpenterSource(ctx context.Context) (string, error) {
 	source, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter").Output()
 	if err != nil {
-		return nil, fmt.Errorf("finding the Karpenter module; this must run in the source tree, %w", err)
+		return "", fmt.Errorf("finding the Karpenter module; this must run in the source tree, %w", err)
 	}
-	pattern := filepath.Join(strings.TrimSpace(string(source)), "hack", "kwok", "stages", "*.yaml")
+	return strings.TrimSpace(string(source)), nil
+}
+
+// kwokStages are Karpenter's own kwok stages, for pods that never get ready or terminate slowly. The suite needs them.
+func kwokStages(ctx context.Context) ([]string, error) {
+	source, err := karpenterSource(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pattern := filepath.Join(source, "hack", "kwok", "stages", "*.yaml")
 	stages, err := filepath.Glob(pattern)
 	if err != nil || len(stages) == 0 {
 		return nil, fmt.Errorf("there are no stages for kwok at %s", pattern)

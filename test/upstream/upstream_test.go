@@ -28,7 +28,8 @@ var shortSuites = map[string]string{
 		"StaticCapacity Deprovisioning should scale down to zero|" +
 		"Integration Validation NodePool" +
 		")",
-	"disruption": "^(Termination should terminate the node and the instance|Drift NodePool Drift Taints)",
+	"disruption":     "^(Termination should terminate the node and the instance|Drift NodePool Drift Taints)",
+	"default-spread": "^DefaultTopologySpreadConstraints should provision a node per pod",
 }
 
 // TestConformance runs a part of Karpenter's suites that fits CI's time.
@@ -125,6 +126,7 @@ func TestEverySpecIsInOneLane(t *testing.T) {
 		"Drift Failure should not disrupt a drifted node if the replacement node never registers":                               disruptions,
 		"Drift Failure should not drift any nodes if their PodDisruptionBudgets are unhealthy":                                  disruptions,
 		"CapacityBuffer Multiple Buffers should provision capacity independently for multiple buffers":                          regression,
+		"DefaultTopologySpreadConstraints should pack pods the cluster's defaults don't apply to":                               regression,
 		"Repair respects disruption budgets":                                                                                    disruptions,
 	} {
 		var in []string

@@ -24,7 +24,7 @@
 {{- if and .Values.provider.featureGates (not (has "karpenter" .Values.controllers)) -}}
 {{- fail "provider.featureGates is set and controllers does not have karpenter: the gates are of that controller and would have no effect. Leave them out, or add karpenter." -}}
 {{- end -}}
-{{- $set := list "namespace" "tenant-cluster" "controllers" "tenant-kubeconfig" "tenant-kube-context" "management-kubeconfig" "management-kube-context" "leader-elect" "logging-format" "v" "metrics-bind-address" "health-probe-bind-address" "topology-labels" "trusted-users" "feature-gates" -}}
+{{- $set := list "namespace" "tenant-cluster" "controllers" "tenant-kubeconfig" "tenant-kube-context" "management-kubeconfig" "management-kube-context" "leader-elect" "logging-format" "v" "metrics-bind-address" "health-probe-bind-address" "topology-labels" "trusted-users" "feature-gates" "scheduler-config" -}}
 {{- range .Values.provider.extraArgs -}}
 {{- $flag := regexFind "^--?[^=]+" . | trimPrefix "--" | trimPrefix "-" -}}
 {{- if has $flag $set -}}
