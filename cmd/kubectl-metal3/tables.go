@@ -196,7 +196,7 @@ func (o *options) tenantsCommand() *cobra.Command {
 					if o.output.selects(tenant.Labels) {
 						list.add(tenant, tenant.Namespace, tenant.Name, fmt.Sprint(tenant.Servers), number(tenant.Quota.Servers),
 							cmp.Or(number(tenant.Accelerators), "?"), number(tenant.Quota.GPUs), fmt.Sprint(tenant.InTransit), fmt.Sprint(tenant.Waiting),
-							string(tenant.Ready), countsOf(tenant.Types), tenant.Message)
+							string(tenant.Ready), strings.Join(tenant.ByType(), ", "), tenant.Message)
 					}
 				}
 				return list

@@ -262,6 +262,9 @@ func (o *options) draw(p *whatif.Prediction) error {
 		if quota.GPUs != nil {
 			limits = append(limits, count(int(*quota.GPUs), "GPU"))
 		}
+		for _, name := range slices.Sorted(maps.Keys(quota.NodeTypes)) {
+			limits = append(limits, count(int(quota.NodeTypes[name]), "server")+" of "+name)
+		}
 		fmt.Fprintf(o.Out, "The quota of TenantCluster %s would leave %s\n", quota.Tenant, strings.Join(limits, " and "))
 	}
 	o.drawUnfit(p)

@@ -226,7 +226,7 @@ var symptoms = []symptom{
 			"NotDrained": "The nodes that the message names were not drained in time, or not at all, and their servers are released all the " +
 				"same ([delete a tenant](operations.md#delete-a-tenant)).",
 			v1alpha1.ReasonInvalidPools: "Correct the pool of `privateNodes.autoNodes` that the message names.",
-			v1alpha1.ReasonReleasesServers: "Put the pool back, or confirm that its servers are released " +
+			v1alpha1.ReasonReleasesServers: "Put the pool or its quantity back, or confirm that its servers are released " +
 				"([take pools from a tenant](operations.md#take-pools-from-a-tenant)).",
 		},
 	},

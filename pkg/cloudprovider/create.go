@@ -39,7 +39,7 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	if err != nil {
 		return nil, createError(reasonManagementUnavailable, err)
 	}
-	types := s.remaining.LimitTypes(c.management.Catalog.InstanceTypes(instancetypes.NewFilter(s.tenant, class)))
+	types := instancetypes.LimitTypes(s.rest, c.management.Catalog.InstanceTypes(instancetypes.NewFilter(s.tenant, class)))
 	launch, err := c.newLaunch(ctx, nodeClaim, class, s.tenant, types)
 	if err != nil {
 		return nil, err

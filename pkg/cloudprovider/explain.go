@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -151,9 +152,21 @@ func describeShort(instanceType *cloudprovider.InstanceType, requests, total cor
 	return fmt.Sprintf("NodeType %s is too small for the pod beside the DaemonSets: %s", instanceType.Name, strings.Join(parts, "; "))
 }
 
-// forEachFree joins what why says of each type that has a free server for a pod, for each NodePool that could get it. It is empty if one
-// of them works: then Karpenter is working on it.
+// forEachFree joins what why says of each type that has a free server for a pod within the quota, for each NodePool
+// that could get it. It is empty if one of them works: then Karpenter is working on it.
 func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
+	why func(scope, *cloudprovider.InstanceType) (message string, works bool)) (string, error) {
+	return c.forEachInAnyQuota(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string,
+		works bool) {
+		if s.rest.Of(instanceType.Name) == 0 {
+			return "", false
+		}
+		return why(s, instanceType)
+	})
+}
+
+// forEachInAnyQuota is forEachFree as if there were no quota.
+func (c *CloudProvider) forEachInAnyQuota(ctx context.Context, pod *corev1.Pod,
 	why func(scope, *cloudprovider.InstanceType) (message string, works bool)) (string, error) {
 	pools := &karpv1.NodePoolList{}
 	if err := c.tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
@@ -172,7 +185,7 @@ func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
 		if err != nil {
 			return "", err
 		}
-		for _, instanceType := range s.remaining.LimitTypes(s.catalog.InstanceTypes(s.filter())) {
+		for _, instanceType := range s.catalog.InstanceTypes(s.filter()) {
 			if !instancetypes.HasFree(instanceType, wanted...) {
 				continue
 			}
@@ -185,7 +198,7 @@ func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
 			}
 		}
 	}
-	return conditions.Truncate(strings.Join(messages, "; "), conditions.MaxEventNote), nil
+	return conditions.Truncate(strings.Join(lo.Uniq(messages), "; "), conditions.MaxEventNote), nil
 }
 
 // holds returns whether a server of a type has room for the requests, and may be used for them.

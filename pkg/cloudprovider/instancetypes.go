@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
@@ -37,7 +38,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.N
 	if err != nil {
 		return nil, err
 	}
-	offered := s.remaining.LimitTypes(s.catalog.InstanceTypesFor(s.filter(), demand))
+	offered := instancetypes.LimitTypes(s.rest, s.catalog.InstanceTypesFor(s.filter(), demand))
 	for i, instanceType := range offered {
 		if _, found := c.refused(s, instanceType.Name); found {
 			offered[i] = instancetypes.Unavailable(instanceType)
@@ -71,7 +72,7 @@ func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeSe
 	if err != nil {
 		return nil, err
 	}
-	return s.remaining.LimitServers(s.catalog.FreeServers(s.filter())), nil
+	return instancetypes.LimitServers(s.rest, s.catalog.FreeServers(s.filter())), nil
 }
 
 // AllServers returns the servers of the types that the tenant may have, as if all were free. Of each place, no more
@@ -81,8 +82,9 @@ func (c *CloudProvider) AllServers(ctx context.Context) ([]instancetypes.FreeSer
 	if err != nil {
 		return nil, err
 	}
-	quota := ptr.Deref(s.tenant.Spec.Quota, v1alpha1.Quota{})
-	return instancetypes.RemainingQuota{Servers: quota.Servers, GPUs: quota.GPUs}.LimitServers(s.catalog.AllServers(s.filter())), nil
+	whole := s.rest
+	whole.Quota, whole.Usage = s.tenant.Spec.Quota, quota.Usage{}
+	return instancetypes.LimitServers(whole, s.catalog.AllServers(s.filter())), nil
 }
 
 // scope is whose types are asked for, and what is left of them.
@@ -95,9 +97,8 @@ type scope struct {
 	machines []v1alpha1.Machine
 	// catalog without the servers that these Machines take.
 	catalog *instancetypes.Catalog
-	has     usage
-	// remaining is how much more the tenant may get.
-	remaining instancetypes.RemainingQuota
+	// rest is what the quota of the tenant leaves.
+	rest quota.Rest
 }
 
 // filter selects the types that can be had.
@@ -139,11 +140,13 @@ func (c *CloudProvider) scopeOf(ctx context.Context, nodePool *karpv1.NodePool, 
 			taking = append(taking, machine)
 		}
 	}
-	rest := c.management.Catalog.Without(s.tenant, taking)
-	s.catalog = rest.Catalog
-	var err error
-	s.has, s.remaining, err = c.allowanceWithin(ctx, s.tenant, s.machines, rest.NodeTypes)
-	return s, err
+	charged, err := c.charged(ctx, s.tenant, s.machines)
+	if err != nil {
+		return scope{}, err
+	}
+	rest := c.management.Catalog.Without(s.tenant, taking, c.restOf(s.tenant, charged, nil).ByType())
+	s.catalog, s.rest = rest.Catalog, c.restOf(s.tenant, charged, rest.NodeTypes)
+	return s, nil
 }
 
 // isPending returns whether the manager has still to decide which server a Machine gets.
@@ -205,7 +208,7 @@ func (c *CloudProvider) freeFor(ctx context.Context, nodePool *karpv1.NodePool,
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
 
 	byType, limits, counted := map[string]int64{}, map[string]int64{}, map[string]bool{}
-	for _, servers := range s.remaining.LimitServers(s.catalog.FreeServers(s.filter())) {
+	for _, servers := range instancetypes.LimitServers(s.rest, s.catalog.FreeServers(s.filter())) {
 		capacity, name := servers.InstanceType.Capacity, servers.InstanceType.Name
 		if (len(v1alpha1.Accelerators(capacity)) > 0 || len(requested) > 0) && !v1alpha1.AsksForAccelerator(requested, capacity) {
 			continue // A server with accelerators is for NodeClaims that request them.
@@ -220,15 +223,12 @@ func (c *CloudProvider) freeFor(ctx context.Context, nodePool *karpv1.NodePool,
 		}
 		counted[servers.ID] = true
 		byType[name] += int64(servers.Count)
-		limits[name] = min(int64(servers.Limit), s.remaining.Of(servers.InstanceType))
+		limits[name] = min(int64(servers.Limit), s.rest.Of(name))
 	}
 	for name, count := range byType {
 		total += min(count, limits[name])
 	}
-	if s.remaining.Servers != nil {
-		total = min(total, *s.remaining.Servers)
-	}
-	return total, retryAfter, nil
+	return min(total, s.rest.Servers()), retryAfter, nil
 }
 
 // Meets returns whether servers of some type that a NodePool could get meet each of the requirements, whether or not

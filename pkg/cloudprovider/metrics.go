@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
 // Names and labels are those of other providers, whose dashboards read them.
@@ -60,7 +62,7 @@ func (m Metrics) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(description *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
 	}
-	for _, instanceType := range scope.remaining.LimitTypes(scope.catalog.InstanceTypes(scope.filter())) {
+	for _, instanceType := range instancetypes.LimitTypes(scope.rest, scope.catalog.InstanceTypes(scope.filter())) {
 		gauge(cpuDescription, instanceType.Capacity.Cpu().AsApproximateFloat64(), instanceType.Name)
 		gauge(memoryDescription, instanceType.Capacity.Memory().AsApproximateFloat64(), instanceType.Name)
 		// A zone has several offerings, of which all have the price of the type and few have servers.

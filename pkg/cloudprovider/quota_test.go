@@ -4,6 +4,7 @@
 package cloudprovider
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -33,25 +35,28 @@ func TestUsageCountsChosenServers(t *testing.T) {
 	machine.Spec.NodeTypeRef = &v1alpha1.NameReference{Name: f.nodeType}
 	machine.SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "server-01", UID: "uid"}, f.nodeType)
 	f.create(machine)
-	instanceType, found := f.management.Catalog.InstanceType(f.nodeType)
-	if !found {
-		t.Fatalf("NodeType %s is not in the catalog", f.nodeType)
+	// More devices of a DRA driver than extended resources: the manager counts the devices.
+	nodeType := &v1alpha1.NodeType{}
+	if err := environment.Client.Get(f.ctx, types.NamespacedName{Name: f.nodeType}, nodeType); err != nil {
+		t.Fatal(err)
+	}
+	nodeType.Spec.Devices = []v1alpha1.NodeTypeDevice{{Driver: "gpu.example.com", Count: 6}}
+	if err := environment.Client.Update(f.ctx, nodeType); err != nil {
+		t.Fatal(err)
 	}
 	tenant := &v1alpha1.TenantCluster{}
 	if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "tenant"}, tenant); err != nil {
 		t.Fatal(err)
 	}
-	tenant.Spec.Quota = &v1alpha1.Quota{Servers: new(int64)}
+	tenant.Spec.Quota = &v1alpha1.Quota{Servers: new(int64), GPUs: new(int64)}
 	if err := environment.Client.Update(f.ctx, tenant); err != nil {
 		t.Fatal(err)
 	}
-	want := usage{servers: 1, gpus: v1alpha1.CountAccelerators(instanceType.Capacity)}
-	if want.gpus == 0 {
-		t.Fatal("the type has no GPUs, so the test would prove nothing")
-	}
+	want := quota.Usage{Servers: 1, GPUs: 6, NodeTypes: map[string]int64{f.nodeType: 1}}
 	f.eventually("the choice counts", func() error {
-		if s, err := f.scopeOf(f.ctx, nil); err != nil || s.has != want {
-			return fmt.Errorf("usage is %+v (%v), want %+v", s.has, err, want)
+		s, err := f.scopeOf(f.ctx, nil)
+		if diff := cmp.Diff(want, s.rest.Usage); err != nil || diff != "" {
+			return fmt.Errorf("usage (-want +got): %s, %v", diff, err)
 		}
 		return nil
 	})
@@ -84,10 +89,20 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 	}
 	inRack := karpv1.NodeSelectorRequirementWithMinValues{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"r1"}}
 	pod := &corev1.Pod{
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: env.Resources("nvidia.com/gpu",
-			"1")}}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: env.Resources("nvidia.com/gpu", "1")}}}},
 	}
+	// The NodePool that a pod gets a server of: any type of the class.
+	serving := pool()
+	serving.Name = "serving-" + f.namespace
+	serving.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{
+		Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpExists}}
+	f.create(serving)
+	t.Cleanup(func() { _ = environment.Client.Delete(context.Background(), serving) })
 	two, five, nothing := int64(2), int64(5), int64(1)
+	ofType := func(servers v1alpha1.ServerCount) *v1alpha1.Quota {
+		return &v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{f.nodeType: servers, "other": 0}}
+	}
 
 	// More pods than there are servers in a rack, so that racks are counted.
 	for n := range 4 {
@@ -113,7 +128,12 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 		{"no quota", nil, 5, 3, []int{5, 3, 2}, []int32{3, 2}, "", false},
 		{"one of two servers", &v1alpha1.Quota{Servers: &two}, 1, 1, []int{1, 1, 1}, []int32{2, 2}, "", false},
 		{"four of five GPUs", &v1alpha1.Quota{GPUs: &five}, 0, 0, nil, []int32{1, 1}, "TenantCluster " + f.namespace +
-			"/tenant has 4 GPUs, a server for this pod has 4 or more, and its spec.quota.gpus is 5: raise the quota, or release a server", false},
+			"/tenant has 4 GPUs, a server of NodeType " + f.nodeType + " has 4 more, and its spec.quota.gpus is 5: raise the " +
+			"quota, or release a server", false},
+		{"one of three of the type", ofType(3), 2, 2, []int{2, 2, 2}, []int32{3, 2}, "", false},
+		{"one of one of the type", ofType(1), 0, 0, nil, []int32{1, 1}, "TenantCluster " + f.namespace +
+			"/tenant has 1 servers of NodeType " +
+			f.nodeType + " and its spec.quota.nodeTypes[" + f.nodeType + "] is 1: raise the quota, or release a server", false},
 		{"all", &v1alpha1.Quota{Servers: &nothing}, 0, 0, nil, []int32{1, 1}, "TenantCluster " + f.namespace +
 			"/tenant has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server", false},
 		{"a tenant that leaves", nil, 0, 0, nil, []int32{3, 2}, "TenantCluster " + f.namespace +

@@ -97,7 +97,8 @@ func TestDomainsOfOthers(t *testing.T) {
 			offered := 0
 			for range 2 { // the second time from memory
 				offered = 0
-				for _, instanceType := range catalog.Without(&v1alpha1.TenantCluster{}, machines).InstanceTypes(NewFilter(nil, nil)) {
+				for _, instanceType := range catalog.Without(&v1alpha1.TenantCluster{}, machines,
+					nil).InstanceTypes(NewFilter(nil, nil)) {
 					for _, offering := range instanceType.Offerings.Available() {
 						offered += offering.ReservationCapacity
 					}

@@ -5,7 +5,6 @@ package instancetypes
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
 // Filter narrows down the types of a catalog, and has the class and the kubelet of their nodes.
@@ -170,49 +170,31 @@ func HasFree(instanceType *cloudprovider.InstanceType, alternatives ...schedulin
 	})
 }
 
-// RemainingQuota is how much more a tenant may get within its quota. What is nil is not limited.
-type RemainingQuota struct {
-	// Servers, of whatever type.
-	Servers *int64
-	// GPUs are accelerators, of all kinds together.
-	GPUs *int64
-}
-
-// LimitTypes returns types of which no offering has more servers than the tenant may still get. Those that have no
-// more anyway are returned as they are; the others are copies. A type that the tenant may not get keeps its
-// offerings, which are not available: to core the nodes of a type that vanishes have drifted.
+// LimitTypes returns types of which no offering has more servers than the quota leaves. Those that have no more anyway
+// are returned as they are; the others are copies. A type of which it leaves none keeps its offerings, which are not
+// available: to core the nodes of a type that vanishes have drifted.
 //
-// NodeClaims for different offerings may together still be more than the remaining quota. The manager refuses those,
-// and the next pass finds nothing available.
-func (a RemainingQuota) LimitTypes(types []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
-	if a.Servers == nil && a.GPUs == nil {
+// If the quota of a type leaves fewer servers than the quota of all types, the type's offerings draw from one
+// reservation, so that a burst plans no more than the quota leaves. It may plan more if a place has fewer servers than
+// the quota leaves, or if the quota of servers leaves fewer than several types have. The manager refuses those in
+// excess, and the next pass finds nothing available.
+func LimitTypes(rest quota.Rest, types []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
+	if rest.Quota == nil {
 		return types
 	}
 	result := make([]*cloudprovider.InstanceType, len(types))
 	for i, instanceType := range types {
-		result[i] = limitType(instanceType, a.Of(instanceType))
+		result[i] = limitType(instanceType, rest.Servers(), rest.OwnOf(instanceType.Name))
 	}
 	return result
 }
 
-// LimitServers changes free servers to no more than the tenant may still get.
-func (a RemainingQuota) LimitServers(free []FreeServers) []FreeServers {
+// LimitServers changes free servers to no more than the quota leaves.
+func LimitServers(rest quota.Rest, free []FreeServers) []FreeServers {
 	for i := range free {
-		free[i].Count = int32(min(int64(free[i].Count), a.Of(free[i].InstanceType)))
+		free[i].Count = int32(min(int64(free[i].Count), rest.Of(free[i].InstanceType.Name)))
 	}
 	return slices.DeleteFunc(free, func(servers FreeServers) bool { return servers.Count <= 0 })
-}
-
-// Of is how many servers of a type the tenant may still get.
-func (a RemainingQuota) Of(instanceType *cloudprovider.InstanceType) int64 {
-	left := int64(math.MaxInt64)
-	if a.Servers != nil {
-		left = *a.Servers
-	}
-	if each := v1alpha1.CountAccelerators(instanceType.Capacity); a.GPUs != nil && each > 0 {
-		left = min(left, *a.GPUs/each)
-	}
-	return max(0, left)
 }
 
 // Unavailable returns the type with its offerings, none of which is available. Their reservations keep their
@@ -235,13 +217,25 @@ func WithLabels(instanceType *cloudprovider.InstanceType, keys []string) *cloudp
 	return labelled
 }
 
-func limitType(instanceType *cloudprovider.InstanceType, left int64) *cloudprovider.InstanceType {
+// limitType limits a type to how many servers are left of all types, and of its own. Core takes the least number among
+// offerings with the same reservation, and servers of several types may share one. So a number for this type alone needs
+// a reservation of its own.
+func limitType(instanceType *cloudprovider.InstanceType, all, own int64) *cloudprovider.InstanceType {
+	left := min(all, own)
+	ownReservation := func(offering *cloudprovider.Offering) bool {
+		return own < all && offering.ReservationCapacity > 0 && int64(offering.ReservationCapacity) >= left
+	}
 	if !slices.ContainsFunc(instanceType.Offerings, func(offering *cloudprovider.Offering) bool {
-		return left == 0 && offering.Available || int64(offering.ReservationCapacity) > left
+		return left == 0 && offering.Available || int64(offering.ReservationCapacity) > left || ownReservation(offering)
 	}) {
 		return instanceType
 	}
 	return WithOfferings(instanceType, func(offering *cloudprovider.Offering) {
+		if ownReservation(offering) {
+			offering.Requirements = maps.Clone(offering.Requirements)
+			offering.Requirements[v1alpha1.ReservationIDLabelKey] = in(v1alpha1.ReservationIDLabelKey,
+				poolID(instanceType.Name, "quota"))
+		}
 		offering.Available = offering.Available && left > 0
 		offering.ReservationCapacity = int(min(int64(offering.ReservationCapacity), left))
 	})

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
 // offering is one as a test wants it. Where are the labels that it is bound to, "rack=r1" or "!rack".
@@ -221,42 +222,70 @@ func TestEveryNodeHasAnOffering(t *testing.T) {
 	}
 }
 
-func TestAllowance(t *testing.T) {
+func TestLimitTypes(t *testing.T) {
 	two, nine := int64(2), int64(9)
-	capacitiesOf := func(instanceType *cloudprovider.InstanceType) (capacities []int) {
+	reserved := func(instanceType *cloudprovider.InstanceType) (capacities []int, reservations map[string]int) {
+		reservations = map[string]int{}
 		for _, offering := range instanceType.Offerings.Available() {
 			capacities = append(capacities, offering.ReservationCapacity)
+			reservations[offering.ReservationID()] = offering.ReservationCapacity
 		}
-		return capacities
+		return capacities, reservations
 	}
 	none := int64(0)
+	ofType := func(servers v1alpha1.ServerCount) *v1alpha1.Quota {
+		return &v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"a100": servers, "h100": 0}}
+	}
+	four := func(nodeType string) int64 { return map[string]int64{"a100": 4}[nodeType] }
 	for name, tc := range map[string]struct {
-		reason    string
-		remaining RemainingQuota
-		want      []int
+		reason string
+		quota  *v1alpha1.Quota
+		want   []int
+		// reservations is how many there are.
+		reservations int
 	}{
-		"no quota":         {"all that there are", RemainingQuota{}, []int{5, 3, 2}},
-		"two servers more": {"in whatever place", RemainingQuota{Servers: &two}, []int{2, 2, 2}},
-		"nine GPUs more":   {"a server has four, and half a server cannot be had", RemainingQuota{GPUs: &nine}, []int{2, 2, 2}},
-		"no server more":   {"nothing", RemainingQuota{Servers: &none, GPUs: &nine}, nil},
-		"no GPU more":      {"nothing of this type", RemainingQuota{GPUs: &none}, nil},
+		"no quota":         {"all that there are", nil, []int{5, 3, 2}, 3},
+		"empty":            {"it has no bound", &v1alpha1.Quota{}, []int{5, 3, 2}, 3},
+		"two servers more": {"in whatever place, and of whatever type", &v1alpha1.Quota{Servers: &two}, []int{2, 2, 2}, 3},
+		"nine GPUs more": {"a server has four, and half a server cannot be had", &v1alpha1.Quota{GPUs: &nine}, []int{2,
+			2, 2}, 1},
+		"no server more":  {"nothing", &v1alpha1.Quota{Servers: &none, GPUs: &nine}, nil, 0},
+		"no GPU more":     {"nothing of this type", &v1alpha1.Quota{GPUs: &none}, nil, 0},
+		"two of the type": {"all places together have two", ofType(2), []int{2, 2, 2}, 1},
+		"three of the type": {"a place with fewer is counted by itself: more than are free there could be planned", ofType(3),
+			[]int{3, 3, 2}, 2},
+		"enough of the type": {"there are not more", ofType(9), []int{5, 3, 2}, 3},
+		"none of the type":   {"nothing of this type", ofType(0), nil, 0},
+		"fewer servers than of the type": {"the quota of all types is the smaller", &v1alpha1.Quota{Servers: &two,
+			NodeTypes: map[string]v1alpha1.ServerCount{"a100": 3}}, []int{2, 2, 2}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			original := convert(withDomains(rack("r1", 3), rack("r2", 2)), nil, DefaultPods, byRack)
-			narrowed := tc.remaining.LimitTypes([]*cloudprovider.InstanceType{original})[0]
-			if diff := cmp.Diff(tc.want, capacitiesOf(narrowed)); diff != "" {
+			narrowed := LimitTypes(quota.Rest{Quota: tc.quota, Accelerators: four}, []*cloudprovider.InstanceType{original})[0]
+			capacities, reservations := reserved(narrowed)
+			if diff := cmp.Diff(tc.want, capacities); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff([]int{5, 3, 2}, capacitiesOf(original)); diff != "" {
-				t.Errorf("what others hold has changed (-want +got):\n%s", diff)
+			if len(reservations) != tc.reservations {
+				t.Errorf("%s: the reservations are %v, want %d", tc.reason, reservations, tc.reservations)
+			}
+			if capacities, reservations := reserved(original); !slices.Equal(capacities, []int{5, 3, 2}) ||
+				len(reservations) != 3 {
+				t.Errorf("what others hold has changed: %v, %v", capacities, reservations)
 			}
 			if len(narrowed.Offerings) != len(original.Offerings) {
 				t.Error("an offering has vanished: core would take nodes for drifted")
 			}
+			for i, offering := range original.Offerings {
+				if offering.ReservationCapacity == 0 && narrowed.Offerings[i].ReservationID() != offering.ReservationID() {
+					t.Error("the offering of the nodes has another reservation: core would take nodes for drifted")
+				}
+			}
 		})
 	}
 	plain := convert(nodeType("cpu", 0, zone("dc1", 7)), nil, DefaultPods, byRack)
-	if got := (RemainingQuota{GPUs: &none}).LimitTypes([]*cloudprovider.InstanceType{plain})[0]; got != plain {
+	if got := LimitTypes(quota.Rest{Quota: &v1alpha1.Quota{GPUs: &none}, Accelerators: four},
+		[]*cloudprovider.InstanceType{plain})[0]; got != plain {
 		t.Error("a type without GPUs is bounded by the quota of GPUs")
 	}
 }

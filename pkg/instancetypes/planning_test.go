@@ -19,7 +19,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/kubelet"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
@@ -121,6 +121,17 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		karpv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("customer-a"), Operator: corev1.NodeSelectorOpExists},
 		karpv1.NodeSelectorRequirementWithMinValues{Key: v1alpha1.TypeLabelKey("h100"), Operator: corev1.NodeSelectorOpExists}))}
 	two := int64(2)
+	ofTypes := func(nodeType string, servers v1alpha1.ServerCount) quota.Rest {
+		return quota.Rest{Quota: &v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{nodeType: servers}}}
+	}
+	taintedFor := func(team string) func(*karpv1.NodePool) {
+		return func(pool *karpv1.NodePool) {
+			pool.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "team", Value: team, Effect: corev1.TaintEffectNoSchedule}}
+		}
+	}
+	tolerating := func(team string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) { pod.Spec.Tolerations = []corev1.Toleration{{Key: "team", Value: team}} }
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		plan   planning.Plan
@@ -313,8 +324,55 @@ func TestPassStaysWithinFreeServers(t *testing.T) {
 		"a quota": {
 			reason: "what the tenant may have is all that there is",
 			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9),
-				RemainingQuota: instancetypes.RemainingQuota{Servers: &two}},
+				Quota: quota.Rest{Quota: &v1alpha1.Quota{Servers: &two}}},
 			want: map[string]int{"[a100]": 2},
+		},
+		"a quota of the type": {
+			reason: "as above",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Quota: ofTypes("a100", 2)},
+			want:   map[string]int{"[a100]": 2},
+		},
+		"a quota of the type, several NodePools": {
+			reason: "they draw from one reservation",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Quota: ofTypes("a100", 2), Pools: []*karpv1.NodePool{
+				planning.Pool("one", taintedFor("one")), planning.Pool("two", taintedFor("two"))},
+				Objects: slices.Concat(pods("one", 9, tolerating("one")), pods("two", 9, tolerating("two")))},
+			total: 2,
+		},
+		"a quota of the type, in several racks": {
+			reason: "what is left is counted over all racks that have as many, whether or not a pod selects one",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks}, Quota: ofTypes("a100", 2),
+				Objects: slices.Concat(pods("r1", 9, inRack("r1")), pods("r2", 9, inRack("r2")), pods("any", 9))},
+			total: 2,
+		},
+		"a quota of the type that is reached": {
+			reason: "nothing of it is planned",
+			plan:   planning.Plan{Types: []*v1alpha1.NodeType{racks}, Objects: pods("any", 9), Quota: ofTypes("a100", 0)},
+			want:   map[string]int{},
+		},
+		"a quota of one of two types": {
+			reason: "the other has no bound",
+			plan: planning.Plan{Types: []*v1alpha1.NodeType{racks, planning.NodeType("h100", 4, planning.Domain(3))},
+				Objects: slices.Concat(pods("a100", 9, ofType("a100")), pods("h100", 9, ofType("h100"))), Quota: ofTypes("a100",
+					2)},
+			want: map[string]int{"[a100]": 2, "[h100]": 3},
+		},
+		"a quota of one of two types with the same servers": {
+			reason: "it is no bound on the other",
+			plan:   planning.Plan{Types: twins, Objects: pods("big", 9, ofType("a100-big")), Quota: ofTypes("a100", 1)},
+			want:   map[string]int{"[a100-big]": 5},
+		},
+		"a quota that is reached of one of two types with the same servers": {
+			reason: "nor is it then",
+			plan:   planning.Plan{Types: twins, Objects: pods("big", 9, ofType("a100-big")), Quota: ofTypes("a100", 0)},
+			want:   map[string]int{"[a100-big]": 5},
+		},
+		"a quota of GPUs that only one of two types with the same servers counts in": {
+			reason: "it is no bound on the other",
+			plan: planning.Plan{Types: twins, Objects: pods("big", 9, ofType("a100-big")), Quota: quota.Rest{
+				Quota:        &v1alpha1.Quota{GPUs: new(int64)},
+				Accelerators: func(nodeType string) int64 { return map[string]int64{"a100": 4}[nodeType] }}},
+			want: map[string]int{"[a100-big]": 5},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

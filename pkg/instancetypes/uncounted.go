@@ -28,6 +28,8 @@ type Remainder struct {
 
 	from *snapshot
 	key  string
+	// left is how many more servers of a type the quota of the tenant leaves. A type that is not in it is not bounded.
+	left map[string]int64
 	// changed are copies of the types of which something was taken.
 	changed map[string]*v1alpha1.NodeType
 }
@@ -38,10 +40,12 @@ type Remainder struct {
 //
 //   - if it has a server, until the counts of the type include its claim. That is compared by number, and not by time;
 //   - if it has none, from where the manager will probably choose: the cheapest type that fits and has a free server, in its first
-//     domain that fits. All Machines must be waiting for the decision of the manager, or have a server.
+//     domain that fits. All Machines must be waiting for the decision of the manager, or have a server. Left is how many
+//     more servers of some types the quota of the tenant leaves beside the servers that it has.
 //
 // What is free in the domains of other tenants is not left either.
-func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine) *Remainder {
+func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine,
+	left map[string]int64) *Remainder {
 	current := c.read()
 	var key strings.Builder
 	var pending []*v1alpha1.Machine
@@ -52,11 +56,12 @@ func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.M
 		}
 	}
 	owned := ownedBy(machines, lo.Map(current.items, func(item item, _ int) *v1alpha1.NodeType { return item.nodeType })...)
-	fmt.Fprint(&key, slices.Sorted(maps.Keys(owned)))
+	fmt.Fprint(&key, slices.Sorted(maps.Keys(owned)), left)
 	if known := c.remainder.Load(); known != nil && known.from == current && known.key == key.String() {
 		return known
 	}
-	r := &Remainder{Catalog: c, NodeTypes: map[string]string{}, from: current, key: key.String(), changed: map[string]*v1alpha1.NodeType{}}
+	r := &Remainder{Catalog: c, NodeTypes: map[string]string{}, from: current, key: key.String(), left: maps.Clone(left),
+		changed: map[string]*v1alpha1.NodeType{}}
 	for i := range current.items {
 		if changed, _ := withhold(current.items[i].nodeType, owned); changed != nil {
 			r.changed[changed.Name] = changed
@@ -120,7 +125,11 @@ func (r *Remainder) takeAny(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Ma
 	})
 	for _, item := range byCost {
 		nodeType := matching.TypeOf(item.nodeType)
-		if named != "" && named != item.name || item.instanceType.Requirements.Intersects(wanted) != nil ||
+		// A Machine that has chosen a server is counted in the quota already.
+		left, bounded := r.left[item.name]
+		bounded = bounded && !machine.HasHost()
+		if named != "" && named != item.name || bounded && left == 0 ||
+			item.instanceType.Requirements.Intersects(wanted) != nil ||
 			nodeType.Check(&request).Reason != matching.Fits {
 			continue
 		}
@@ -128,6 +137,9 @@ func (r *Remainder) takeAny(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Ma
 		for _, servers := range item.servers(available) {
 			if servers.in(wanted) {
 				r.NodeTypes[machine.Name] = item.name
+				if bounded {
+					r.left[item.name]--
+				}
 				for _, name := range append([]string{item.name}, servers.sharedWith...) {
 					r.take(name, servers.Labels)
 				}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // TestWithout: a claimed server is subtracted until the status of its type counts the claim, and not longer.
@@ -48,7 +50,8 @@ func TestWithout(t *testing.T) {
 				catalog.Set(known)
 			}
 			left := 0
-			for _, instanceType := range catalog.Without(&v1alpha1.TenantCluster{}, tc.claims).InstanceTypes(NewFilter(nil, nil)) {
+			for _, instanceType := range catalog.Without(&v1alpha1.TenantCluster{}, tc.claims,
+				nil).InstanceTypes(NewFilter(nil, nil)) {
 				for _, offering := range instanceType.Offerings.Available() {
 					if instanceType.Name == "a100" {
 						left += offering.ReservationCapacity
@@ -57,6 +60,50 @@ func TestWithout(t *testing.T) {
 			}
 			if left != tc.want {
 				t.Errorf("%d servers of a100 are left, want %d: %s", left, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+// TestWithoutWithinQuota: a Machine that fits two types gets one of the type of which the quota leaves a server.
+func TestWithoutWithinQuota(t *testing.T) {
+	waiting := func(names ...string) (machines []*v1alpha1.Machine) {
+		for _, name := range names {
+			machines = append(machines, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		return machines
+	}
+	chosen := waiting("chosen")
+	chosen[0].SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "h", UID: "h"}, "cheap")
+	for name, tc := range map[string]struct {
+		reason   string
+		machines []*v1alpha1.Machine
+		left     map[string]int64
+		want     map[string]string
+	}{
+		"NoQuota": {"the cheapest", waiting("a", "b"), nil, map[string]string{"a": "cheap", "b": "cheap"}},
+		"OneLeft": {"one of the cheapest, and then the other", waiting("a", "b"), map[string]int64{"cheap": 1},
+			map[string]string{"a": "cheap", "b": "dear"}},
+		"Reached": {"none of the cheapest", waiting("a"), map[string]int64{"cheap": 0}, map[string]string{"a": "dear"}},
+		"Both":    {"none of any", waiting("a"), map[string]int64{"cheap": 0, "dear": 0}, map[string]string{}},
+		"Chosen": {"its server is counted already", chosen, map[string]int64{"cheap": 0},
+			map[string]string{"chosen": "cheap"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			catalog := NewCatalog(DefaultPods)
+			for i, name := range []string{"cheap", "dear"} {
+				known := nodeType(name, 0, zone("dc1", 2))
+				known.Status.Capacity, known.Status.Cost = v1alpha1.Capacity{Total: 2, Available: 2}, int64(i)
+				known.OwnerReferences, known.Spec.ProviderRef.Name = env.MadeBy("provider"), "provider"
+				catalog.Set(known)
+			}
+			// The remainder is remembered, and another quota leaves another.
+			catalog.Without(&v1alpha1.TenantCluster{}, tc.machines, map[string]int64{"cheap": 7})
+			for range 2 {
+				got := catalog.Without(&v1alpha1.TenantCluster{}, tc.machines, tc.left).NodeTypes
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
 			}
 		})
 	}

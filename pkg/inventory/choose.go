@@ -4,6 +4,8 @@
 package inventory
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
 // Choice is the host that a request gets.
@@ -42,6 +45,39 @@ func (i *Inventory) Choose(request Request) (Choice, error) {
 	var choice Choice
 	i.update(func(changed changed) { choice, err = i.choose(request, requirements, changed) })
 	return choice, err
+}
+
+// ChooseWithin gives the request a host of the cheapest type that fits and of which a quota leaves one, as choose finds
+// it. Within returns a *quota.ExceededError for a type of which it leaves none. If it leaves none of any type that has
+// a host, the error is the one for the cheapest.
+func ChooseWithin(request Request, choose func(Request) (Choice, error),
+	within func(nodeType string) error) (Choice, error) {
+	allowed, tried := request.Allowed, map[string]bool{}
+	request.Allowed = func(nodeType, madeBy string) bool {
+		return !tried[nodeType] && (allowed == nil || allowed(nodeType, madeBy))
+	}
+	var first *quota.ExceededError
+	for {
+		choice, err := choose(request)
+		if err == nil {
+			err = within(choice.NodeType)
+		}
+		var exceeded *quota.ExceededError
+		var none *NoHostError
+		switch {
+		case errors.As(err, &exceeded):
+			first = cmp.Or(first, exceeded)
+		case errors.As(err, &none) && first != nil:
+			return Choice{}, first
+		default:
+			return choice, err
+		}
+		// There is no other, or it would not be within the quota either. A host that was chosen before may be claimed.
+		if exceeded.Total || request.NodeType != "" || request.ServerName != "" || request.ChosenHost.Name != "" {
+			return Choice{}, first
+		}
+		tried[choice.NodeType] = true
+	}
 }
 
 // Assume gives a chosen host to a Machine and to no other, until SetHost shows a consumer on it or Forget is called. It

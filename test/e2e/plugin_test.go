@@ -17,6 +17,7 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -195,7 +196,7 @@ func TestPluginExplains(t *testing.T) {
 	explains("pod", create("no-class", "4", func(pod *corev1.Pod) { pod.Spec.NodeSelector[karpv1.NodePoolLabelKey] = pool.Name }),
 		"no NodePool can have a node for it", "NodePool explicit: it is not ready")
 
-	w.quota(t, 1)
+	w.quota(t, v1alpha1.Quota{Servers: ptr.To(int64(1))})
 	waits := create("waits", "4", nil)
 	explains("pod", waits, "TenantCluster tenant-a/tenant-a has 1 servers and its spec.quota.servers is 1")
 	limited := &karpv1.NodePool{}

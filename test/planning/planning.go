@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
@@ -48,8 +49,8 @@ type Plan struct {
 	Class *v1alpha1.MetalNodeClass
 	// Machines of the tenant that have nodes, whose sizes are known.
 	Machines []*v1alpha1.Machine
-	// RemainingQuota of the tenant.
-	RemainingQuota instancetypes.RemainingQuota
+	// Quota is what the quota of the tenant leaves.
+	Quota quota.Rest
 	// Refused are the types that a NodePool is not offered, because the last NodeClaims of them were refused.
 	Refused map[string][]string
 	// Pools are the NodePools; one without requirements if there are none.
@@ -132,7 +133,7 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
 			func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build())
-	provider := typesOnly{catalog: catalog, class: p.Class, remaining: p.RemainingQuota, tenant: kubeClient, refused: p.Refused}
+	provider := typesOnly{catalog: catalog, class: p.Class, quota: p.Quota, tenant: kubeClient, refused: p.Refused}
 	if p.Decorate != nil {
 		kubeClient = p.Decorate(kubeClient, catalog)
 	}
@@ -167,11 +168,11 @@ func getVolume(ctx context.Context, c client.WithWatch, key client.ObjectKey, ob
 // typesOnly is a cloud provider with instance types only.
 type typesOnly struct {
 	cloudprovider.CloudProvider
-	catalog   *instancetypes.Catalog
-	class     *v1alpha1.MetalNodeClass
-	remaining instancetypes.RemainingQuota
-	tenant    client.Client
-	refused   map[string][]string
+	catalog *instancetypes.Catalog
+	class   *v1alpha1.MetalNodeClass
+	quota   quota.Rest
+	tenant  client.Client
+	refused map[string][]string
 }
 
 func (p typesOnly) GetInstanceTypes(ctx context.Context, pool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
@@ -180,9 +181,10 @@ func (p typesOnly) GetInstanceTypes(ctx context.Context, pool *karpv1.NodePool) 
 		return nil, err
 	}
 	types := p.catalog.InstanceTypesFor(instancetypes.NewFilter(nil, p.class), demand)
-	offered := slices.DeleteFunc(p.remaining.LimitTypes(types), func(instanceType *cloudprovider.InstanceType) bool {
-		return slices.Contains(p.refused[pool.Name], instanceType.Name)
-	})
+	offered := slices.DeleteFunc(instancetypes.LimitTypes(p.quota, types),
+		func(instanceType *cloudprovider.InstanceType) bool {
+			return slices.Contains(p.refused[pool.Name], instanceType.Name)
+		})
 	return instancetypes.ForNodePool(pool, offered), nil
 }
 

@@ -13,7 +13,8 @@ type PoolEdit struct {
 	Before, After string
 	// Machines are those of each NodePool, as "pool:count".
 	Machines string
-	// Lost are the NodePools with Machines that are deleted or recreated, sorted, and Servers is how many Machines they have.
+	// Lost are the NodePools with Machines that are deleted, recreated or emptied, sorted, and Servers is how many
+	// Machines they have.
 	Lost    []string
 	Servers int
 }
@@ -23,7 +24,8 @@ func PrivateNodes(autoNodes ...string) string {
 	return "{autoNodes: [" + strings.Join(autoNodes, ", ") + "]}"
 }
 
-// PoolEdits are the edits that delete or recreate NodePools, and those that come near. The pools are of a NodeProvider of that name.
+// PoolEdits are the edits that delete, recreate or empty NodePools, and those that come near. The pools are of a
+// NodeProvider of that name.
 func PoolEdits(provider string) map[string]PoolEdit {
 	entry := func(pools string) string { return "{provider: " + provider + ", " + pools + "}" }
 	first, second := entry("static: [{name: s, quantity: 2}], dynamic: [{name: d}, {name: idle}]"), entry("dynamic: [{name: e}]")
@@ -56,8 +58,21 @@ func PoolEdits(provider string) map[string]PoolEdit {
 		"LongNameTaken": {"the NodePool of a dynamic pool becomes that of a static one", twin,
 			PrivateNodes(entry("static: [{name: a, quantity: 1}, {name: a-dynamic, quantity: 1}]")), twins, []string{"a-dynamic"}, 1},
 
-		"Quantity": {"a scale-down says how many servers stay", base, replace("quantity: 2", "quantity: 1"), machines, nil, 0},
-		"Added":    {"a pool more", base, replace("{name: d}", "{name: d}, {name: new}"), machines, nil, 0},
+		"QuantityZero": {"no server stays, as if the pool were removed", base, replace("quantity: 2", "quantity: 0"),
+			machines, []string{"s"}, 2},
+		"EmptiedAndOther": {"both go", base, PrivateNodes(strings.ReplaceAll(first, "quantity: 2", "quantity: 0")),
+			machines, []string{"e", "s"}, 3},
+		"EmptyGone": {"it has Machines that are not released yet", replace("quantity: 2", "quantity: 0"),
+			replace("{name: s, quantity: 2}", ""),
+			machines, []string{"s"}, 2},
+
+		"Quantity": {"a scale-down says how many servers stay", base, replace("quantity: 2", "quantity: 1"), machines,
+			nil, 0},
+		"QuantityIdle": {"it has no Machines", base, replace("quantity: 2", "quantity: 0"), "d:3 e:1", nil, 0},
+		"StaysEmpty": {"its servers are released already", replace("quantity: 2", "quantity: 0"),
+			replace("quantity: 2", "quantity: 0", "{name: d}", "{name: d}, {name: new}"), machines, nil, 0},
+		"Filled": {"it gets servers again", replace("quantity: 2", "quantity: 0"), base, machines, nil, 0},
+		"Added":  {"a pool more", base, replace("{name: d}", "{name: d}, {name: new}"), machines, nil, 0},
 		"Moved": {"its NodePool stays", base, PrivateNodes(entry("static: [{name: s, quantity: 2}], dynamic: [{name: idle}]"),
 			entry("dynamic: [{name: e}, {name: d}]")), machines, nil, 0},
 		"Provider":    {"its nodes drift within budgets", base, replace("provider: "+provider, "provider: other"), machines, nil, 0},

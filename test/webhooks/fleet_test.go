@@ -32,10 +32,11 @@ func parse[T any](t testing.TB, text string) *T {
 var fleetOnce sync.Once
 
 // fleet makes what the cases are about, before any webhook is asked: the servers h100-1 (free), h100-2 (claimed),
-// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1 (of no type)
-// and cpu-1, two NodeTypes, two tenants that share the host's nodes (the webhook translates the pods of research, and vCluster
-// those of inference), and two with servers of their own, of which team-a may have h100 only and no more than the one server that it has,
-// and team-b may have Machines that stand alone, and has Machines that wait for the OSImage popular.
+// h100-3 (in error), h100-4 (Machine team-a/holder is pinned to it), h100-5 (quarantined), h100-6 (too small), a100-1
+// (of no type) and cpu-1, two NodeTypes, two tenants that share the host's nodes (the webhook translates the pods of
+// research, and vCluster those of inference), and two with servers of their own, of which team-a may have h100 only and
+// no more than the one server that it has, and team-b may have Machines that stand alone, and has Machines that wait
+// for the OSImage popular. team-c has all servers of its static pool, and all h100 that it may have.
 func fleet(t testing.TB) {
 	t.Helper()
 	fleetOnce.Do(func() { makeFleet(t) })
@@ -43,7 +44,7 @@ func fleet(t testing.TB) {
 
 func makeFleet(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{hostNamespace, "team-a", "team-b", "research", "inference"} {
+	for _, name := range []string{hostNamespace, "team-a", "team-b", "team-c", "research", "inference"} {
 		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	claimed := env.AvailableHost(hostNamespace, "h100-2", map[string]string{"gpu-model": "h100", "rack": "rack-b"})
@@ -90,6 +91,11 @@ spec:
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-b, name: team-b}, spec: {apiServerEndpoint: 'b.example.com:6443', "+
 			"tenantProperties: {keys: ['*'], osImages: [popular, debian], sshKeys: [dev]}, "+
 			"standAloneMachines: Allowed}}"),
+		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: team-c, name: team-c}, spec: {apiServerEndpoint: "+
+			"'c.example.com:6443', "+
+			"allowedNodeTypes: [h100], quota: {nodeTypes: {h100: 2}}, privateNodes: {autoNodes: [{provider: metal3-provider, "+
+			"static: "+
+			"[{name: reserve, quantity: 2}]}]}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: research, name: research}, spec: {apiServerEndpoint: 'research:6443', sync: "+
 			"{toHost: {podTranslation: Webhook, resourceClaims: {enabled: true}, resourceClaimTemplates: {enabled: true}}}}}"),
 		parse[v1alpha1.TenantCluster](t, "{metadata: {namespace: inference, name: inference}, spec: {apiServerEndpoint: 'inference:6443', sync: "+
@@ -107,6 +113,18 @@ spec:
 		create(t, parse[v1alpha1.Machine](t,
 			fmt.Sprintf("{metadata: {namespace: team-b, name: crowd-%d}, spec: {resources: {cpu: 1}, tenantClusterRef: {name: team-b}, properties: "+
 				"{karpenter.metal3.io/os-image: popular}}}", n+1)))
+	}
+	for n := range 2 {
+		reserved := parse[v1alpha1.Machine](t, fmt.Sprintf("{metadata: {namespace: team-c, name: reserve-%d, labels: "+
+			"{karpenter.sh/nodepool: "+
+			"reserve}}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: {name: team-c}}}", n+1))
+		create(t, reserved)
+		reserved.Status.HostRef = &v1alpha1.HostReference{Namespace: hostNamespace, Name: fmt.Sprintf("reserved-%d", n+1),
+			UID: "u"}
+		reserved.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}
+		if err := environment.Client.Status().Update(t.Context(), reserved); err != nil {
+			t.Fatal(err)
+		}
 	}
 	holder := parse[v1alpha1.Machine](t, "{metadata: {namespace: team-a, name: holder}, spec: {nodeTypeRef: {name: h100}, tenantClusterRef: "+
 		"{name: team-a}, properties: {karpenter.metal3.io/server-name: h100-4}}}")

@@ -188,8 +188,8 @@ const (
 	ReasonCollecting = "Collecting"
 	// ReasonInvalidPools: a pool of autoNodes is not valid.
 	ReasonInvalidPools = "InvalidPools"
-	// ReasonReleasesServers: NodePools that autoNodes do not call for any more have Machines, and are kept until an operator confirms that
-	// these are deleted.
+	// ReasonReleasesServers: NodePools that autoNodes do not call for any more, or want no server for, have Machines, and
+	// are kept until an operator confirms that these are deleted.
 	ReasonReleasesServers = "ReleasesServers"
 	// ReasonReplacingPools: a pool is recreated, and the one that has its name is still being deleted.
 	ReasonReplacingPools = "ReplacingPools"

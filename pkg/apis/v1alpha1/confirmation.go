@@ -6,6 +6,7 @@ package v1alpha1
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 )
 
 // What can harm a tenant is done to its TenantCluster only after an operator has confirmed it, by an annotation. Each danger has a key,
@@ -31,4 +32,26 @@ func (t *TenantCluster) ConfirmCommand(key, token string) string {
 func (t *TenantCluster) RemoveConfirmation(key string) {
 	delete(t.Annotations, key)
 	delete(t.Annotations, formerConfirmations[key])
+}
+
+// ConfirmAnyNumber is the value of ConfirmDeleteMachinesAnnotationKey that confirms the deletion of any number of
+// Machines. It is for tools that write objects first and delete them later, and do not know the number. It holds until
+// its author removes it: a tool would write again what the manager has removed.
+const ConfirmAnyNumber = "any"
+
+// ConfirmsAnyDeletion returns whether an operator has confirmed that Machines are deleted, however many there are.
+func (t *TenantCluster) ConfirmsAnyDeletion() bool {
+	return t.Confirms(ConfirmDeleteMachinesAnnotationKey, ConfirmAnyNumber)
+}
+
+// ConfirmsDeletion returns whether an operator has confirmed that so many Machines are deleted.
+func (t *TenantCluster) ConfirmsDeletion(machines int) bool {
+	return t.ConfirmsAnyDeletion() || t.Confirms(ConfirmDeleteMachinesAnnotationKey, strconv.Itoa(machines))
+}
+
+// HowToConfirmDeletion says how an operator confirms that so many Machines are deleted.
+func (t *TenantCluster) HowToConfirmDeletion(machines int) string {
+	const key = ConfirmDeleteMachinesAnnotationKey
+	return fmt.Sprintf("%s; or, where a tool such as Argo CD, Flux or Terraform deletes, have it first apply the "+
+		"annotation %s: %s", t.ConfirmCommand(key, strconv.Itoa(machines)), key, ConfirmAnyNumber)
 }

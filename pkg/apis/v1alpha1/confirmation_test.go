@@ -48,3 +48,33 @@ func TestConfirmations(t *testing.T) {
 		})
 	}
 }
+
+// TestConfirmsDeletion: a number confirms itself, and any confirms all numbers.
+func TestConfirmsDeletion(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, value string
+		of            map[int]bool
+	}{
+		"None":   {"nothing is confirmed", "", map[int]bool{0: false, 3: false}},
+		"Number": {"it is the number that was looked at", "3", map[int]bool{2: false, 3: true, 30: false}},
+		"Any":    {"whatever the number is", ConfirmAnyNumber, map[int]bool{1: true, 3: true, 1000: true}},
+		"Word":   {"no other word does", "all", map[int]bool{3: false}},
+		"Case":   {"it is written as it is", "Any", map[int]bool{3: false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tenant := &TenantCluster{}
+			tenant.Namespace, tenant.Name = "acme", "blue"
+			tenant.Annotations = map[string]string{ConfirmDeleteMachinesAnnotationKey: tc.value}
+			for machines, want := range tc.of {
+				if got := tenant.ConfirmsDeletion(machines); got != want {
+					t.Errorf("%s: %q confirms %d: %t", tc.reason, tc.value, machines, got)
+				}
+			}
+			if how := tenant.HowToConfirmDeletion(3); !strings.HasPrefix(how, "kubectl annotate --overwrite tenantcluster -n "+
+				"acme blue "+
+				ConfirmDeleteMachinesAnnotationKey+"=3; ") || !strings.HasSuffix(how, ConfirmDeleteMachinesAnnotationKey+": any") {
+				t.Errorf("it says %q", how)
+			}
+		})
+	}
+}

@@ -245,8 +245,9 @@ const (
 	// ConfirmCollectMachinesAnnotationKey on a TenantCluster confirms that Machines whose NodeClaims are gone are deleted although there
 	// are many. Its value is the time at which the condition CollectionAllowed became false.
 	ConfirmCollectMachinesAnnotationKey = "confirm." + Group + "/collect-machines"
-	// ConfirmDeleteMachinesAnnotationKey on a TenantCluster confirms that it is deleted although it has Machines, or that NodePools with
-	// Machines are, because its spec does not call for them any more. Its value is how many. The manager removes it.
+	// ConfirmDeleteMachinesAnnotationKey on a TenantCluster confirms that it is deleted although it has Machines, or that
+	// its spec does not call for NodePools with Machines any more, or for no server of theirs. Its value is how many
+	// Machines there are, and the manager removes it after use; or it is any, for whatever number, and stays.
 	ConfirmDeleteMachinesAnnotationKey = "confirm." + Group + "/delete-machines"
 	// TenantPoolLabelKey marks the NodePools and MetalNodeClasses that a TenantCluster's autoNodes call for. Its value
 	// is made of the namespace and name of the TenantCluster.

@@ -59,7 +59,7 @@ type TenantClusterSpec struct {
 	// PrivateNodes are the pools of servers that the tenant has: the block of that name of a vcluster.yaml.
 	// +optional
 	PrivateNodes *PrivateNodes `json:"privateNodes,omitempty"`
-	// Quota bounds how many servers and GPUs the tenant has at a time. Unset: no bound.
+	// Quota bounds how many servers and GPUs the tenant has at a time, in total and of a NodeType. Unset: no bound.
 	// +optional
 	Quota *Quota `json:"quota,omitempty"`
 	// TenantProperties is which properties the tenant may set itself, in a MetalNodeClass or a Machine. The properties of
@@ -307,7 +307,16 @@ type Quota struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	GPUs *int64 `json:"gpus,omitempty"`
+	// NodeTypes is how many servers of a NodeType the tenant may have, by the name of the type: {h100-8x: 4}. A type that
+	// is not named has no bound of its own. The type need not exist yet.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=1000
+	NodeTypes map[string]ServerCount `json:"nodeTypes,omitempty"`
 }
+
+// ServerCount is a number of servers.
+// +kubebuilder:validation:Minimum=0
+type ServerCount int64
 
 // CountAccelerators returns how many accelerators one server has: those of its resources or the devices of its DRA drivers,
 // whichever are more, because the same card can be offered in both ways.

@@ -162,6 +162,21 @@ func TestUsedConfirmationIsRemoved(t *testing.T) {
 	}
 }
 
+// TestStandingConfirmationIsLeft: a tool would write it again.
+func TestStandingConfirmationIsLeft(t *testing.T) {
+	tenant := newIdentified(t)
+	tenant.Annotations = map[string]string{v1alpha1.ConfirmDeleteMachinesAnnotationKey: v1alpha1.ConfirmAnyNumber}
+	if err := environment.Client.Update(t.Context(), tenant.TenantCluster); err != nil {
+		t.Fatal(err)
+	}
+	tenant.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPoolsSynced, Status: metav1.ConditionFalse,
+		Reason: v1alpha1.ReasonConfirmed, LastTransitionTime: metav1.Now()}}
+	tenant.reports(env.UID(t.Name()))
+	if tenant.Annotations[v1alpha1.ConfirmDeleteMachinesAnnotationKey] != v1alpha1.ConfirmAnyNumber {
+		t.Errorf("the annotations are %v", tenant.Annotations)
+	}
+}
+
 // runTenantClusters runs the controller until the end of the test, and returns what gets its events about a namespace.
 func runTenantClusters(t *testing.T, namespace string) *events.FakeRecorder {
 	t.Helper()

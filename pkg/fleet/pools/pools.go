@@ -40,6 +40,9 @@ func (p *Pool) Kind() Kind {
 	return Dynamic
 }
 
+// empty returns whether the pool is static and asks for no server.
+func (p *Pool) empty() bool { return p.Static != nil && p.Static.Quantity == 0 }
+
 // Kind of a pool. A static and a dynamic one may have the same name, and then the kind is the end of one's name in the tenant.
 type Kind string
 
@@ -61,6 +64,8 @@ type NodePool struct {
 	Kind Kind
 	// Ours is true if it was written for the TenantCluster.
 	Ours bool
+	// Empty is true if it is static and asks for no server.
+	Empty bool
 }
 
 // NodePools are NodePools of a tenant, by name.
@@ -106,7 +111,8 @@ func (n *names) has(name string, kinds ...Kind) bool {
 
 // isLong returns whether a pool has its long name already. A pool that is called so has the NodePool of that name.
 func (n *names) isLong(name string, k Kind) bool {
-	return n.existing[long(name, k)] == NodePool{Kind: k, Ours: true} && !n.has(long(name, k))
+	existing := n.existing[long(name, k)]
+	return existing.Kind == k && existing.Ours && !n.has(long(name, k))
 }
 
 func long(name string, k Kind) string { return name + "-" + string(k) }

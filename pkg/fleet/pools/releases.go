@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
@@ -28,17 +27,18 @@ func Expected(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine) Node
 	}
 	for _, p := range PoolsOf(tenant, nil) {
 		if name := long(p.Name(), p.Kind()); used[name] {
-			seen[name] = NodePool{Kind: p.Kind(), Ours: true}
+			seen[name] = NodePool{Kind: p.Kind(), Ours: true, Empty: p.empty()}
 		}
 	}
 	for _, p := range PoolsOf(tenant, seen) {
-		expected[p.NodePool] = NodePool{Kind: p.Kind(), Ours: true}
+		expected[p.NodePool] = NodePool{Kind: p.Kind(), Ours: true, Empty: p.empty()}
 	}
 	return expected
 }
 
-// Lost returns the names of the NodePools, sorted, that are deleted because of what the pools are now: none is called so any more, or
-// the one that is has the other kind, so that its NodePool is recreated.
+// Lost returns the names of the NodePools, sorted, that lose all of their servers because of what the pools are now:
+// none is called so any more, or the one that is has the other kind, so that its NodePool is recreated, or it is static
+// and asks for no server any more.
 func (n NodePools) Lost(pools []Pool) []string {
 	wanted := map[string]*Pool{}
 	for i := range pools {
@@ -47,14 +47,14 @@ func (n NodePools) Lost(pools []Pool) []string {
 	var lost []string
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		p, found := wanted[name]
-		if !found && n[name].Ours || found && p.Problem == "" && p.Kind() != n[name].Kind {
+		if !found && n[name].Ours || found && p.Problem == "" && (p.Kind() != n[name].Kind || p.empty() && !n[name].Empty) {
 			lost = append(lost, name)
 		}
 	}
 	return lost
 }
 
-// Release is what goes with NodePools that are deleted.
+// Release is what goes with NodePools that are deleted, or ask for no server any more.
 type Release struct {
 	// NodePools are the names of those that have Machines, sorted.
 	NodePools []string
@@ -79,7 +79,7 @@ func ReleaseOf(nodePools []string, machines []*v1alpha1.Machine) Release {
 
 // Confirmed returns whether the TenantCluster confirms the release. One of no server needs no confirmation.
 func (r Release) Confirmed(tenant *v1alpha1.TenantCluster) bool {
-	return len(r.Machines) == 0 || tenant.Confirms(v1alpha1.ConfirmDeleteMachinesAnnotationKey, strconv.Itoa(len(r.Machines)))
+	return len(r.Machines) == 0 || tenant.ConfirmsDeletion(len(r.Machines))
 }
 
 // Refusal says why the release needs a confirmation, and how it is given.
@@ -87,5 +87,5 @@ func (r Release) Refusal(tenant *v1alpha1.TenantCluster) string {
 	return fmt.Sprintf("%d of its servers would be released with NodePool %s, and their nodes drained whatever the disruption budgets "+
 		"allow: Machine %s. Have spec.privateNodes call for the pools as they were, or confirm: %s", len(r.Machines),
 		conditions.List(r.NodePools, maxNamed), conditions.List(r.Machines, maxNamed),
-		tenant.ConfirmCommand(v1alpha1.ConfirmDeleteMachinesAnnotationKey, strconv.Itoa(len(r.Machines))))
+		tenant.HowToConfirmDeletion(len(r.Machines)))
 }

@@ -13,26 +13,26 @@ import (
 // MorePending is how many Machines of a namespace may wait for a server beyond those that it may still have.
 const MorePending = 10
 
-// Allowance is how many servers a namespace with these tenants may have: the sum of their quotas. For a tenant without a quota on servers
-// those of the types count that it may have, and for a namespace without tenants all. nodeTypes are all there are, and total is how many
-// servers one has.
+// Allowance is how many servers a namespace with these tenants may have: the sum of their quotas. For a tenant without
+// a quota on servers those of the types count that it may have, no more of each than its quota, and for a namespace
+// without tenants all. nodeTypes are all there are, and total is how many servers one has.
 func Allowance(tenants []*v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, total func(nodeType string) int32) (sum int64) {
-	servers := func(allowed func(nodeType, madeBy string) bool) (sum int64) {
+	servers := func(allowed func(nodeType, madeBy string) bool, rest Rest) (sum int64) {
 		for _, nodeType := range nodeTypes {
 			if allowed(nodeType.Name, nodeType.MadeBy()) {
-				sum += int64(total(nodeType.Name))
+				sum += min(int64(total(nodeType.Name)), rest.OwnOf(nodeType.Name))
 			}
 		}
 		return sum
 	}
 	if len(tenants) == 0 {
-		return servers(func(string, string) bool { return true })
+		return servers(func(string, string) bool { return true }, Rest{})
 	}
 	for _, tenant := range tenants {
 		if limits := tenant.Spec.Quota; limits != nil && limits.Servers != nil {
 			sum += min(*limits.Servers, math.MaxInt32)
 		} else {
-			sum += servers(tenant.Allows)
+			sum += servers(tenant.Allows, RestOf(tenant, nil, nil, nil))
 		}
 	}
 	return sum

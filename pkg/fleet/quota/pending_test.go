@@ -55,6 +55,10 @@ func TestMayWait(t *testing.T) {
 	}
 	unlimited := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{AllowedNodeTypes: &[]string{"small"}}}
 	gpus := v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{Quota: &v1alpha1.Quota{GPUs: ptr.To(int64(1))}}}
+	ofType := func(nodeType string, servers v1alpha1.ServerCount) v1alpha1.TenantCluster {
+		return v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{
+			Quota: &v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{nodeType: servers}}}}
+	}
 	nodeTypes := []*v1alpha1.NodeType{made("small"), made("large")}
 	total := func(nodeType string) int32 { return map[string]int32{"small": 50, "large": 100}[nodeType] }
 	for name, tc := range map[string]struct {
@@ -63,10 +67,13 @@ func TestMayWait(t *testing.T) {
 		have    int64
 		want    int64 // how many may wait
 	}{
-		"Quota":      {"a burst of the whole quota is never refused", []v1alpha1.TenantCluster{limited(100)}, 0, 110},
-		"Room":       {"what it has is taken off", []v1alpha1.TenantCluster{limited(100)}, 70, 40},
-		"Full":       {"a few may wait until others are released", []v1alpha1.TenantCluster{limited(100)}, 100, 10},
-		"Lowered":    {"the quota was lowered below what it has", []v1alpha1.TenantCluster{limited(100)}, 200, 10},
+		"Quota":   {"a burst of the whole quota is never refused", []v1alpha1.TenantCluster{limited(100)}, 0, 110},
+		"Room":    {"what it has is taken off", []v1alpha1.TenantCluster{limited(100)}, 70, 40},
+		"Full":    {"a few may wait until others are released", []v1alpha1.TenantCluster{limited(100)}, 100, 10},
+		"Lowered": {"the quota was lowered below what it has", []v1alpha1.TenantCluster{limited(100)}, 200, 10},
+		"Types": {"of a type no more than its quota, which has no bound on the other",
+			[]v1alpha1.TenantCluster{ofType("large", 30)}, 0, 90},
+		"TypesLess":  {"there are fewer than the quota", []v1alpha1.TenantCluster{ofType("small", 80)}, 0, 160},
 		"None":       {"without a quota, all servers that it may have", []v1alpha1.TenantCluster{unlimited}, 20, 40},
 		"GPUs":       {"a quota of accelerators says nothing of servers", []v1alpha1.TenantCluster{gpus}, 0, 160},
 		"Two":        {"two tenants share a namespace", []v1alpha1.TenantCluster{limited(5), unlimited}, 0, 65},

@@ -5,9 +5,11 @@
 package quota
 
 import (
-	"errors"
 	"fmt"
+	"math"
+	"slices"
 
+	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -17,6 +19,9 @@ import (
 type ExceededError struct {
 	// Message has the use, the quota and the remedy, in one sentence.
 	Message string
+	// Total is true if the tenant may have no server more of whatever type. Otherwise one of another type may be within
+	// the quota.
+	Total bool
 }
 
 // Error implements error.
@@ -59,66 +64,108 @@ func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.
 	return used
 }
 
-// NameSuspects adds to an *ExceededError that some of the servers are quarantined: the tenant has no Machines for them, and does not
-// see them.
-func NameSuspects(err error, suspects int) error {
-	var exceeded *ExceededError
-	if suspects == 0 || !errors.As(err, &exceeded) {
-		return err
+// Usage is what a tenant has, or is about to get, of what a quota counts.
+type Usage struct {
+	// Servers are those of all types, and GPUs the accelerators that they have, if the quota bounds accelerators.
+	Servers, GPUs int64
+	// NodeTypes is how many of the servers are of each NodeType.
+	NodeTypes map[string]int64
+}
+
+// Rest is what a quota leaves beside what its tenant has: the provider plans with it, and the manager and the webhook
+// refuse what it does not leave. The zero value has no bound.
+type Rest struct {
+	// Tenant is whose quota it is.
+	Tenant types.NamespacedName
+	// Quota is nil if there is no bound.
+	Quota *v1alpha1.Quota
+	Usage Usage
+	// Suspects are the types of servers in the usage that are quarantined because of the tenant's Machines. The tenant has
+	// no Machines for them, and does not see them.
+	Suspects []string
+	// Accelerators counts those of one server of a type; nil counts none. A type that does not exist any more has none, so
+	// that it does not keep the tenant from all others.
+	Accelerators func(nodeType string) int64
+}
+
+// RestOf returns what the quota of a tenant leaves beside servers of these types, one for each, and beside its
+// suspects. A type is empty if it is not known.
+func RestOf(tenant *v1alpha1.TenantCluster, used, suspects []string, accelerators func(nodeType string) int64) Rest {
+	rest := Rest{Tenant: types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name}, Quota: tenant.Spec.Quota,
+		Suspects: suspects, Accelerators: accelerators, Usage: Usage{NodeTypes: map[string]int64{}}}
+	for _, nodeType := range slices.Concat(used, suspects) {
+		rest.Usage.Servers++
+		rest.Usage.GPUs += rest.gpus(nodeType)
+		rest.Usage.NodeTypes[nodeType]++
 	}
-	verb := "are"
-	if suspects == 1 {
-		verb = "is"
+	return rest
+}
+
+func (r Rest) gpus(nodeType string) int64 {
+	if r.Quota == nil || r.Quota.GPUs == nil || r.Accelerators == nil || nodeType == "" {
+		return 0
 	}
-	return &ExceededError{Message: fmt.Sprintf("%s; %d of them %s quarantined because of its Machines: an operator must check the servers "+
-		"and remove the annotation %s", exceeded.Message, suspects, verb, v1alpha1.QuarantinedAnnotationKey)}
+	return r.Accelerators(nodeType)
 }
 
-// ServersReached says that a tenant, which has so many servers, may have no more.
-func ServersReached(tenant *v1alpha1.TenantCluster, has int64) string {
-	return fmt.Sprintf("TenantCluster %s/%s has %d servers and its spec.quota.servers is %d: raise the quota, or "+
-		"release a server", tenant.Namespace, tenant.Name, has, *tenant.Spec.Quota.Servers)
+// Of is how many servers more of a type the quota leaves. The type is empty if it is not known.
+func (r Rest) Of(nodeType string) int64 { return min(r.Servers(), r.OwnOf(nodeType)) }
+
+// Servers is how many servers more it leaves, of all types together.
+func (r Rest) Servers() int64 {
+	if r.Quota == nil || r.Quota.Servers == nil {
+		return math.MaxInt64
+	}
+	return max(0, *r.Quota.Servers-r.Usage.Servers)
 }
 
-// GPUsReached says that a tenant, which has so many accelerators, may not have those of one server more. needs is a
-// clause that says how many those are.
-func GPUsReached(tenant *v1alpha1.TenantCluster, has int64, needs string) string {
-	return fmt.Sprintf("TenantCluster %s/%s has %d GPUs, %s, and its spec.quota.gpus is %d: raise the quota, or "+
-		"release a server", tenant.Namespace, tenant.Name, has, needs, *tenant.Spec.Quota.GPUs)
+// OwnOf is how many servers more of a type it leaves by what bounds this type and not every one: its own number, and
+// its accelerators.
+func (r Rest) OwnOf(nodeType string) int64 {
+	left := int64(math.MaxInt64)
+	if r.Quota == nil || nodeType == "" {
+		return left
+	}
+	if limit, bounded := r.Quota.NodeTypes[nodeType]; bounded {
+		left = int64(limit) - r.Usage.NodeTypes[nodeType]
+	}
+	if each := r.gpus(nodeType); r.Quota.GPUs != nil && each > 0 {
+		left = min(left, (*r.Quota.GPUs-r.Usage.GPUs)/each)
+	}
+	return max(0, left)
 }
 
-// Check compares what the tenant has, and one server more, with its quota. The error is an *ExceededError if that is too
-// much. The name of the type may be empty if it is not known yet. Accelerators counts those of one server of a type; a type
-// that does not exist any more has none, so that it does not keep the tenant from all others.
-func Check(tenant *v1alpha1.TenantCluster, used []string, nodeType string, accelerators func(nodeType string) (int64, error)) error {
-	quota := tenant.Spec.Quota
-	if quota == nil {
+// ByType is how many servers more of each type that the quota names it leaves.
+func (r Rest) ByType() map[string]int64 {
+	if r.Quota == nil {
 		return nil
 	}
-	if quota.Servers != nil && int64(len(used)) >= *quota.Servers {
-		return &ExceededError{Message: ServersReached(tenant, int64(len(used)))}
-	}
-	if quota.GPUs == nil || nodeType == "" {
+	return lo.MapValues(r.Quota.NodeTypes, func(limit v1alpha1.ServerCount, nodeType string) int64 {
+		return max(0, int64(limit)-r.Usage.NodeTypes[nodeType])
+	})
+}
+
+// Check returns an *ExceededError if the quota leaves no server more of a type, which is empty if it is not known.
+func (r Rest) Check(nodeType string) error {
+	if r.Of(nodeType) > 0 {
 		return nil
 	}
-	more, err := accelerators(nodeType)
-	if err != nil || more == 0 {
-		return err
+	total, suspects, problem := r.Servers() == 0, len(r.Suspects), ""
+	limit, bounded := r.Quota.NodeTypes[nodeType]
+	switch has := r.Usage.NodeTypes[nodeType]; {
+	case total:
+		problem = fmt.Sprintf("has %d servers and its spec.quota.servers is %d", r.Usage.Servers, *r.Quota.Servers)
+	case bounded && has >= int64(limit):
+		suspects = lo.Count(r.Suspects, nodeType)
+		problem = fmt.Sprintf("has %d servers of NodeType %[2]s and its spec.quota.nodeTypes[%[2]s] is %[3]d", has, nodeType, limit)
+	default:
+		problem = fmt.Sprintf("has %d GPUs, a server of NodeType %s has %d more, and its spec.quota.gpus is %d",
+			r.Usage.GPUs, nodeType, r.gpus(nodeType), *r.Quota.GPUs)
 	}
-	has := int64(0)
-	for _, typeName := range used {
-		if typeName == "" {
-			continue
-		}
-		count, err := accelerators(typeName)
-		if err != nil {
-			return err
-		}
-		has += count
+	message := fmt.Sprintf("TenantCluster %s %s: raise the quota, or release a server", r.Tenant, problem)
+	if suspects > 0 {
+		message += fmt.Sprintf("; %d of them %s quarantined because of its Machines: an operator must check the servers and "+
+			"remove the annotation %s", suspects, lo.Ternary(suspects == 1, "is", "are"), v1alpha1.QuarantinedAnnotationKey)
 	}
-	if has+more > *quota.GPUs {
-		needs := fmt.Sprintf("a server of NodeType %s has %d more", nodeType, more)
-		return &ExceededError{Message: GPUsReached(tenant, has, needs)}
-	}
-	return nil
+	return &ExceededError{Message: message, Total: total}
 }

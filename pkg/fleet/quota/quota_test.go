@@ -5,6 +5,7 @@ package quota
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -38,8 +39,13 @@ func machine(name, tenant, nodeType string) v1alpha1.Machine {
 	return m
 }
 
-func accelerators(name string) (int64, error) {
-	return map[string]int64{"plain": 0, "four": 4, "eight": 8}[name], nil
+func accelerators(name string) int64 {
+	return map[string]int64{"plain": 0, "four": 4, "eight": 8}[name]
+}
+
+// ofTypes is a quota of so many servers of a type.
+func ofTypes(nodeTypes map[string]v1alpha1.ServerCount) *v1alpha1.Quota {
+	return &v1alpha1.Quota{NodeTypes: nodeTypes}
 }
 
 func TestCheck(t *testing.T) {
@@ -51,7 +57,31 @@ func TestCheck(t *testing.T) {
 		want     string
 	}{
 		"NoQuota": {"there is no bound", nil, []v1alpha1.Machine{machine("a", "blue", "eight")}, "eight", ""},
-		"Within":  {"one is left", &v1alpha1.Quota{Servers: ptr.To(int64(2))}, []v1alpha1.Machine{machine("a", "blue", "four")}, "four", ""},
+		"OfType": {"one of the type is left", ofTypes(map[string]v1alpha1.ServerCount{"eight": 2}),
+			[]v1alpha1.Machine{machine("a", "blue", "eight"), machine("b", "blue", "four"), machine("c", "red",
+				"eight")}, "eight", ""},
+		"OfTypeExhausted": {"none of the type is left", ofTypes(map[string]v1alpha1.ServerCount{"eight": 1, "four": 3}),
+			[]v1alpha1.Machine{machine("a", "blue", "eight"), machine("b", "blue", "four")}, "eight",
+			"TenantCluster team/blue has 1 servers of NodeType eight and its spec.quota.nodeTypes[eight] is 1: raise the " +
+				"quota, or release a server"},
+		"OfTypeLowered": {"the number was lowered below what the tenant has",
+			ofTypes(map[string]v1alpha1.ServerCount{"eight": 1}),
+			[]v1alpha1.Machine{machine("a", "blue", "eight"), machine("b", "blue", "eight")}, "eight",
+			"has 2 servers of NodeType eight and its spec.quota.nodeTypes[eight] is 1"},
+		"OfTypeNone": {"the tenant may have none of it", ofTypes(map[string]v1alpha1.ServerCount{"eight": 0}), nil, "eight",
+			"has 0 servers of NodeType eight and its spec.quota.nodeTypes[eight] is 0"},
+		"OfOtherType": {"a type that is not named has no bound", ofTypes(map[string]v1alpha1.ServerCount{"eight": 0}),
+			[]v1alpha1.Machine{machine("a", "blue", "eight")}, "four", ""},
+		"OfTypeUnknown": {"the type is not known yet", ofTypes(map[string]v1alpha1.ServerCount{"eight": 0, "": 0}), nil,
+			"", ""},
+		"TotalFirst": {"whichever type it is, it is too much", &v1alpha1.Quota{Servers: ptr.To(int64(1)),
+			NodeTypes: map[string]v1alpha1.ServerCount{"eight": 1}}, []v1alpha1.Machine{machine("a", "blue", "eight")}, "eight",
+			"spec.quota.servers is 1"},
+		"GPUsOfType": {"the type is within its own number", &v1alpha1.Quota{GPUs: ptr.To(int64(8)),
+			NodeTypes: map[string]v1alpha1.ServerCount{"eight": 2}}, []v1alpha1.Machine{machine("a", "blue", "eight")}, "eight",
+			"spec.quota.gpus is 8"},
+		"Within": {"one is left", &v1alpha1.Quota{Servers: ptr.To(int64(2))}, []v1alpha1.Machine{machine("a", "blue",
+			"four")}, "four", ""},
 		"Exhausted": {"none is left", &v1alpha1.Quota{Servers: ptr.To(int64(1))}, []v1alpha1.Machine{machine("a", "blue", "four")}, "four",
 			"has 1 servers and its spec.quota.servers is 1"},
 		"None": {"a tenant may be barred", &v1alpha1.Quota{Servers: ptr.To(int64(0))}, nil, "plain", "spec.quota.servers is 0"},
@@ -69,10 +99,13 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tenant := tenantWith(tc.quota)
-			err := Check(tenant, Used(charged(tenant, tc.machines), "asking", nil), tc.nodeType, accelerators)
+			err := RestOf(tenant, Used(charged(tenant, tc.machines), "asking", nil), nil, accelerators).Check(tc.nodeType)
 			var exceeded *ExceededError
 			if (tc.want == "") != (err == nil) || err != nil && (!errors.As(err, &exceeded) || !strings.Contains(exceeded.Message, tc.want)) {
-				t.Errorf("%s: got %v, want %q", tc.reason, err, tc.want)
+				t.Fatalf("%s: got %v, want %q", tc.reason, err, tc.want)
+			}
+			if err != nil && exceeded.Total != strings.Contains(tc.want, "servers is") {
+				t.Errorf("%s: that no type is within the quota is %t", tc.reason, exceeded.Total)
 			}
 		})
 	}
@@ -85,28 +118,88 @@ func charged(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine) []*v1a
 	return Charged(tenant.Name, []*v1alpha1.TenantCluster{tenant, red}, machines)
 }
 
-func TestNameSuspects(t *testing.T) {
-	exceeded := &ExceededError{Message: "it is full"}
+// TestSuspects: the tenant has no Machines for servers that are quarantined because of them.
+func TestSuspects(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason   string
-		err      error
-		suspects int
+		quota    v1alpha1.Quota
+		suspects []string
 		want     string
 	}{
-		"None": {"there is nothing to say", exceeded, 0, "it is full"},
-		"One": {"the tenant has no Machine for it", exceeded, 1,
-			"it is full; 1 of them is quarantined because of its Machines: an operator must"},
-		"Two":   {"nor for these", exceeded, 2, "it is full; 2 of them are quarantined"},
-		"Other": {"the quota is not the reason", errors.New("no answer"), 1, "no answer"},
+		"None": {"there is nothing to say", v1alpha1.Quota{Servers: ptr.To(int64(1))}, nil,
+			"has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server"},
+		"One": {"the tenant has no Machine for it", v1alpha1.Quota{Servers: ptr.To(int64(2))}, []string{"four"},
+			"has 2 servers and its spec.quota.servers is 2: raise the quota, or release a server; 1 of them is quarantined " +
+				"because of its Machines: an operator must check the servers and remove the annotation " +
+				"karpenter.metal3.io/quarantined"},
+		"Two": {"nor for these", v1alpha1.Quota{Servers: ptr.To(int64(3))}, []string{"four", ""},
+			"release a server; 2 of them are quarantined because"},
+		"OfType": {"only those of the type matter", *ofTypes(map[string]v1alpha1.ServerCount{"eight": 2}),
+			[]string{"four", "eight"},
+			"has 2 servers of NodeType eight and its spec.quota.nodeTypes[eight] is 2: raise the quota, or release a server; " +
+				"1 of them is"},
+		"OfOtherType": {"they are of another type", *ofTypes(map[string]v1alpha1.ServerCount{"eight": 1}), []string{"four"},
+			"has 1 servers of NodeType eight and its spec.quota.nodeTypes[eight] is 1: raise the quota, or release a server"},
+		"GPUs": {"their accelerators count", v1alpha1.Quota{GPUs: ptr.To(int64(12))}, []string{"four"},
+			"has 12 GPUs, a server of NodeType eight"},
+		"Enough": {"there is one more", v1alpha1.Quota{Servers: ptr.To(int64(3))}, []string{"four"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := NameSuspects(tc.err, tc.suspects).Error(); !strings.HasPrefix(got, tc.want) {
+			got := ""
+			if err := RestOf(tenantWith(&tc.quota), []string{"eight"}, tc.suspects, accelerators).Check("eight"); err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, tc.want) || tc.want == "" && got != "" ||
+				strings.HasSuffix(tc.want, "a server") && !strings.HasSuffix(got, tc.want) {
 				t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)
 			}
 		})
 	}
-	if err := NameSuspects(nil, 1); err != nil {
-		t.Errorf("within the quota: %v", err)
+}
+
+// TestRest: the provider plans with what is left, by the numbers that the manager checks.
+func TestRest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		quota    *v1alpha1.Quota
+		used     []string
+		nodeType string
+		want     int64
+	}{
+		"NoQuota": {"there is no bound", nil, []string{"eight"}, "eight", math.MaxInt64},
+		"Empty":   {"nothing of it is set", &v1alpha1.Quota{}, []string{"eight"}, "eight", math.MaxInt64},
+		"Servers": {"of whatever type", &v1alpha1.Quota{Servers: ptr.To(int64(5))}, []string{"eight", "four", ""},
+			"plain", 2},
+		"GPUs":      {"servers are taken whole", &v1alpha1.Quota{GPUs: ptr.To(int64(27))}, []string{"eight"}, "eight", 2},
+		"GPUsPlain": {"it has none", &v1alpha1.Quota{GPUs: ptr.To(int64(0))}, []string{"eight"}, "plain", math.MaxInt64},
+		"GPUsOver":  {"it was lowered", &v1alpha1.Quota{GPUs: ptr.To(int64(4))}, []string{"eight", "eight"}, "four", 0},
+		"Type": {"of this type", ofTypes(map[string]v1alpha1.ServerCount{"eight": 4}), []string{"eight", "four"},
+			"eight", 3},
+		"OtherType": {"it is not named", ofTypes(map[string]v1alpha1.ServerCount{"eight": 4}), []string{"eight", "four"},
+			"four", math.MaxInt64},
+		"TypeOver": {"it was lowered", ofTypes(map[string]v1alpha1.ServerCount{"eight": 1}), []string{"eight", "eight"},
+			"eight", 0},
+		"Unknown": {"the type is not known", ofTypes(map[string]v1alpha1.ServerCount{"eight": 1}), []string{"eight"},
+			"", math.MaxInt64},
+		"FewestGPUs": {"the least of all", &v1alpha1.Quota{Servers: ptr.To(int64(9)), GPUs: ptr.To(int64(16)),
+			NodeTypes: map[string]v1alpha1.ServerCount{"eight": 4}}, []string{"eight"}, "eight", 1},
+		"FewestServers": {"the least of all", &v1alpha1.Quota{Servers: ptr.To(int64(2)), GPUs: ptr.To(int64(64)),
+			NodeTypes: map[string]v1alpha1.ServerCount{"eight": 4}}, []string{"eight"}, "eight", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rest := RestOf(tenantWith(tc.quota), tc.used, nil, accelerators)
+			if got := rest.Of(tc.nodeType); got != tc.want {
+				t.Errorf("%s: %d more, want %d", tc.reason, got, tc.want)
+			}
+			if err := rest.Check(tc.nodeType); (err == nil) != (tc.want > 0) {
+				t.Errorf("%s: with %d left, Check says %v", tc.reason, tc.want, err)
+			}
+		})
+	}
+	rest := RestOf(tenantWith(ofTypes(map[string]v1alpha1.ServerCount{"eight": 4, "four": 0})), []string{"eight",
+		"plain", "four"}, nil, nil)
+	if diff := cmp.Diff(map[string]int64{"eight": 3, "four": 0}, rest.ByType()); diff != "" {
+		t.Errorf("what is left of each type that is named (-want +got):\n%s", diff)
 	}
 }
 

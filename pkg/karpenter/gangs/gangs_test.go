@@ -151,7 +151,7 @@ func placed(plan planning.Plan, dependencies Dependencies) (planning.Plan, func(
 		}
 		if dependencies.FreeServers == nil {
 			dependencies.FreeServers = func(context.Context) ([]instancetypes.FreeServers, error) {
-				return plan.RemainingQuota.LimitServers(catalog.FreeServers(instancetypes.NewFilter(nil, nil))), nil
+				return instancetypes.LimitServers(plan.Quota, catalog.FreeServers(instancetypes.NewFilter(nil, nil))), nil
 			}
 		}
 		dependencies.AllServers = func(context.Context) ([]instancetypes.FreeServers, error) {

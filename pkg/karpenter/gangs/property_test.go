@@ -125,7 +125,11 @@ func world(seed uint64) planning.Plan {
 		plan.Class = &v1alpha1.MetalNodeClass{Spec: v1alpha1.MetalNodeClassSpec{ProviderRef: &v1alpha1.NameReference{Name: name}}}
 	}
 	if chance(4) {
-		plan.RemainingQuota.Servers = ptr.To(random.Int64N(8))
+		plan.Quota.Quota = &v1alpha1.Quota{Servers: ptr.To(random.Int64N(8))}
+		if chance(2) {
+			servers := v1alpha1.ServerCount(random.Int64N(8))
+			plan.Quota.Quota = &v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100-8x": servers}}
+		}
 	}
 	for i := range 1 + random.IntN(3) {
 		change := func(pool *karpv1.NodePool) {

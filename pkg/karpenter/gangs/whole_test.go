@@ -304,7 +304,7 @@ func TestWholeOrNotAtAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := planning.Plan{Types: tc.types, Pools: tc.pools, Objects: tc.objects}
-			plan.RemainingQuota.Servers = tc.quota
+			plan.Quota.Quota = &v1alpha1.Quota{Servers: tc.quota}
 			p := newPlanner(t, plan, Dependencies{})
 			got, pod := p.plans(), tc.objects[0].(*corev1.Pod)
 			if pod.Spec.Affinity == nil && len(got) > 0 { // in any domain

@@ -201,21 +201,15 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 	return len(properties.CheckTenant(layer, tenant, v.NodeTypes(), v.NodeProviders())) == 0
 }
 
-// OverQuota implements rules.Cluster.
-func (v *View) OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) string {
-	suspects := v.Inventory.SuspectTypes(tenant.Namespace)
-	used := append(quota.Used(v.Charged(client.ObjectKeyFromObject(tenant)), machine.UID, nil), suspects...)
-	err := quota.Check(tenant, used, nodeType, func(name string) (int64, error) {
+// QuotaRest implements rules.Cluster.
+func (v *View) QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine) quota.Rest {
+	used := quota.Used(v.Charged(client.ObjectKeyFromObject(tenant)), machine.UID, nil)
+	return quota.RestOf(tenant, used, v.Inventory.SuspectTypes(tenant.Namespace), func(name string) int64 {
 		if nodeType := v.NodeType(name); nodeType != nil {
-			return nodeType.Spec.CountAccelerators(), nil
+			return nodeType.Spec.CountAccelerators()
 		}
-		return 0, nil
+		return 0
 	})
-	var exceeded *quota.ExceededError
-	if errors.As(quota.NameSuspects(err, len(suspects)), &exceeded) {
-		return exceeded.Message
-	}
-	return ""
 }
 
 // Charged implements rules.Cluster.

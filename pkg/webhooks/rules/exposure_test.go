@@ -15,17 +15,23 @@ func TestUnbounded(t *testing.T) {
 	const (
 		types = "warning: spec.allowedNodeTypes: is not set: the tenant may have servers of every NodeType"
 		quota = "warning: spec.quota: is not set: the tenant may have every server that is free"
+		some  = "warning: spec.quota: bounds only some NodeTypes: of any other the tenant may have every server that is free"
 	)
 	for name, tc := range map[string]struct {
 		reason, before, after string // before is empty when it is made
 		want                  []string
 	}{
-		"Neither":  {"it has everything", "", "quota: {}", []string{types, quota}},
-		"Types":    {"all servers of them", "", "allowedNodeTypes: [h100]", []string{quota}},
-		"NoTypes":  {"an empty list is none", "", "allowedNodeTypes: [], quota: {servers: 0}", nil},
-		"Quota":    {"of all types", "", "quota: {servers: 3}", []string{types}},
-		"GPUs":     {"they bound the servers that have some", "", "quota: {gpus: 8}, allowedNodeTypes: [h100]", nil},
-		"Both":     {"as it should be", "", "quota: {servers: 3}, allowedNodeTypes: [h100]", nil},
+		"Neither": {"it has everything", "", "quota: {}", []string{types, quota}},
+		"Types":   {"all servers of them", "", "allowedNodeTypes: [h100]", []string{quota}},
+		"NoTypes": {"an empty list is none", "", "allowedNodeTypes: [], quota: {servers: 0}", nil},
+		"Quota":   {"of all types", "", "quota: {servers: 3}", []string{types}},
+		"GPUs":    {"they bound the servers that have some", "", "quota: {gpus: 8}, allowedNodeTypes: [h100]", nil},
+		"Both":    {"as it should be", "", "quota: {servers: 3}, allowedNodeTypes: [h100]", nil},
+		"OfTypes": {"of all that it may have", "", "quota: {nodeTypes: {h100: 4}}, allowedNodeTypes: [h100]", nil},
+		"OfSome": {"the others have no bound", "", "quota: {nodeTypes: {h100: 4}}, allowedNodeTypes: [h100, cpu]",
+			[]string{some}},
+		"OfPrefix": {"others may be made later", "", "quota: {nodeTypes: {h100: 4, cpu: 1}}, allowedNodeTypes: [fleet.*]",
+			[]string{some}},
 		"StaysSo":  {"it was said when it was made", "quota: {}", "quota: {}", nil},
 		"Removed":  {"it becomes so", "quota: {servers: 3}, allowedNodeTypes: [h100]", "quota: {}", []string{types, quota}},
 		"Enlarged": {"it has bounds", "quota: {servers: 3}, allowedNodeTypes: [h100]", "quota: {servers: 9}, allowedNodeTypes: [h100]", nil},

@@ -11,6 +11,7 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +30,6 @@ type memory struct {
 	machines  []*v1alpha1.Machine
 	exists    map[Kind][]string
 	users     map[Kind]map[string][]string
-	quota     string
 	labels    map[string]string
 	pending   string
 	inventory *inventory.Inventory
@@ -83,8 +83,9 @@ func (m *memory) Charged(tenant types.NamespacedName) []*v1alpha1.Machine {
 }
 
 func (m *memory) Users(kind Kind, name string) []string { return m.users[kind][name] }
-func (m *memory) OverQuota(*v1alpha1.TenantCluster, *v1alpha1.Machine, string) string {
-	return m.quota
+func (m *memory) QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine) quota.Rest {
+	used := quota.Used(m.Charged(client.ObjectKeyFromObject(tenant)), machine.UID, nil)
+	return quota.RestOf(tenant, used, nil, func(name string) int64 { return m.NodeType(name).Spec.CountAccelerators() })
 }
 func (m *memory) TooManyPending(string) string { return m.pending }
 func (m *memory) Server(key types.NamespacedName) (inventory.Server, bool) {

@@ -116,14 +116,18 @@ func chargedTo(cluster Cluster, machine *v1alpha1.Machine) *v1alpha1.TenantClust
 	return quota.ChargedTo(machine, cluster.TenantClusters(machine.Namespace))
 }
 
+// requestOf is for what a Machine would get, whatever it has been given already.
+func requestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) inventory.Request {
+	request := inventory.RequestOf(machine, tenant)
+	request.Machine, request.ChosenHost, request.ChosenAs = "", v1alpha1.HostReference{}, ""
+	return request
+}
+
 // choose returns what a Machine would get now, and why it would get nothing; nil if it would get something.
 func choose(
 	cluster Cluster, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster,
 ) (choice inventory.Choice, none *inventory.NoHostError) {
-	request := inventory.RequestOf(machine, tenant)
-	// What it has been given already is beside the point.
-	request.Machine, request.ChosenHost, request.ChosenAs = "", v1alpha1.HostReference{}, ""
-	choice, err := cluster.Choose(request)
+	choice, err := cluster.Choose(requestOf(machine, tenant))
 	if errors.As(err, &none) {
 		return inventory.Choice{}, none
 	}
@@ -150,7 +154,7 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 	if machine.Spec.TenantClusterRef != nil && tenant == nil {
 		return // what it may have is not known, and the result would tell of servers that it may not have
 	}
-	would, none := choose(cluster, machine, tenant)
+	_, none := choose(cluster, machine, tenant)
 	switch {
 	case none != nil && none.Reason == v1alpha1.ReasonNotAllowed:
 		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(tenant, none)))
@@ -159,14 +163,17 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 	case none != nil && none.Reason == v1alpha1.ReasonNoMatchingType:
 		r.warn(RuleNodeTypeSelector, about, "%s", none.Error())
 	}
-	nodeType := would.NodeType
-	if machine.Spec.NodeTypeRef != nil {
-		nodeType = machine.Spec.NodeTypeRef.Name
+	if tenant == nil {
+		return
 	}
-	if tenant != nil {
-		if problem := cluster.OverQuota(tenant, machine, nodeType); problem != "" {
-			r.deny(RuleQuota, field.Forbidden(spec, problem))
-		}
+	request, rest := requestOf(machine, tenant), cluster.QuotaRest(tenant, machine)
+	err := rest.Check(request.NodeType)
+	if none == nil {
+		_, err = inventory.ChooseWithin(request, cluster.Choose, rest.Check)
+	}
+	var exceeded *quota.ExceededError
+	if errors.As(err, &exceeded) {
+		r.deny(RuleQuota, field.Forbidden(spec, exceeded.Message))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -21,6 +22,32 @@ const pinAt = `spec.properties["karpenter.metal3.io/server-name"]: `
 func pinned(t testing.TB, namespace, name, server string) *v1alpha1.Machine {
 	return parse[v1alpha1.Machine](t, "{metadata: {namespace: "+namespace+", name: "+name+
 		"}, spec: {nodeTypeRef: {name: h100}, properties: {karpenter.metal3.io/server-name: "+server+"}}}")
+}
+
+// withQuota gives the tenant a a quota, and a server of the type.
+func withQuota(quota, nodeType string) func(*testing.T, *memory) {
+	return func(t *testing.T, m *memory) {
+		m.tenants[0].Spec.Quota = parse[v1alpha1.Quota](t, quota)
+		held := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "held", UID: "held"}}
+		held.Spec.TenantClusterRef = &v1alpha1.NameReference{Name: "a"}
+		held.Status.HostRef = &v1alpha1.HostReference{Name: "h"}
+		held.Status.NodeTypeRef = &v1alpha1.NameReference{Name: nodeType}
+		m.machines = append(m.machines, held)
+	}
+}
+
+// twoTypes gives the tenant a two types of the same servers, the first of which costs less.
+func twoTypes(quota string) func(*testing.T, *memory) {
+	return func(t *testing.T, m *memory) {
+		twin := m.NodeType("cpu").DeepCopy()
+		twin.Name, twin.Spec.Cost = "cpu-twin", ptr.To(int64(999_999))
+		m.types = append(m.types, twin)
+		if invalid := m.inventory.AddType(twin, m.providers[0], ""); invalid != nil {
+			t.Fatal(invalid)
+		}
+		m.tenants[0].Spec.AllowedNodeTypes = &[]string{"cpu", twin.Name}
+		withQuota(quota, "cpu")(t, m)
+	}
 }
 
 const noNode = ": has no effect: without tenantClusterRef the server becomes no node"
@@ -59,11 +86,23 @@ func TestMachine(t *testing.T) {
 		"NothingFits": {reason: "a server may be registered yet", spec: "resources: {nvidia.com/gpu: 16}, " + toA, want: []string{
 			`warning: spec.requirements: no NodeType fits: h100: too small: asks nvidia.com/gpu 16, has 8; 1 NodeType is not for this tenant`}},
 		"Quota": {reason: "the tenant has all it may have", spec: "nodeTypeRef: {name: h100}, " + toA,
-			change: func(_ *testing.T, m *memory) { m.quota = "TenantCluster a/a has 2 servers" },
-			want:   []string{`spec: Forbidden: TenantCluster a/a has 2 servers`}},
+			change: withQuota("{servers: 1}", "h100"), want: []string{`spec: Forbidden: TenantCluster a/a has 1 servers and ` +
+				`its spec.quota.servers is 1: raise the quota, or release a server`}},
 		"QuotaStandAlone": {reason: "leaving the tenant out gets nothing more", spec: "nodeTypeRef: {name: h100}",
-			change: func(_ *testing.T, m *memory) { m.quota = "TenantCluster a/a has 2 servers" },
-			want:   []string{`spec: Forbidden: TenantCluster a/a has 2 servers`}},
+			change: withQuota("{servers: 1}", "h100"), want: []string{`spec: Forbidden: TenantCluster a/a has 1 servers and ` +
+				`its spec.quota.servers is 1: raise the quota, or release a server`}},
+		"QuotaOfType": {reason: "it has all of the type", spec: "nodeTypeRef: {name: h100}, " + toA,
+			change: withQuota("{nodeTypes: {h100: 1}}", "h100"), want: []string{`spec: Forbidden: TenantCluster a/a has 1 ` +
+				`servers of NodeType h100 and its spec.quota.nodeTypes[h100] is 1: raise the quota, or release a server`}},
+		"QuotaOfOtherType": {reason: "it has all of another", spec: "nodeTypeRef: {name: h100}, " + toA,
+			change: withQuota("{nodeTypes: {cpu: 1, h100: 1}}", "cpu")},
+		"QuotaOfOneOfTypes": {reason: "the other type that it fits is within the quota", spec: "resources: {cpu: 1}, " + toA,
+			change: twoTypes("{nodeTypes: {cpu: 1}}")},
+		"QuotaOfAllTypes": {reason: "it has all of each type that it fits, and the cheapest is named",
+			spec:   "resources: {cpu: 1}, " + toA,
+			change: twoTypes("{nodeTypes: {cpu: 1, cpu-twin: 0}}"),
+			want: []string{`spec: Forbidden: TenantCluster a/a has 1 servers of NodeType cpu and its ` +
+				`spec.quota.nodeTypes[cpu] is 1: raise the quota, or release a server`}},
 		"StandAlone": {reason: "no quota, allowed types or network would apply to it", spec: "nodeTypeRef: {name: h100}",
 			change: func(_ *testing.T, m *memory) { m.tenants[0].Spec.StandAloneMachines = "" },
 			want: []string{`spec.tenantClusterRef: Forbidden: no TenantCluster in namespace a has spec.standAloneMachines Allowed: name a ` +

@@ -72,8 +72,9 @@ func TestReleases(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			right := strconv.Itoa(tc.Servers)
-			for _, confirmed := range []string{"", right, strconv.Itoa(tc.Servers + 1), strconv.Itoa(tc.Servers - 1), "0" + right, "true"} {
-				admitted := tc.Servers == 0 || confirmed == right
+			for _, confirmed := range []string{"", right, strconv.Itoa(tc.Servers + 1), strconv.Itoa(tc.Servers - 1), "0" +
+				right, "true", "any", "Any"} {
+				admitted := tc.Servers == 0 || confirmed == right || confirmed == "any"
 				cluster := newCluster(t)
 				cluster.machinesOf(t, tc.Machines+" unknown:4")
 				before, after := tenantWith(t, "c", spec(tc.Before, "")), tenantWith(t, "c", spec(tc.After, "quota: {servers: 9}"))
@@ -94,7 +95,9 @@ func TestReleases(t *testing.T) {
 				}
 				for _, want := range []string{
 					fmt.Sprintf("%d of its servers would be released with NodePool %s, and their nodes drained", tc.Servers, strings.Join(tc.Lost, ", ")),
-					fmt.Sprintf("confirm.karpenter.metal3.io/delete-machines=%d", tc.Servers),
+					fmt.Sprintf("confirm.karpenter.metal3.io/delete-machines=%d; or, where a tool such as Argo CD, Flux or "+
+						"Terraform deletes, have it first "+
+						"apply the annotation confirm.karpenter.metal3.io/delete-machines: any", tc.Servers),
 				} {
 					if !admitted && (!strings.Contains(result.Refusal, want) ||
 						!slices.Contains(result.Denied, RuleInUse)) {

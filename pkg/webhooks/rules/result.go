@@ -12,7 +12,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -291,9 +291,8 @@ type Cluster interface {
 	Charged(tenant types.NamespacedName) []*v1alpha1.Machine
 	// Users are the objects that refer to one, by kind and name, sorted.
 	Users(kind Kind, name string) []string
-	// OverQuota says in a sentence why the tenant may not have another server of a type, empty if it may. The name of
-	// the type may be empty if it is not known.
-	OverQuota(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine, nodeType string) string
+	// QuotaRest is what the quota of a tenant leaves beside the servers that it has, without the server of a Machine.
+	QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine) quota.Rest
 	// TooManyPending says in a sentence why no Machine more of a namespace may wait for a server, empty if one may.
 	TooManyPending(namespace string) string
 
@@ -336,11 +335,10 @@ func ProviderDeleted(cluster Cluster, provider *v1alpha1.NodeProvider) Result {
 func TenantDeleted(cluster Cluster, tenant *v1alpha1.TenantCluster) Result {
 	r := &Result{}
 	machines := cluster.Users(KindTenantCluster, client.ObjectKeyFromObject(tenant).String())
-	count := strconv.Itoa(len(machines))
-	if len(machines) > 0 && tenant.DeletionTimestamp.IsZero() && !tenant.Confirms(v1alpha1.ConfirmDeleteMachinesAnnotationKey, count) {
-		r.refuse(RuleInUse, "%s of its servers would be released, and their nodes drained for no longer than spec.drainTimeout: %s. "+
-			"Delete the tenant's NodePools first, or confirm: %s", count, list(machines),
-			tenant.ConfirmCommand(v1alpha1.ConfirmDeleteMachinesAnnotationKey, count))
+	if len(machines) > 0 && tenant.DeletionTimestamp.IsZero() && !tenant.ConfirmsDeletion(len(machines)) {
+		r.refuse(RuleInUse, "%d of its servers would be released, and their nodes drained for no longer than "+
+			"spec.drainTimeout: %s. Delete the tenant's NodePools first, or confirm: %s", len(machines), list(machines),
+			tenant.HowToConfirmDeletion(len(machines)))
 	}
 	return *r
 }

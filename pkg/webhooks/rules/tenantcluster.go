@@ -6,8 +6,10 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 	}
 	r.allowedNodeTypes(cluster, spec.Child("allowedNodeTypes"), after)
 	r.nodeProfiles(cluster, spec, after)
+	r.quotaTypes(cluster, spec.Child("quota", "nodeTypes"), after)
 	if selector := after.Spec.Sync.FromHost.DeviceClasses.Selector; selector != nil {
 		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 			r.deny(RuleHostSelector, field.Invalid(spec.Child("sync", "fromHost", "deviceClasses", "selector"), "", err.Error()))
@@ -59,7 +62,24 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 		r.pools(cluster, spec.Child("privateNodes", "autoNodes"), after)
 	}
 	r.unbounded(before, after)
+	r.confirmation(after)
 	return r.done()
+}
+
+// confirmation warns of a confirmation that stays, and of one that confirms nothing. The webhook is not asked about an
+// edit of annotations alone: nothing that is wrong with the spec may keep an operator from confirming.
+func (r *Result) confirmation(tenant *v1alpha1.TenantCluster) {
+	value := tenant.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey)
+	_, err := strconv.Atoi(value)
+	path := key(field.NewPath("metadata", "annotations"), v1alpha1.ConfirmDeleteMachinesAnnotationKey)
+	switch {
+	case tenant.ConfirmsAnyDeletion():
+		r.warn(RuleInUse, path, "releases any number of servers with the TenantCluster or its pools, also by mistake, "+
+			"until you remove it")
+	case value != "" && err != nil:
+		r.warn(RuleInUse, path, "is %q, which confirms nothing: write how many Machines go, or %s", shown(value),
+			v1alpha1.ConfirmAnyNumber)
+	}
 }
 
 // sync warns of claims that get no device.
@@ -140,6 +160,65 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 			r.warn(RuleReferences, entryPath, "there is no NodeType %q yet (there are: %s)", name, orNone(typeNames(cluster)))
 		}
 	}
+}
+
+// quotaTypes warns of numbers for NodeTypes that there are not. A type may be made later.
+func (r *Result) quotaTypes(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {
+	if tenant.Spec.Quota == nil {
+		return
+	}
+	for _, name := range sortedKeys(tenant.Spec.Quota.NodeTypes) {
+		if r.warningsFull() || cluster.NodeType(name) != nil {
+			continue
+		}
+		meant := closest(name, typeNames(cluster))
+		if isQualified(cluster, name) {
+			_, meant, _ = strings.Cut(name, ".")
+		}
+		if meant != "" {
+			meant = fmt.Sprintf(": is %s meant?", meant)
+		}
+		r.warn(RuleReferences, key(path, name), "there is no NodeType of this name yet, and the number bounds nothing "+
+			"before there is%s", meant)
+	}
+}
+
+// closest returns the name that is like another, with the fewest characters to change, empty if more than a third of
+// them are to be changed.
+func closest(name string, names []string) (found string) {
+	fewest := max(len(name), 3)/3 + 1
+	for _, other := range names {
+		if edits := distance(name, other, fewest); edits < fewest {
+			found, fewest = other, edits
+		}
+	}
+	return found
+}
+
+// distance is how many characters are to be inserted, removed or replaced to make one name of another, and most if
+// there are more: names that differ more in length are not compared, nor are those that no NodeType can have.
+func distance(a, b string, most int) int {
+	if max(len(a)-len(b), len(b)-len(a)) >= most || len(a) > validation.LabelValueMaxLength {
+		return most
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		left, corner := i+1, i
+		for j := range len(b) {
+			edits := min(left, row[j+1]) + 1
+			if a[i] == b[j] {
+				edits = min(edits, corner)
+			} else {
+				edits = min(edits, corner+1)
+			}
+			corner, row[j], left = row[j+1], left, edits
+		}
+		row[len(b)] = left
+	}
+	return min(row[len(b)], most)
 }
 
 // isQualified returns whether a name is that of a NodeProvider, a dot, and that of a type that it lists.
@@ -339,8 +418,23 @@ func (r *Result) unbounded(before, after *v1alpha1.TenantCluster) {
 		r.warn(RuleAllowed, spec.Child("allowedNodeTypes"), "is not set: the tenant may have servers of every NodeType, also of those that are "+
 			"made later; name them, or <provider>.*")
 	}
-	bounded := func(quota *v1alpha1.Quota) bool { return quota != nil && (quota.Servers != nil || quota.GPUs != nil) }
-	if !bounded(after.Spec.Quota) && (before == nil || bounded(before.Spec.Quota)) {
-		r.warn(RuleQuota, spec.Child("quota"), "is not set: the tenant may have every server that is free; set servers, gpus or both")
+	if quota := after.Spec.Quota; !bounded(after) && (before == nil || bounded(before)) {
+		if quota != nil && len(quota.NodeTypes) > 0 {
+			r.warn(RuleQuota, spec.Child("quota"), "bounds only some NodeTypes: of any other the tenant may have every server "+
+				"that is free; set servers or gpus, or have allowedNodeTypes name no others")
+		} else {
+			r.warn(RuleQuota, spec.Child("quota"), "is not set: the tenant may have every server that is free; set servers, "+
+				"gpus, nodeTypes or all")
+		}
 	}
+}
+
+// bounded returns whether the quota of a tenant bounds how many servers it may have of each NodeType that it may have.
+func bounded(tenant *v1alpha1.TenantCluster) bool {
+	quota, allowed := tenant.Spec.Quota, tenant.Spec.AllowedNodeTypes
+	if quota == nil {
+		return false
+	}
+	named := func(name string) bool { _, named := quota.NodeTypes[name]; return named }
+	return quota.Servers != nil || quota.GPUs != nil || allowed != nil && lo.EveryBy(*allowed, named)
 }

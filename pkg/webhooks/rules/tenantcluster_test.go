@@ -50,6 +50,16 @@ func TestTenantCluster(t *testing.T) {
 				"warning: spec.sync.toHost.resourceClaims.patches: has no effect here: what is synced has these fields unchanged (a)",
 				"warning: spec.sync.toHost.resourceClaimTemplates.patches: has no effect here: what is synced has these " +
 					"fields unchanged (b)"}},
+		"Quota": {"types that exist", "c", "quota: {nodeTypes: {h100: 4, cpu: 0}}", nil},
+		"QuotaTypo": {"a name that nearly is one", "c", "quota: {nodeTypes: {h10: 4}}",
+			[]string{`warning: spec.quota.nodeTypes["h10"]: there is no NodeType of this name yet, and the number bounds ` +
+				`nothing before there is: is h100 meant?`}},
+		"QuotaQualified": {"allowedNodeTypes name it so", "c", "quota: {nodeTypes: {fleet.h100: 4}}",
+			[]string{`warning: spec.quota.nodeTypes["fleet.h100"]: there is no NodeType of this name yet, and the number ` +
+				`bounds nothing before there is: is h100 meant?`}},
+		"QuotaLater": {"it may come later, and is like none", "c", "quota: {nodeTypes: {b200-8x: 4, '': 1}}",
+			[]string{`warning: spec.quota.nodeTypes[""], spec.quota.nodeTypes["b200-8x"]: there is no NodeType of this name ` +
+				`yet, and the number bounds nothing before there is`}},
 		"ClaimsAndClasses": {"as it should be", "c",
 			"sync: {fromHost: {deviceClasses: {enabled: true}}, toHost: {resourceClaims: {enabled: true}}}", nil},
 	} {
@@ -307,7 +317,13 @@ func TestOtherKinds(t *testing.T) {
 		"TenantWithMachines": {"their pods would go with them", TenantDeleted(clusterInUse(t), confirming("a", "blue", "")),
 			[]string{"2 of its servers would be released, and their nodes drained for no longer than spec.drainTimeout: Machine a/1, " +
 				"Machine a/2. Delete the tenant's NodePools first, " +
-				"or confirm: kubectl annotate --overwrite tenantcluster -n a blue confirm.karpenter.metal3.io/delete-machines=2"}},
+				"or confirm: kubectl annotate --overwrite tenantcluster -n a blue confirm.karpenter.metal3.io/delete-machines=2; " +
+				"or, where a tool such as Argo CD, Flux or Terraform deletes, have it first apply the annotation " +
+				"confirm.karpenter.metal3.io/delete-machines: any"}},
+		"TenantConfirmedAny": {"an operator has said so of any number", TenantDeleted(clusterInUse(t), confirming("a",
+			"blue", "any")), nil},
+		"TenantConfirmedAll": {"there is no such word", TenantDeleted(clusterInUse(t), confirming("a", "blue", "all")),
+			[]string{"2 of its servers would be released"}},
 		"TenantConfirmed": {"an operator has said so", TenantDeleted(clusterInUse(t), confirming("a", "blue", "2")), nil},
 		"TenantConfirmedOnce": {"it has another Machine since", TenantDeleted(clusterInUse(t), confirming("a", "blue", "1")),
 			[]string{"2 of its servers would be released"}},
@@ -323,10 +339,54 @@ func confirming(namespace, name, confirmed string) *v1alpha1.TenantCluster {
 		Annotations: map[string]string{v1alpha1.ConfirmDeleteMachinesAnnotationKey: confirmed}}}
 }
 
+// TestConfirmation: the author is told of a confirmation that stays, and of one that confirms nothing.
+func TestConfirmation(t *testing.T) {
+	const at = `warning: metadata.annotations["confirm.karpenter.metal3.io/delete-machines"]: `
+	for name, tc := range map[string]struct {
+		reason, before, after string
+		want                  []string
+	}{
+		"None":   {"there is none", "", "", nil},
+		"Number": {"it is used once", "", "3", nil},
+		"Any": {"it stays", "", "any", []string{at + "releases any number of servers with the TenantCluster or its pools, " +
+			"also by mistake"}},
+		"AnyNow":  {"it was of one number", "3", "any", []string{at + "releases any number of servers"}},
+		"AnyKept": {"it still holds", "any", "any", []string{at + "releases any number of servers"}},
+		"Gone":    {"it ends", "any", "", nil},
+		"Word": {"it is not understood", "", "yes", []string{at + `is "yes", which confirms nothing: write how many ` +
+			`Machines go, or any`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, after := open.DeepCopy(), tenantWith(t, "c", "quota: {}")
+			before.Annotations, after.Annotations = confirming("c", "t", tc.before).Annotations, confirming("c", "t",
+				tc.after).Annotations
+			mentions(t, tc.reason, TenantCluster(newCluster(t), before, after), tc.want...)
+		})
+	}
+	mentions(t, "it is made so", TenantCluster(newCluster(t), nil, func() *v1alpha1.TenantCluster {
+		made := tenantWith(t, "c", "quota: {servers: 1}, allowedNodeTypes: []")
+		made.Annotations = confirming("c", "t", "any").Annotations
+		return made
+	}()), at+"releases any number of servers")
+}
+
 func clusterInUse(t *testing.T) *memory {
 	cluster := newCluster(t)
 	cluster.users = map[Kind]map[string][]string{KindOSImage: {"ubuntu": {"NodeProvider fleet"}}, KindNodeType: {"h100": {"Machine a/m"}},
 		KindTenantCluster: {"a/blue": {"Machine a/1", "Machine a/2"}},
 		KindSSHKey:        {"me": {"Machine a/1", "Machine a/2", "Machine a/3", "Machine a/4", "Machine a/5", "Machine a/6", "Machine a/7"}}}
 	return cluster
+}
+
+func TestClosest(t *testing.T) {
+	names := []string{"a100-4x", "cpu", "h100-8x", "h200-8x"}
+	for name, want := range map[string]string{
+		"h100-8x": "h100-8x", "h100": "", "h100x8": "h100-8x", "h1oo-8x": "h100-8x", "H100-8X": "h100-8x",
+		"l40s-8x": "", "h300-8x": "h100-8x",
+		"gpu": "cpu", "": "", "x": "", strings.Repeat("h100-8x", 60): "",
+	} {
+		if got := closest(name, names); got != want {
+			t.Errorf("the closest to %q is %q, want %q", name, got, want)
+		}
+	}
 }

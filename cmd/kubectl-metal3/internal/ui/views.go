@@ -293,7 +293,7 @@ func (d *drawing) capacity() error {
 	for _, tenant := range d.version.fleet.Tenants() {
 		var object linked
 		object.tenantNamespace, object.tenant, _ = strings.Cut(tenant.Tenant, "/")
-		tenants = append(tenants, tenantRow{TenantCapacity: tenant, Has: view.Counted(tenant.Types), Links: d.leadings(object)})
+		tenants = append(tenants, tenantRow{TenantCapacity: tenant, Has: tenant.ByType(), Links: d.leadings(object)})
 	}
 	return cmp.Or(d.add("main", "types", map[string]any{"Groups": groups, "Rows": rows, "All": now.all, "Bar": barOf(now.all)}),
 		d.add("main", "tenants", tenants), d.add("main", "plots", map[string]any{"Groups": groups, "Plots": plots, "Frozen": d.Frozen,

@@ -13,10 +13,13 @@ import (
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -595,11 +598,10 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 	pools := f.poolsCause(pod)
 	cause = withCause(cause, pools)
 	types, fitting := f.typesCause(pod, tenant)
-	if types.Verdict == Good && len(stopped) == 0 {
+	if message := f.quotaReached(pod, tenant); message != "" {
+		cause = withCause(cause, Cause{Text: message, Verdict: Wrong})
+	} else if types.Verdict == Good && len(stopped) == 0 {
 		types.Text += ": Karpenter is working on it, or the events of the pod say why not"
-	}
-	if err := f.quotaReached(tenant, fitting); err != nil {
-		cause = withCause(cause, Cause{Text: err.Error(), Verdict: Wrong})
 	}
 	coming := f.coming(fitting)
 	if len(coming) > 0 && pools.Verdict == Good {
@@ -633,25 +635,73 @@ func notPlanned(pod *corev1.Pod) Cause {
 	return Cause{}
 }
 
-// quotaReached is why the quota of a tenant leaves no server of any of these types.
-func (f *Fleet) quotaReached(tenant *v1alpha1.TenantCluster, nodeTypes []string) error {
-	used := quota.Used(quota.Charged(tenant.Name, f.tenants[tenant.Namespace], f.snapshot.Management.Machines), "", nil)
-	suspects := f.inventory.SuspectTypes(tenant.Namespace)
-	var last error
-	for _, name := range nodeTypes {
-		if last = quota.Check(tenant, append(used, suspects...), name, f.accelerators); last == nil {
-			return nil
-		}
+// quotaReached is why the quota of a tenant leaves no server of any type that a NodePool could have for a pod, empty if
+// it leaves one. Types with a free server decide, if there are such.
+func (f *Fleet) quotaReached(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) string {
+	if tenant.Spec.Quota == nil {
+		return ""
 	}
-	return quota.NameSuspects(last, len(suspects))
+	used := quota.Used(quota.Charged(tenant.Name, f.tenants[tenant.Namespace], f.snapshot.Management.Machines), "", nil)
+	rest := quota.RestOf(tenant, used, f.inventory.SuspectTypes(tenant.Namespace), func(nodeType string) int64 {
+		if known := f.nodeTypes[nodeType]; known != nil {
+			return known.Spec.CountAccelerators()
+		}
+		return 0
+	})
+	messages := map[bool][]string{} // by whether the type has a free server
+	for _, nodeType := range f.reachable(pod, tenant) {
+		mismatches, served := explain.Mismatches(pod, []v1alpha1.NodeType{*nodeType}, tenant.Allows,
+			explain.Kubelets(f.snapshot.Tenant.NodeClasses)...)
+		if served == "" && mismatches[0].Reason != explain.NoneFree {
+			continue
+		}
+		message := ""
+		if err := rest.Check(nodeType.Name); err != nil {
+			message = err.Error()
+		}
+		messages[served != ""] = append(messages[served != ""], message)
+	}
+	deciding := messages[true]
+	if len(deciding) == 0 {
+		deciding = messages[false]
+	}
+	if slices.Contains(deciding, "") {
+		return ""
+	}
+	return strings.Join(lo.Uniq(deciding), "; ")
 }
 
-// accelerators of a server of a type.
-func (f *Fleet) accelerators(nodeType string) (int64, error) {
-	if known := f.nodeTypes[nodeType]; known != nil {
-		return known.Spec.CountAccelerators(), nil
+// reachable are the types that some NodePool could have for a pod, whether or not they fit it.
+func (f *Fleet) reachable(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (nodeTypes []*v1alpha1.NodeType) {
+	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
+	for i := range f.snapshot.Management.NodeTypes {
+		catalog.Set(&f.snapshot.Management.NodeTypes[i])
 	}
-	return 0, nil
+	for i := range f.snapshot.Tenant.NodePools {
+		pool := &f.snapshot.Tenant.NodePools[i]
+		alternatives, why := instancetypes.PoolFits(pool, pod, f.serverLabels())
+		if why != nil {
+			continue
+		}
+		class, _ := lo.Find(f.snapshot.Tenant.NodeClasses, func(class v1alpha1.MetalNodeClass) bool {
+			return class.Name == pool.Spec.Template.Spec.NodeClassRef.Name
+		})
+		for _, instanceType := range catalog.InstanceTypes(instancetypes.NewFilter(tenant, &class)) {
+			if known := f.nodeTypes[instanceType.Name]; !slices.Contains(nodeTypes, known) &&
+				slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
+					return instanceType.Requirements.Intersects(instancetypes.OfServer(wanted)) == nil
+				}) {
+				nodeTypes = append(nodeTypes, known)
+			}
+		}
+	}
+	return nodeTypes
+}
+
+// serverLabels are the labels that servers may have. Which the provider knew when it started cannot be told, so a
+// NodePool may leave open all of them.
+func (f *Fleet) serverLabels() sets.Set[string] {
+	return instancetypes.ServerLabels(f.snapshot.Management.NodeTypes).Union(karpv1.WellKnownLabels)
 }
 
 // coming are the NodeClaims of these types that are not nodes yet. They may be for other pods.
@@ -689,8 +739,7 @@ func (f *Fleet) poolsCause(pod *corev1.Pod) Cause {
 		return Cause{Text: "there is no NodePool", Verdict: Wrong, Remedy: "create one, or privateNodes.autoNodes in the TenantCluster"}
 	}
 	cause := Cause{Text: "no NodePool can have a node for it", Verdict: Wrong}
-	// Which labels the provider knew when it started cannot be told. A NodePool may leave open all that servers have.
-	serverLabels := instancetypes.ServerLabels(f.snapshot.Management.NodeTypes).Union(karpv1.WellKnownLabels)
+	serverLabels := f.serverLabels()
 	for i := range pools {
 		_, why := instancetypes.PoolFits(&pools[i], pod, serverLabels)
 		if why == nil {

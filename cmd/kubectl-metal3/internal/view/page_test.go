@@ -119,6 +119,12 @@ func TestTenants(t *testing.T) {
 	if servers != want || transit != 0 {
 		t.Errorf("tenants have %d servers, by types %d; in transit differ by %d", servers, want, transit)
 	}
+	tenant := fleet.Tenants()[0]
+	tenant.Types = map[string]int32{"a100-4x": 2, "h100-8x": 3}
+	tenant.Quota.NodeTypes = map[string]v1alpha1.ServerCount{"h100-8x": 4, "l40s": 5}
+	if diff := cmp.Diff([]string{"a100-4x 2", "h100-8x 3 of 4", "l40s 0 of 5"}, tenant.ByType()); diff != "" {
+		t.Errorf("what it has of each type, beside its quota (-want +got):\n%s", diff)
+	}
 	snapshot.Management.NodeTypes = nil
 	for _, tenant := range view.New(snapshot).Tenants() {
 		if tenant.Accelerators != nil {

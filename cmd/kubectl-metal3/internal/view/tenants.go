@@ -5,6 +5,8 @@ package view
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -68,6 +70,22 @@ func (f *Fleet) Tenants() []TenantCapacity {
 		}
 	}
 	slices.SortFunc(all, func(a, b TenantCapacity) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all
+}
+
+// ByType is how many servers it has of each NodeType, beside its quota of the type: "h100-8x 3 of 4".
+func (c TenantCapacity) ByType() (all []string) {
+	types := maps.Clone(c.Types)
+	for name := range c.Quota.NodeTypes {
+		types[name] += 0
+	}
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		text := fmt.Sprintf("%s %d", name, types[name])
+		if limit, bounded := c.Quota.NodeTypes[name]; bounded {
+			text += fmt.Sprintf(" of %d", limit)
+		}
+		all = append(all, text)
+	}
 	return all
 }
 

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -416,6 +417,19 @@ func withCPUTypes(s *Snapshot) {
 	}
 }
 
+func withQuota(quota v1alpha1.Quota) func(*Snapshot) {
+	return func(s *Snapshot) { s.Management.TenantClusters[0].Spec.Quota = &quota }
+}
+
+// withFreeTwin adds another type of the same size, with a free server, which is first by name.
+func withFreeTwin(s *Snapshot) {
+	twin := s.Management.NodeTypes[0].DeepCopy()
+	twin.Name, twin.Status.Capacity = "a-twin", v1alpha1.Capacity{Total: 1, Available: 1}
+	s.Management.NodeTypes = append([]v1alpha1.NodeType{*twin}, s.Management.NodeTypes...)
+	s.Management.NodeProviders[0].Spec.Metal3.NodeTypes = append(s.Management.NodeProviders[0].Spec.Metal3.NodeTypes,
+		v1alpha1.NodeTypeTemplate{Name: twin.Name})
+}
+
 // outline is a tree in lines: the verdict, the text and the remedy, indented.
 func outline(cause Cause, indent string) string {
 	line := fmt.Sprintf("%s[%s] %s", indent, cause.Verdict, cause.Text)
@@ -525,19 +539,45 @@ func TestExplain(t *testing.T) {
 			"    [Wrong] NodePool default: resource usage exceeds limit (limit=8, resource-name=nvidia.com/gpu, usage=16)\n" +
 			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
 		"pod, quota": {"the tenant has as many servers as it may have", "pod", "training", fixture(withHost("s2", nil), withPod(nil),
-			withMachine("m1", "s1", v1alpha1.MachineJoined, nil), func(s *Snapshot) {
-				servers := int64(1)
-				s.Management.TenantClusters[0].Spec.Quota = &v1alpha1.Quota{Servers: &servers}
-			}), "[Wrong" + podIs + pool +
-			"  [Wrong] TenantCluster acme/acme has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server\n" +
-			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
-		"pod, quota of accelerators": {"another server has more than are left", "pod", "training", fixture(withHost("s2", nil), withPod(nil),
-			withMachine("m1", "s1", v1alpha1.MachineJoined, nil), func(s *Snapshot) {
-				gpus := int64(15)
-				s.Management.TenantClusters[0].Spec.Quota = &v1alpha1.Quota{GPUs: &gpus}
-			}), "[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 8 GPUs, a server of NodeType h100 has 8 more, and its " +
-			"spec.quota.gpus is 15: raise the quota, or release a server\n" +
-			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+			withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withQuota(v1alpha1.Quota{Servers: ptr.To(int64(1))})),
+			"[Wrong" + podIs + pool +
+				"  [Wrong] TenantCluster acme/acme has 1 servers and its spec.quota.servers is 1: raise the quota, or release a " +
+				"server\n  [OK] NodeType h100 fits and has a free server"},
+		"pod, quota of the type": {"it has all that it may have of the only type that fits", "pod", "training",
+			fixture(withHost("s2", nil), withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil),
+				withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 1, "other": 7}})),
+			"[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 1 servers of NodeType h100 and its " +
+				"spec.quota.nodeTypes[h100] is 1: raise the quota, or release a server\n  [OK] NodeType h100 fits and has a free " +
+				"server"},
+		"pod, quota of the type of its pool": {"the pod selects a NodePool that can have no other type", "pod", "training",
+			fixture(withHost("s2", nil), withPod(func(pod *corev1.Pod) {
+				pod.Spec.NodeSelector = map[string]string{karpv1.NodePoolLabelKey: "default"}
+			}), withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withFreeTwin, func(s *Snapshot) {
+				s.Tenant.NodePools[0].Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{{
+					Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"h100"}}}
+			}, withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 1}})),
+			"[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 1 servers of NodeType h100 and its " +
+				"spec.quota.nodeTypes[h100] is 1: raise the quota, or release a server\n  [OK] NodeType a-twin fits and has a " +
+				"free server"},
+		"pod, quota of one of its types": {"the other type that it fits is within the quota", "pod", "training",
+			fixture(withHost("s2", nil), withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withFreeTwin,
+				withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 1}})),
+			"[Waiting" + podIs + pool +
+				"  [OK] NodeType a-twin fits and has a free server: Karpenter is working on it, or the events of the pod say why " +
+				"not"},
+		"pod, quota of another type": {"it may have one more of the type that fits", "pod", "training",
+			fixture(withHost("s2", nil), withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil),
+				withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 2, "other": 0}})),
+			"[Waiting" + podIs + pool +
+				"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why " +
+				"not"},
+		"pod, quota of accelerators": {"another server has more than are left", "pod", "training", fixture(withHost("s2",
+			nil),
+			withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined,
+				nil), withQuota(v1alpha1.Quota{GPUs: ptr.To(int64(15))})),
+			"[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 8 GPUs, a server of NodeType h100 has 8 more, " +
+				"and its spec.quota.gpus is 15: raise the quota, or release a server\n  [OK] NodeType h100 fits and has a free " +
+				"server"},
 		"pod, blocked": {"the provider does nothing for this tenant", "pod", "training", fixture(withHost("s1", nil), withPod(nil),
 			func(s *Snapshot) {
 				s.Management.TenantClusters[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionKubeconfigAccepted,

@@ -126,6 +126,8 @@ type Quota struct {
 	Tenant  string `json:"tenant"`
 	Servers *int64 `json:"servers,omitempty"`
 	GPUs    *int64 `json:"gpus,omitempty"`
+	// NodeTypes are those of which it has a number.
+	NodeTypes map[string]int64 `json:"nodeTypes,omitempty"`
 }
 
 // Placement is pods on a node that there is, or that is on its way.
@@ -402,9 +404,12 @@ func quotas(after *view.Fleet) []Quota {
 	}
 	var result []Quota
 	for _, tenant := range after.Tenants() {
-		if tenant.Quota.Servers != nil || tenant.Quota.GPUs != nil {
+		if tenant.Quota.Servers != nil || tenant.Quota.GPUs != nil || len(tenant.Quota.NodeTypes) > 0 {
 			result = append(result, Quota{Tenant: tenant.Tenant, Servers: left(tenant.Quota.Servers, &tenant.Servers),
-				GPUs: left(tenant.Quota.GPUs, tenant.Accelerators)})
+				GPUs: left(tenant.Quota.GPUs, tenant.Accelerators),
+				NodeTypes: lo.MapValues(tenant.Quota.NodeTypes, func(limit v1alpha1.ServerCount, name string) int64 {
+					return max(0, int64(limit)-int64(tenant.Types[name]))
+				})})
 		}
 	}
 	return result

@@ -5,6 +5,7 @@ package whatif
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -182,7 +183,12 @@ func lines(p *Prediction) []string {
 		}
 	}
 	for _, quota := range p.Quotas {
-		all = append(all, fmt.Sprintf("%s may have %d more", quota.Tenant, *quota.Servers))
+		if quota.Servers != nil {
+			all = append(all, fmt.Sprintf("%s may have %d more", quota.Tenant, *quota.Servers))
+		}
+		for _, name := range slices.Sorted(maps.Keys(quota.NodeTypes)) {
+			all = append(all, fmt.Sprintf("%s may have %d more of %s", quota.Tenant, quota.NodeTypes[name], name))
+		}
 	}
 	return all
 }
@@ -243,6 +249,18 @@ func TestPredict(t *testing.T) {
 			want: []string{"c1 (cpu, r1, 0s): default/web-0",
 				"train-0: QuotaReached: TenantCluster acme/acme has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server",
 				"cpu: 2 -> 1", "acme/acme may have 0 more"},
+		},
+		"QuotaOfType": {
+			reason: "the tenant may have one server more of one type, and any of the other",
+			fleet: fixture(func(s *view.Snapshot) {
+				s.Management.TenantClusters[0].Spec.Quota = &v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"gpu": 1,
+					"none": 3}}
+			}), pods: append(pods(2, "train", eight), pods(2, "web", []string{"cpu", "30"})...),
+			want: []string{"c1 (cpu, r1, 0s): default/web-0", "c2 (cpu, r2, 0s): default/web-1",
+				"g1 (gpu, r1, 1200s): default/train-0",
+				"train-1: QuotaReached: TenantCluster acme/acme has 1 servers of NodeType gpu and its spec.quota.nodeTypes[gpu] " +
+					"is 1: raise the quota, or release a server",
+				"cpu: 2 -> 0", "gpu: 3 -> 2", "acme/acme may have 0 more of gpu", "acme/acme may have 3 more of none"},
 		},
 		"Gang": {
 			reason: "pods that must be in one rack are in the one that has room for both",

@@ -369,18 +369,21 @@ func (w *world) decide(object client.Object) {
 	}))
 	machines = slices.DeleteFunc(machines, func(other v1alpha1.Machine) bool { return other.Namespace != machine.Namespace })
 	charged := quota.ChargedTo(machine, tenants)
-	choice, err := w.inventory.Choose(inventory.RequestOf(machine, charged))
+	var rest quota.Rest
+	if charged != nil {
+		used := quota.Used(quota.Charged(charged.Name, tenants, machines), "", nil)
+		rest = quota.RestOf(charged, used, w.inventory.SuspectTypes(charged.Namespace), w.accelerators)
+	}
+	choice, err := inventory.ChooseWithin(inventory.RequestOf(machine, charged), w.inventory.Choose, rest.Check)
 	var none *inventory.NoHostError
-	if errors.As(err, &none) {
+	var exceeded *quota.ExceededError
+	switch {
+	case errors.As(err, &none):
 		refuse(none.Reason, none)
 		return
-	}
-	if charged != nil {
-		used := append(quota.Used(quota.Charged(charged.Name, tenants, machines), "", nil), w.inventory.SuspectTypes(charged.Namespace)...)
-		if err := quota.Check(charged, used, choice.NodeType, w.accelerators); err != nil {
-			refuse(v1alpha1.ReasonQuotaExceeded, err)
-			return
-		}
+	case errors.As(err, &exceeded):
+		refuse(v1alpha1.ReasonQuotaExceeded, exceeded)
+		return
 	}
 	host := w.management.find(&bmov1alpha1.BareMetalHost{}, client.ObjectKey{Namespace: choice.Host.Namespace, Name: choice.Host.Name}).
 		DeepCopyObject().(*bmov1alpha1.BareMetalHost)
@@ -401,12 +404,12 @@ func (w *world) decide(object client.Object) {
 	}
 }
 
-func (w *world) accelerators(nodeType string) (int64, error) {
+func (w *world) accelerators(nodeType string) int64 {
 	known, _ := w.management.find(&v1alpha1.NodeType{}, client.ObjectKey{Name: nodeType}).(*v1alpha1.NodeType)
 	if known == nil {
-		return 0, nil
+		return 0
 	}
-	return known.Spec.CountAccelerators(), nil
+	return known.Spec.CountAccelerators()
 }
 
 // why is why the provider would say that a pod gets no server. It is the zero Explanation if it would say nothing.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,16 +61,17 @@ func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment
 	}
 }
 
-// assign looks for a server of the cheapest type that the Machine may have, can be installed as, and has an address
-// for. If it fits several types and cannot have any of them, it is refused for the cheapest.
+// assign looks for a server of the cheapest type that the Machine may have, is within the quota, can be installed as,
+// and has an address for. If it fits several types and cannot have any of them, it is refused for the cheapest.
 func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
-	request, tried := c.request, map[string]bool{}
+	request, tried, within := c.request, map[string]bool{}, r.withinQuota(ctx, c)
 	request.Allowed = func(nodeType, provider string) bool {
 		return !tried[nodeType] && (c.request.Allowed == nil || c.request.Allowed(nodeType, provider))
 	}
 	var first *unschedulable
 	for {
-		choice, no, err := r.chooseServer(c, request)
+		choice, no, err := r.chooseServer(c, request, within)
+		last := no != nil || request.NodeType != "" || request.ServerName != "" // there is no other
 		var assigned *assignment
 		if err == nil && no == nil {
 			assigned, no, err = r.assignAs(ctx, c, choice)
@@ -77,31 +79,35 @@ func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *un
 		switch {
 		case err != nil || no == nil:
 			return assigned, nil, err
-		case first != nil && no.hostless:
-			first.hints = append(first.hints, hostChanged) // one of another type may become free
-			return nil, first, nil
 		case first != nil:
-			first.hints = append(first.hints, no.hints...)
+			first.hints, first.alike = append(first.hints, no.hints...), first.alike && no.alike
 		default:
 			if first, err = r.unlessInvalid(ctx, c.machine, no); err != nil || first != no {
 				return nil, first, err
 			}
 		}
-		if no.hostless || request.NodeType != "" || request.ServerName != "" || no.reason == v1alpha1.ReasonQuotaExceeded {
-			return nil, first, nil // there is no other, or it would not be within the quota either
+		if last {
+			return nil, first, nil
 		}
 		tried[choice.NodeType] = true
 	}
 }
 
 // chooseServer chooses a server, or returns why there is none.
-func (r *Reconciler) chooseServer(c *candidate, request inventory.Request) (inventory.Choice, *unschedulable, error) {
-	choice, err := r.inventory.Choose(request)
+func (r *Reconciler) chooseServer(c *candidate, request inventory.Request, within func(nodeType string) error,
+) (inventory.Choice, *unschedulable, error) {
+	choice, err := inventory.ChooseWithin(request, r.inventory.Choose, within)
 	var none *inventory.NoHostError
+	var exceeded *quota.ExceededError
 	switch {
 	case errors.As(err, &none):
 		no := refuse(none.Reason, none.Error(), hostChanged)
 		no.alike, no.hostless = true, true
+		return choice, no, nil
+	case errors.As(err, &exceeded):
+		// Another server, of another type, may be within the quota.
+		no := refuse(v1alpha1.ReasonQuotaExceeded, exceeded.Message, usageShrank(c.machine.Namespace), choiceChanged)
+		no.alike = true
 		return choice, no, nil
 	case err != nil:
 		return choice, nil, fmt.Errorf("choosing a server for Machine %s, %w", client.ObjectKeyFromObject(c.machine), err)
@@ -121,24 +127,14 @@ func (r *Reconciler) unlessInvalid(
 	return no, err
 }
 
-// assignAs checks whether the Machine may have the server that has been chosen, resolves what it is to be installed
-// with, and checks whether there is an address for it.
+// assignAs resolves what the Machine is to be installed with on the server that has been chosen, and checks whether
+// there is an address for it.
 func (r *Reconciler) assignAs(
 	ctx context.Context, c *candidate, choice inventory.Choice,
 ) (*assignment, *unschedulable, error) {
-	// Another server, of another type, may be within the quota, have addresses, and be described without a mistake.
+	// Another server, of another type, may have addresses, and be described without a mistake.
 	no := func(reason, message string, hints ...scheduling.Event) *unschedulable {
 		return refuse(reason, message, append(hints, choiceChanged)...)
-	}
-	err := r.checkQuota(ctx, c, choice.NodeType)
-	var exceeded *quota.ExceededError
-	if errors.As(err, &exceeded) {
-		refused := no(v1alpha1.ReasonQuotaExceeded, exceeded.Message, usageShrank(c.machine.Namespace))
-		refused.alike = true
-		return nil, refused, nil
-	}
-	if err != nil {
-		return nil, nil, err
 	}
 	host := &bmov1alpha1.BareMetalHost{}
 	if err := r.client.Get(ctx, hostKey(choice.Host), host); err != nil {
@@ -162,19 +158,42 @@ func (r *Reconciler) assignAs(
 	return &assignment{choice: choice, plan: planned}, nil, err
 }
 
-// checkQuota compares the servers that the Machine's tenant has or is about to get, and one of the type more, with its
-// quota. The error is a *quota.ExceededError if that is too much.
-func (r *Reconciler) checkQuota(ctx context.Context, c *candidate, nodeType string) error {
+// withinQuota compares the servers that the Machine's tenant has or is about to get, and one of a type more, with its
+// quota. The error of what it returns is a *quota.ExceededError if that is too much. It counts when it is first asked:
+// most Machines that wait find no server.
+func (r *Reconciler) withinQuota(ctx context.Context, c *candidate) func(nodeType string) error {
 	if c.tenant == nil || c.tenant.Spec.Quota == nil {
-		return nil
+		return quota.Rest{}.Check
 	}
+	count := sync.OnceValues(func() (quota.Rest, error) { return r.restOfQuota(ctx, c) })
+	return func(nodeType string) error {
+		rest, err := count()
+		if err != nil {
+			return err
+		}
+		return rest.Check(nodeType)
+	}
+}
+
+func (r *Reconciler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest, error) {
 	machines := &v1alpha1.MachineList{}
 	if err := r.client.List(ctx, machines, client.InNamespace(c.tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("counting the servers of TenantCluster %s, %w", client.ObjectKeyFromObject(c.tenant), err)
+		return quota.Rest{}, fmt.Errorf("counting the servers of TenantCluster %s, %w",
+			client.ObjectKeyFromObject(c.tenant), err)
 	}
 	tenants, err := r.objects.tenants(ctx, c.tenant.Namespace)
 	if err != nil {
-		return err
+		return quota.Rest{}, err
+	}
+	accelerators := map[string]int64{}
+	if c.tenant.Spec.Quota.GPUs != nil {
+		nodeTypes, _, err := r.objects.Types(ctx)
+		if err != nil {
+			return quota.Rest{}, err
+		}
+		for _, nodeType := range nodeTypes {
+			accelerators[nodeType.Name] = nodeType.Spec.CountAccelerators()
+		}
 	}
 	used := quota.Used(quota.Charged(c.tenant.Name, tenants, machines.Items), c.machine.UID, func(machine *v1alpha1.Machine) string {
 		if assumed := r.scheduler.assumed[client.ObjectKeyFromObject(machine)]; assumed.uid == machine.UID {
@@ -182,13 +201,8 @@ func (r *Reconciler) checkQuota(ctx context.Context, c *candidate, nodeType stri
 		}
 		return ""
 	})
-	suspects := r.inventory.SuspectTypes(c.tenant.Namespace)
-	err = quota.Check(c.tenant, append(used, suspects...), nodeType, func(name string) (int64, error) {
-		found := &v1alpha1.NodeType{} // one that does not exist has none
-		_, err := r.objects.Find(ctx, name, found)
-		return found.Spec.CountAccelerators(), err
-	})
-	return quota.NameSuspects(err, len(suspects))
+	return quota.RestOf(c.tenant, used, r.inventory.SuspectTypes(c.tenant.Namespace),
+		func(nodeType string) int64 { return accelerators[nodeType] }), nil
 }
 
 // checkAddress looks for an address of the pool that is neither taken nor assumed. A Machine needs none if the pool is

@@ -6,10 +6,12 @@ package machine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,16 +59,84 @@ func TestTenantQuota(t *testing.T) {
 	w.until("all claimed", running, func() bool { return claimed() == 4 && refused() == 0 })
 }
 
+// TestTenantQuotaOfTypes: a tenant gets no more servers of a type than its quota of the type, another type instead if
+// that fits, and the rest when the quota is raised. What is refused says of which type there are how many.
+func TestTenantQuotaOfTypes(t *testing.T) {
+	w := newFixtureOn(t, &environment, 6)
+	cheap := &v1alpha1.NodeType{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.nodeType}, cheap); err != nil {
+		t.Fatal(err)
+	}
+	dear := "dear-" + w.metal3
+	w.create(&v1alpha1.NodeType{ObjectMeta: metaName(dear), Spec: *cheap.Spec.DeepCopy()})
+	setQuota := func(cheapest, other v1alpha1.ServerCount) {
+		update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
+			tenant.Spec.Quota = &v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{w.nodeType: cheapest, dear: other}}
+		})
+	}
+	count := func() (served map[string]int, refused map[string]int) {
+		served, refused = map[string]int{}, map[string]int{}
+		for _, machine := range w.machines() {
+			claimed := condition(&machine, v1alpha1.ConditionClaimed)
+			switch {
+			case machine.Status.ProviderID != "":
+				served[machine.Status.NodeTypeRef.Name]++
+			case machine.Status.HostRef == nil && claimed.Reason == v1alpha1.ReasonQuotaExceeded:
+				refused[claimed.Message]++
+			}
+		}
+		return served, refused
+	}
+	message := func(nodeType string, servers int) string {
+		return fmt.Sprintf("TenantCluster %[1]s/tenant has %[3]d servers of NodeType %[2]s and its "+
+			"spec.quota.nodeTypes[%[2]s] is %[3]d: raise the "+
+			"quota, or release a server", w.tenant, nodeType, servers)
+	}
+	ofAnyType := func(machine *v1alpha1.Machine) {
+		machine.Spec.NodeTypeRef, machine.Spec.Resources = nil, env.Resources("cpu", "1")
+		machine.Spec.Requirements = []corev1.NodeSelectorRequirement{{Key: corev1.LabelOSStable,
+			Operator: corev1.NodeSelectorOpExists}}
+	}
+	setQuota(1, 2)
+	for n := range 5 {
+		w.machine(fmt.Sprintf("any-%d", n), ofAnyType)
+	}
+	manager := w.start(w.client)
+	profile := w.profile()
+	profile.Name, profile.Cost = dear, 2
+	manager.inventory.SetType(profile)
+	running := func() *process { return manager }
+	until := func(what string, served, refused map[string]int) {
+		t.Helper()
+		var gotServed, gotRefused map[string]int
+		w.until(what, running, func() bool {
+			gotServed, gotRefused = count()
+			return maps.Equal(gotServed, served) && maps.Equal(gotRefused, refused)
+		})
+	}
+	until("one of the cheapest and two of the other", map[string]int{w.nodeType: 1, dear: 2},
+		map[string]int{message(w.nodeType, 1): 2})
+	w.machine("named", func(machine *v1alpha1.Machine) { machine.Spec.NodeTypeRef.Name = dear })
+	until("no third of the other for a Machine that names it", map[string]int{w.nodeType: 1, dear: 2},
+		map[string]int{message(w.nodeType, 1): 2, message(dear, 2): 1})
+	setQuota(2, 3)
+	until("one more of each", map[string]int{w.nodeType: 2, dear: 3}, map[string]int{message(dear, 3): 1})
+}
+
 // TestTenantQuotaConcurrently has the workers of the controller and the loop of the scheduler decide on Machines of one tenant at
 // the same time. The claims are counted at each write of a host, so that not even for a moment are there more than the quota.
 func TestTenantQuotaConcurrently(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason        string
 		first, raised v1alpha1.Quota
+		ofType        bool // the numbers of servers are about the type
 	}{
-		"Servers": {"servers are counted", v1alpha1.Quota{Servers: ptr.To(int64(4))}, v1alpha1.Quota{Servers: ptr.To(int64(7))}},
+		"Servers": {"servers are counted", v1alpha1.Quota{Servers: ptr.To(int64(4))},
+			v1alpha1.Quota{Servers: ptr.To(int64(7))}, false},
+		"OfType": {"so are those of a type", v1alpha1.Quota{Servers: ptr.To(int64(4))},
+			v1alpha1.Quota{Servers: ptr.To(int64(7))}, true},
 		"GPUs": {"so are accelerators, of which each server has two and one more does not get a server",
-			v1alpha1.Quota{GPUs: ptr.To(int64(9))}, v1alpha1.Quota{GPUs: ptr.To(int64(15))}},
+			v1alpha1.Quota{GPUs: ptr.To(int64(9))}, v1alpha1.Quota{GPUs: ptr.To(int64(15))}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason)
@@ -76,6 +146,10 @@ func TestTenantQuotaConcurrently(t *testing.T) {
 				nodeType.Spec.Resources = env.Resources("cpu", "8", "memory", "32Gi", "nvidia.com/gpu", "2")
 			})
 			setQuota := func(quota v1alpha1.Quota) {
+				if tc.ofType {
+					servers := v1alpha1.ServerCount(*quota.Servers)
+					quota = v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{w.nodeType: servers}}
+				}
 				update(w, &v1alpha1.TenantCluster{ObjectMeta: metaIn(w.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
 					tenant.Spec.Quota = &quota
 				})

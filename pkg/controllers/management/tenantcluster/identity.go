@@ -60,8 +60,9 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 	if tenant.Confirms(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.Status.ClusterUID) {
 		return result, c.removeConfirmation(ctx, tenant, v1alpha1.ConfirmAcceptClusterAnnotationKey)
 	}
-	// The provider has recorded the confirmation. One that stayed would confirm the next release of as many servers.
-	if tenant.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) != "" &&
+	// The provider has recorded the confirmation. One that stayed would confirm the next release of as many servers, as
+	// one for any number is meant to.
+	if tenant.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) != "" && !tenant.ConfirmsAnyDeletion() &&
 		conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionPoolsSynced).Reason == v1alpha1.ReasonConfirmed {
 		return result, c.removeConfirmation(ctx, tenant, v1alpha1.ConfirmDeleteMachinesAnnotationKey)
 	}

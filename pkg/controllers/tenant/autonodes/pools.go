@@ -61,7 +61,7 @@ func nodePoolsOf(owner string, existing ...karpv1.NodePool) pools.NodePools {
 	for i := range existing {
 		nodePool := pools.NodePool{Kind: pools.Dynamic, Ours: existing[i].Labels[v1alpha1.TenantPoolLabelKey] == owner}
 		if existing[i].Spec.Replicas != nil {
-			nodePool.Kind = pools.Static
+			nodePool.Kind, nodePool.Empty = pools.Static, *existing[i].Spec.Replicas == 0
 		}
 		found[existing[i].Name] = nodePool
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// release is what is decided about NodePools that the TenantCluster does not call for any more, or calls for as another kind.
+// release is what is decided about NodePools that the TenantCluster does not call for any more, calls for as another
+// kind, or wants no server of.
 type release struct {
 	// held are the names of NodePools that are neither written nor deleted.
 	held sets.Set[string]
@@ -28,9 +29,11 @@ type release struct {
 	confirmed string
 }
 
-// release holds NodePools whose deletion releases servers until an operator confirms it. Those that take their place are not created
-// before. The confirmation is of this generation of the spec and is recorded in the condition before anything is deleted: the Machines go
-// one by one, and a process that starts in between finds another number. The record stays until the manager has removed the annotation.
+// release holds NodePools whose deletion releases servers until an operator confirms it. Those that take their place
+// are not created before. The confirmation is of this generation of the spec and is recorded in the condition before
+// anything is deleted: the Machines go one by one, and a process that starts in between finds another number. The
+// record stays until the manager has removed the annotation, or with one for any number, which stays, until everything
+// is deleted.
 func (c *Controller) release(ctx context.Context, cluster *v1alpha1.TenantCluster, wanted []pool, existing []karpv1.NodePool,
 ) (release, error) {
 	if !cluster.DeletionTimestamp.IsZero() {
@@ -41,7 +44,8 @@ func (c *Controller) release(ctx context.Context, cluster *v1alpha1.TenantCluste
 		lo.Map(wanted, func(p pool, _ int) pools.Pool { return p.Pool }))
 	synced := conditions.Find(cluster.Status.Conditions, v1alpha1.ConditionPoolsSynced)
 	if synced.Reason == v1alpha1.ReasonConfirmed && synced.ObservedGeneration == cluster.Generation {
-		if len(lost) == 0 && cluster.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) == "" {
+		used := cluster.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) == "" || cluster.ConfirmsAnyDeletion()
+		if len(lost) == 0 && used {
 			return release{}, nil
 		}
 		return release{confirmed: synced.Message}, nil
@@ -75,9 +79,10 @@ func (c *Controller) release(ctx context.Context, cluster *v1alpha1.TenantCluste
 }
 
 // usedBefore returns whether the annotation has confirmed a release for an earlier generation of the spec, and the manager has not removed
-// it yet. It would confirm another release of as many servers.
+// it yet. It would confirm another release of as many servers. One for any number is meant to.
 func usedBefore(cluster *v1alpha1.TenantCluster) bool {
 	synced := conditions.Find(cluster.Status.Conditions, v1alpha1.ConditionPoolsSynced)
 	return cluster.DeletionTimestamp.IsZero() && cluster.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) != "" &&
-		synced.Reason == v1alpha1.ReasonConfirmed && synced.ObservedGeneration != cluster.Generation
+		!cluster.ConfirmsAnyDeletion() && synced.Reason == v1alpha1.ReasonConfirmed &&
+		synced.ObservedGeneration != cluster.Generation
 }

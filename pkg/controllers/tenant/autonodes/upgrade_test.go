@@ -65,6 +65,9 @@ func poolsThere(t *testing.T) map[string]string {
 	for i := range nodePools.Items {
 		item := &nodePools.Items[i]
 		found["NodePool "+item.Name] = string(nodePoolsOf("", *item)[item.Name].Kind) + " " + string(item.UID)
+		if item.Spec.Replicas != nil && *item.Spec.Replicas == 0 {
+			found["NodePool "+item.Name] += " empty"
+		}
 	}
 	for i := range classes.Items {
 		found["class "+classes.Items[i].Name] = string(classes.Items[i].UID)
