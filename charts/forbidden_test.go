@@ -148,6 +148,7 @@ var managementAccounts = map[string]accountTable{
 			systemNamespace + ",kube-system,default", ""},
 		{"all of them", "list watch deletecollection", "secrets", "", ""},
 		{"it writes user data of its own, one by one", "watch patch deletecollection", "secrets", tenantNamespace, ""},
+		{"it empties them, and Kubernetes deletes them with their Machines", "delete", "secrets", tenantNamespace, ""},
 		{"other tenants' servers", every, "machines.karpenter.metal3.io", otherNamespace, ""},
 		{"status of other tenants' servers", "get update patch", "machines.karpenter.metal3.io/status",
 			otherNamespace, "theirs"},

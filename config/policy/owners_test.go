@@ -5,12 +5,15 @@ package policy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -148,6 +151,60 @@ func TestOwners(t *testing.T) {
 				t.Errorf("what another user has written keeps the provider from its object: %v", err)
 			}
 		})
+	}
+	// A client writes the managed fields as it likes, and the API server keeps them.
+	fields := map[string]any{}
+	for n := range 400 {
+		fields[fmt.Sprintf("f:%0300d", n)] = map[string]any{}
+	}
+	raw, err := json.Marshal(map[string]any{"f:metadata": map[string]any{"f:labels": fields}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind := range kinds {
+		for name, hoard := range map[string]func(client.Object){
+			"Annotations": func(object client.Object) {
+				object.SetAnnotations(map[string]string{"example.com/x": strings.Repeat("x", 100<<10)})
+			},
+			"ManagedFields": func(object client.Object) {
+				version, err := environment.Client.GroupVersionKindFor(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate,
+					APIVersion: version.GroupVersion().String(), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}}})
+			},
+		} {
+			for _, create := range []bool{true, false} {
+				t.Run(fmt.Sprintf("Hoard%s/%s/%t", name, kind, create), func(t *testing.T) {
+					object := kinds[kind]()
+					object.SetNamespace(namespace)
+					object.SetGenerateName("o-")
+					var err error
+					if create {
+						hoard(object)
+						err = provider.Create(t.Context(), object, client.DryRunAll)
+					} else {
+						if err := environment.Client.Create(t.Context(), object); err != nil {
+							t.Fatal(err)
+						}
+						hoard(object)
+						if kind == "secrets" {
+							err = provider.Update(t.Context(), object, client.DryRunAll)
+						} else {
+							object.SetResourceVersion("")
+							patch, err2 := json.Marshal(map[string]any{"metadata": map[string]any{
+								"annotations": object.GetAnnotations(), "managedFields": object.GetManagedFields()}})
+							if err2 != nil {
+								t.Fatal(err2)
+							}
+							err = provider.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
+						}
+					}
+					judge(t, "etcd is shared", err, false, "managed fields and the rest have", "a provider may write")
+				})
+			}
+		}
 	}
 	machine := kinds["machines"]()
 	machine.SetNamespace(namespace)

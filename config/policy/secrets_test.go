@@ -4,6 +4,8 @@
 package policy
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,10 +37,17 @@ func userData(namespace string) *corev1.Secret {
 }
 
 func join(namespace string) *corev1.Secret {
-	joinSecret := secret(namespace, "m-join", corev1.SecretTypeOpaque)
+	joinSecret := secret(namespace, "m-0123abcd-join", corev1.SecretTypeOpaque)
 	joinSecret.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Name: "m", UID: uid,
 		Controller: ptr.To(true)}}
 	return joinSecret
+}
+
+// issued is a join with a token, and a text that is longer than an empty one.
+func issued(namespace string) *corev1.Secret {
+	return changed(join(namespace), func(secret *corev1.Secret) {
+		secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: make([]byte, 300), "token": []byte("abcdef.0123456789abcdef")}
+	})
 }
 
 func token() *corev1.Secret {
@@ -129,31 +138,44 @@ func TestSecrets(t *testing.T) {
 		"RenamedForeignName": {reason: "a BMC's", user: renamedUser, after: secret(hosts, "bmc", corev1.SecretTypeOpaque), refuse: "-user-data"},
 
 		"ProviderWrites": {reason: "the join", user: ProviderUser, after: join(namespace)},
-		"ProviderFills": {reason: "as much as a join may have", user: ProviderUser, after: changed(join(namespace), func(secret *corev1.Secret) {
-			secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: make([]byte, 128<<10)}
-		})},
-		"ProviderHoards": {reason: "etcd is shared", user: ProviderUser, after: changed(join(namespace), func(secret *corev1.Secret) {
-			secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: make([]byte, 128<<10+3)}
-		}), refuse: "at most 4 keys"},
-		"ProviderHoardsKeys": {reason: "etcd is shared", user: ProviderUser, before: join(namespace),
+		"ProviderWritesMuch": {reason: "a join of a node with 64 long labels and 32 taints", user: ProviderUser,
 			after: changed(join(namespace), func(secret *corev1.Secret) {
-				secret.Data = map[string][]byte{"a": {}, "b": {}, "c": {}, "d": {}, "e": {}}
-			}), refuse: "at most 4 keys"},
-		"ProviderRevokes": {reason: "the join", user: ProviderUser, before: join(namespace), after: changed(join(namespace), fill)},
-		"ProviderDeletes": {reason: "the join", user: ProviderUser, before: join(namespace)},
-		"ProviderDeletesRestored": {reason: "a backup may be without owners", user: ProviderUser,
-			before: changed(join(namespace), disowned)},
+				secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: longJoin(t)}
+			})},
+		"ProviderFills": {reason: "as much as a join may have", user: ProviderUser,
+			after: changed(join(namespace), func(secret *corev1.Secret) {
+				secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: make([]byte, 64<<10-200), "token": make([]byte, 23)}
+			})},
+		"ProviderHoards": {reason: "etcd is shared", user: ProviderUser, after: changed(join(namespace), func(secret *corev1.Secret) {
+			secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: make([]byte, 64<<10)}
+		}), refuse: "at most 64 KiB"},
+		"ProviderHoardsKeys": {reason: "etcd is shared", user: ProviderUser, after: changed(join(namespace), func(secret *corev1.Secret) {
+			secret.Data = map[string][]byte{"a": make([]byte, 32<<10), "b": make([]byte, 32<<10)}
+		}), refuse: "at most 64 KiB"},
+		"ProviderChanges": {reason: "each revision stays until etcd is compacted", user: ProviderUser, before: issued(namespace),
+			after:  changed(issued(namespace), func(secret *corev1.Secret) { secret.Data["token"] = []byte("another") }),
+			refuse: "may empty a Secret, once"},
+		"ProviderShortens": {reason: "as often as it has bytes", user: ProviderUser, before: issued(namespace),
+			after:  changed(issued(namespace), func(secret *corev1.Secret) { delete(secret.Data, "token") }),
+			refuse: "may empty a Secret, once"},
+		"ProviderEmptiesAgain": {reason: "each revision stays until etcd is compacted", user: ProviderUser,
+			before: changed(join(namespace), fill), after: changed(join(namespace), func(secret *corev1.Secret) { secret.Data = nil }),
+			refuse: "may empty a Secret, once"},
+		"ProviderLabels": {reason: "each revision stays until etcd is compacted", user: ProviderUser, before: issued(namespace),
+			after:  changed(issued(namespace), func(secret *corev1.Secret) { secret.Labels["x"] = "y" }),
+			refuse: "may empty a Secret, once"},
+		"ProviderRevokes": {reason: "the join", user: ProviderUser, before: issued(namespace), after: changed(join(namespace), fill)},
 		"ProviderToken": {reason: "another account", user: ProviderUser, after: changed(join(namespace), toToken),
 			refuse: "would get the token of another account"},
-		"ProviderAnnotates": {reason: "another account", user: ProviderUser, before: join(namespace), after: changed(join(namespace), annotate),
+		"ProviderAnnotates": {reason: "another account", user: ProviderUser, before: issued(namespace),
+			after:  changed(issued(namespace), annotate),
 			refuse: "would get the token of another account"},
 		"ProviderForeignName": {reason: "the tenant's kubeconfig", user: ProviderUser,
-			after: changed(join(namespace), func(secret *corev1.Secret) { secret.Name = "acme-kubeconfig" }), refuse: "and -join"},
+			after: changed(join(namespace), func(secret *corev1.Secret) { secret.Name = "acme-kubeconfig" }), refuse: "end in -join"},
 		"ProviderOwner": {reason: "it would stay for ever", user: ProviderUser, after: changed(join(namespace), disowned),
 			refuse: "as their owner"},
-		"ProviderDeletesOther": {reason: "the tenant's kubeconfig", user: ProviderUser, before: foreign(namespace, "acme-kubeconfig"),
-			refuse: "and -join"},
-		"ProviderTakesOther": {reason: "another's of that name", user: ProviderUser, before: foreign(namespace, "m-join"), after: join(namespace),
+		"ProviderTakesOther": {reason: "another's of that name", user: ProviderUser, before: foreign(namespace, "m-0123abcd-join"),
+			after:  join(namespace),
 			refuse: "machine-uid"},
 
 		"TenantWrites":  {reason: "a join token", user: ProviderUser, after: token()},
@@ -248,6 +270,31 @@ func TestSecrets(t *testing.T) {
 	if err := environment.Client.Create(t.Context(), changed(secret(system, "x", ""), toToken), client.DryRunAll); err != nil {
 		t.Errorf("the policies hold for an administrator: %v", err)
 	}
+}
+
+// longJoin is the join of a node with as many labels as a Machine may have, and longer ones than people write.
+func longJoin(t *testing.T) []byte {
+	t.Helper()
+	minted, err := bootstrap.ParseToken("abcdef.0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := bootstrap.Join{NodeName: strings.Repeat("n", 63), ProviderID: "metal3://metal3-system/server-00001/" + strings.Repeat("n", 63),
+		APIServerEndpoint: "tenant.example.com:6443", CACertHashes: []string{"sha256:" + strings.Repeat("0", 64)}, Token: minted,
+		KubernetesVersion: "v1.36", Mode: v1alpha1.JoinKubeadm, Labels: map[string]string{}, KubeletArgs: map[string]string{"max-pods": "200"}}
+	for n := range 64 {
+		long.Labels[fmt.Sprintf("label-%02d.example.com/%s", n, strings.Repeat("x", 60))] = strings.Repeat("y", 63)
+	}
+	for n := range 32 {
+		long.Taints = append(long.Taints, corev1.Taint{Key: fmt.Sprintf("taint-%02d.example.com/%s", n, strings.Repeat("x", 60)),
+			Value: strings.Repeat("y", 63), Effect: corev1.TaintEffectNoSchedule})
+	}
+	userData, err := bootstrap.JoinUserData(long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the join of a node with many long labels and taints has %d bytes", len(userData))
+	return userData
 }
 
 func fill(secret *corev1.Secret) {

@@ -25,25 +25,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
-// invited makes the token and the user data of a Machine, which need not exist.
-func invited(t *testing.T, namespace, name string, uid types.UID) (token, userData *corev1.Secret) {
+// invited makes the token of a Machine, which need not exist.
+func invited(t *testing.T, namespace, name string, uid types.UID) *corev1.Secret {
 	t.Helper()
-	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}}
 	made, err := bootstrap.EnsureToken(t.Context(), environment.Client, v1alpha1.MachineReference{Namespace: namespace, Name: name, UID: uid},
 		v1alpha1.JoinKubeadm, time.Now().Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
-	token = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + made.ID()}}
-	userData = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: name + "-user-data",
-		Labels:          map[string]string{v1alpha1.MachineLabelKey: name, v1alpha1.MachineUIDLabelKey: string(uid)},
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(machine, v1alpha1.GroupVersion.WithKind("Machine"))},
-	}}
-	if err := environment.Client.Create(t.Context(), userData); err != nil {
-		t.Fatal(err)
-	}
-	return token, userData
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + made.ID()}}
 }
 
 // uidFrom makes a UID of its own for each test, as tokens of all tests are in one namespace.
@@ -56,21 +46,16 @@ func TestLeftovers(t *testing.T) {
 	alive := createMachine(t, cluster, "alive", "x")
 	other := tenanttest.TenantCluster(t, &environment)
 
-	keptToken, keptData := invited(t, cluster.Namespace, "alive", alive.UID)
-	otherToken, otherData := invited(t, other.Namespace, "gone", uidFrom(other, 1))
-	managers := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: "managers",
-		Labels: map[string]string{v1alpha1.MachineLabelKey: "gone", v1alpha1.MachineUIDLabelKey: "x"}}}
-	if err := environment.Client.Create(t.Context(), managers); err != nil {
-		t.Fatal(err)
-	}
-	goneToken, goneData := invited(t, cluster.Namespace, "gone", uidFrom(cluster, 1))
+	keptToken := invited(t, cluster.Namespace, "alive", alive.UID)
+	otherToken := invited(t, other.Namespace, "gone", uidFrom(other, 1))
+	goneToken := invited(t, cluster.Namespace, "gone", uidFrom(cluster, 1))
 	joined := createMachine(t, cluster, "joined", "x")
 	before := joined.DeepCopy()
 	joined.ReportNode(func(node *v1alpha1.MachineNode) { node.Name = "node" })
 	if err := environment.Client.Patch(t.Context(), joined, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	lateToken, lateData := invited(t, cluster.Namespace, "joined", joined.UID)
+	lateToken := invited(t, cluster.Namespace, "joined", joined.UID)
 
 	// The controller crashes before each of its writes in turn, and the next one continues.
 	for writes := 0; ; writes++ {
@@ -91,15 +76,10 @@ func TestLeftovers(t *testing.T) {
 		secret *corev1.Secret
 		want   bool
 	}{
-		"Token":            {"its Machine is there", keptToken, true},
-		"UserData":         {"its Machine is there", keptData, true},
-		"OtherToken":       {"it is of another provider's namespace", otherToken, true},
-		"OtherUserData":    {"it is in another provider's namespace", otherData, true},
-		"Managers":         {"the manager's secrets carry the same labels", managers, true},
-		"LateToken":        {"its Machine has joined: somebody with the provider's credentials has made it", lateToken, false},
-		"LateUserData":     {"its Machine is there", lateData, true},
-		"LeftOverToken":    {"its Machine is gone", goneToken, false},
-		"LeftOverUserData": {"its Machine is gone", goneData, false},
+		"Token":         {"its Machine is there", keptToken, true},
+		"OtherToken":    {"it is of another provider's namespace", otherToken, true},
+		"LateToken":     {"its Machine has joined: somebody with the provider's credentials has made it", lateToken, false},
+		"LeftOverToken": {"its Machine is gone", goneToken, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := exists(t, tc.secret); got != tc.want {
@@ -113,12 +93,12 @@ func TestLeftovers(t *testing.T) {
 func TestLeftoversOfEarlierMachine(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	createMachine(t, cluster, "again", "x")
-	token, userData := invited(t, cluster.Namespace, "again", uidFrom(cluster, 1))
+	token := invited(t, cluster.Namespace, "again", uidFrom(cluster, 1))
 	if _, err := garbagecollection.NewLeftoverController(tenanttest.Clusters(&environment, cluster,
 		&faults.Connection{})).Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if exists(t, token) || exists(t, userData) {
+	if exists(t, token) {
 		t.Error("what the earlier machine left behind is still there")
 	}
 }
@@ -126,7 +106,7 @@ func TestLeftoversOfEarlierMachine(t *testing.T) {
 func TestLeftoversDuringOutage(t *testing.T) {
 	cluster := tenanttest.TenantCluster(t, &environment)
 	machine := createMachine(t, cluster, "alive", "x")
-	token, userData := invited(t, cluster.Namespace, "alive", machine.UID)
+	token := invited(t, cluster.Namespace, "alive", machine.UID)
 	clusters := tenanttest.Clusters(&environment, cluster, &faults.Connection{})
 	machineAnswer := func(answer error) client.Client {
 		return interceptor.NewClient(tenanttest.WithWatch(&environment), interceptor.Funcs{
@@ -141,7 +121,7 @@ func TestLeftoversDuringOutage(t *testing.T) {
 	if _, err := garbagecollection.NewLeftoverController(clusters).Reconcile(t.Context()); err == nil {
 		t.Error("the controller must try again")
 	}
-	if !exists(t, token) || !exists(t, userData) {
-		t.Error("the secrets of a machine that exists were deleted")
+	if !exists(t, token) {
+		t.Error("the token of a machine that exists was deleted")
 	}
 }

@@ -138,9 +138,8 @@ func (c *NodeController) nodesWith(ctx context.Context, providerID string) []rec
 // leftoverPeriod is how often leftovers are searched for although no Machine was deleted.
 const leftoverPeriod = 10 * time.Minute
 
-// LeftoverController deletes the join tokens of Machines that do not exist any more or have joined, and the user data of those that do
-// not exist. The deletion of a Machine deletes them too; these are left from a time when the provider was down, or in the middle of a
-// write, or were made by someone with its credentials.
+// LeftoverController deletes the join tokens of Machines that do not exist any more or have joined. The deletion of a Machine deletes them
+// too; these are left from a time when the provider was down, or in the middle of a write, or were made by someone with its credentials.
 type LeftoverController struct {
 	clusters tenant.Clusters
 }
@@ -149,26 +148,19 @@ func NewLeftoverController(clusters tenant.Clusters) *LeftoverController {
 	return &LeftoverController{clusters: clusters}
 }
 
-// Reconcile checks all join tokens and user data once. It reads only metadata, so that no secret gets into its memory.
+// Reconcile checks all join tokens once. It reads only metadata, so that no secret gets into its memory.
 func (c *LeftoverController) Reconcile(ctx context.Context) (reconciler.Result, error) {
-	tokens, err := listSecrets(ctx, c.clusters.Tenant.Live, metav1.NamespaceSystem, v1alpha1.MachineUIDLabelKey)
-	if err != nil {
+	tokens := &metav1.PartialObjectMetadataList{}
+	tokens.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := c.clusters.Tenant.Live.List(ctx, tokens, client.InNamespace(metav1.NamespaceSystem),
+		client.HasLabels{v1alpha1.MachineUIDLabelKey}); err != nil {
 		return reconciler.Result{}, fmt.Errorf("listing join tokens, %w", err)
 	}
-	for i := range tokens {
-		if machine, uid, ok := c.machineOfToken(&tokens[i]); ok {
-			if err := c.deleteIfLeftOver(ctx, c.clusters.Tenant.Client, &tokens[i], machine, uid, joins); err != nil {
-				return reconciler.Result{}, err
-			}
-		}
-	}
-	userData, err := listSecrets(ctx, c.clusters.Management.Live, c.clusters.TenantCluster.Namespace, v1alpha1.MachineLabelKey)
-	if err != nil {
-		return reconciler.Result{}, fmt.Errorf("listing user data, %w", err)
-	}
-	for i := range userData {
-		if machine, uid, ok := machineOfUserData(&userData[i]); ok {
-			if err := c.deleteIfLeftOver(ctx, c.clusters.Management.Client, &userData[i], machine, uid, exists); err != nil {
+	for i := range tokens.Items {
+		token := &tokens.Items[i]
+		token.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+		if machine, uid, ok := c.machineOfToken(token); ok {
+			if err := c.deleteIfLeftOver(ctx, token, machine, uid); err != nil {
 				return reconciler.Result{}, err
 			}
 		}
@@ -186,50 +178,26 @@ func (c *LeftoverController) machineOfToken(secret *metav1.PartialObjectMetadata
 	return name, uid, ok
 }
 
-// machineOfUserData returns the Machine that controls a Secret. If the hosts are in this
-// namespace, the manager's Secrets have the same labels, but no Machine controls them.
-func machineOfUserData(secret *metav1.PartialObjectMetadata) (name string, uid types.UID, ok bool) {
-	owner := metav1.GetControllerOf(secret)
-	if owner == nil || owner.Kind != "Machine" || owner.APIVersion != v1alpha1.GroupVersion.String() {
-		return "", "", false
-	}
-	return owner.Name, owner.UID, true
-}
-
 // joins returns whether a Machine that exists still needs its token.
 func joins(machine *v1alpha1.Machine) bool {
 	return machine.DeletionTimestamp.IsZero() && machine.ReportedNode().Name == ""
 }
 
-func exists(*v1alpha1.Machine) bool { return true }
-
-func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, writer client.Writer, secret *metav1.PartialObjectMetadata,
-	machine string, uid types.UID, needs func(*v1alpha1.Machine) bool) error {
+func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, secret *metav1.PartialObjectMetadata, machine string, uid types.UID,
+) error {
 	for _, reader := range []client.Reader{c.clusters.Management.Client, c.clusters.Management.Live} {
 		owner := &v1alpha1.Machine{}
 		found, err := kube.Find(ctx, reader, c.clusters.MachineKey(machine), owner)
-		if err != nil || found && owner.UID == uid && needs(owner) {
+		if err != nil || found && owner.UID == uid && joins(owner) {
 			return err
 		}
 	}
-	if err := kube.Delete(ctx, writer, secret, "Machine "+machine+" does not need it: deleting"); err != nil {
+	if err := kube.Delete(ctx, c.clusters.Tenant.Client, secret, "Machine "+machine+" does not need it: deleting"); err != nil {
 		return err
 	}
-	log.FromContext(ctx).Info("deleted secret that its machine does not need", "secret", client.ObjectKeyFromObject(secret),
+	log.FromContext(ctx).Info("deleted token that its machine does not need", "secret", client.ObjectKeyFromObject(secret),
 		"machine", machine)
 	return nil
-}
-
-func listSecrets(ctx context.Context, live client.Reader, namespace, label string) ([]metav1.PartialObjectMetadata, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	if err := live.List(ctx, list, client.InNamespace(namespace), client.HasLabels{label}); err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		list.Items[i].SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	}
-	return list.Items, nil
 }
 
 // Register leads all deletions of Machines to the same request.

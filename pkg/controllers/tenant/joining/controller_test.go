@@ -5,7 +5,6 @@ package joining
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,16 +18,9 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
-
-func (w *fixture) mustHaveNothing() {
-	w.Helper()
-	w.mustHaveNoToken()
-	if secrets := w.secrets(); len(secrets) != 0 {
-		w.Errorf("there are %d secrets, want none", len(secrets))
-	}
-}
 
 func TestJoinSecret(t *testing.T) {
 	w := newFixture(t)
@@ -172,49 +164,36 @@ func TestIssuedUserDataDoesNotChange(t *testing.T) {
 	}
 }
 
-func TestSecretInTheWay(t *testing.T) {
-	for name, tc := range map[string]struct {
-		reason   string
-		labels   map[string]string
-		owner    metav1.OwnerReference
-		replaced bool
-	}{
-		"EarlierMachine": {
-			reason: "the Machine of that name before this one has left it behind, and its token is not this one's",
-			labels: map[string]string{v1alpha1.MachineLabelKey: "x"},
-			owner: metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Name: "x",
-				UID: "11111111-1111-1111-1111-111111111111", Controller: new(bool)},
-			replaced: true,
-		},
-		"SomebodyElses": {
-			reason: "it is not ours to delete",
-			owner:  metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "22222222-2222-2222-2222-222222222222"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newFixture(t)
-			other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-				Namespace: w.machine.Namespace, Name: w.machine.Name + "-join",
-				Labels: tc.labels, OwnerReferences: []metav1.OwnerReference{tc.owner},
-			}}
-			if err := environment.Client.Create(t.Context(), other); err != nil {
-				t.Fatal(err)
-			}
-			_, err := w.controller(&faults.Connection{}).Reconcile(t.Context(), w.get())
-			if tc.replaced {
-				if err != nil {
-					t.Fatalf("%s: %v", tc.reason, err)
-				}
-				w.mustHaveJoin()
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), "delete or rename it") {
-				t.Errorf("%s: got error %v", tc.reason, err)
-			}
-			if secrets := w.secrets(); len(secrets) != 1 || secrets[0].UID != other.UID || w.get().Spec.Bootstrap.DataSecretName != "" {
-				t.Errorf("%s: the secret was touched, or handed over", tc.reason)
-			}
-		})
+// TestAnotherServer: a Machine that gets another server before it has joined gets another Secret, because none is written twice. None has a
+// token once it has joined, and nothing is in the way of a Secret: its name tells its content.
+func TestAnotherServer(t *testing.T) {
+	w := newFixture(t)
+	w.reconcile()
+	first, written := w.mustHaveJoin(), w.secrets()[0]
+	machine := w.get()
+	machine.Status.ProviderID = v1alpha1.ProviderID("metal3-system", "server-02", machine.Name)
+	if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile()
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: w.machine.Namespace, Name: w.get().Spec.Bootstrap.DataSecretName}
+	if err := environment.Client.Get(t.Context(), key, secret); err != nil {
+		t.Fatal(err)
+	}
+	join, err := emulator.ReadJoin(secret.Data[v1alpha1.UserDataSecretKey])
+	if err != nil || join.ProviderID != machine.Status.ProviderID || join.Token != first.Token {
+		t.Errorf("the Machine refers to the join %+v, %v", join, err)
+	}
+	if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(&written), secret); err != nil ||
+		secret.ResourceVersion != written.ResourceVersion {
+		t.Errorf("the Secret for the first server was written again (%v)", err)
+	}
+	w.register(w.machine.Name, machine.Status.ProviderID)
+	w.reconcile()
+	w.mustHaveJoined(w.machine.Name)
+	if secrets := w.secrets(); len(secrets) != 2 {
+		t.Errorf("there are %d secrets, want one for each server", len(secrets))
 	}
 }
 

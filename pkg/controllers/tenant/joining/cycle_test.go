@@ -175,11 +175,14 @@ func (l *life) canJoin() bool {
 // joined returns whether the manager has been told, and no token is left anywhere.
 func (l *life) joined() bool {
 	machine, secrets := l.current(), l.secrets()
-	return machine != nil && machine.ReportedNode().Name != "" && len(l.tokensLeft()) == 0 &&
-		len(secrets) == 1 && string(secrets[0].Data[v1alpha1.UserDataSecretKey]) == revokedUserData
+	return machine != nil && machine.ReportedNode().Name != "" && len(l.tokensLeft()) == 0 && len(secrets) == 1 && allEmpty(secrets)
 }
 
-func (l *life) nothingLeft() bool { return len(l.tokensLeft()) == 0 && len(l.secrets()) == 0 }
+// nothingLeft returns whether nobody can join. Kubernetes deletes the Secrets with their Machine.
+func (l *life) nothingLeft() bool {
+	machine := l.current()
+	return len(l.tokensLeft()) == 0 && (machine == nil || allEmpty(l.secrets()))
+}
 
 // deleted returns whether the Machine is being deleted: then only its end is left to happen.
 func (l *life) deleted() bool {

@@ -4,11 +4,12 @@
 package joining
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -33,6 +34,15 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	}
 	renewal := now.Truncate(tokenRenewal).Add(tokenRenewal)
 
+	if machine.Spec.Bootstrap.DataSecretName == "" {
+		// The cache may be behind, and a server be booting.
+		live := &v1alpha1.Machine{}
+		found, err := kube.Find(ctx, c.clusters.Management.Live, client.ObjectKeyFromObject(machine), live)
+		if err != nil || !found || live.UID != machine.UID {
+			return reconcile.Result{}, err // its deletion follows as a change
+		}
+		machine.Spec.Bootstrap.DataSecretName = live.Spec.Bootstrap.DataSecretName
+	}
 	secret, err := c.joinSecret(ctx, machine)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -47,30 +57,10 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 		return reconcile.Result{}, err
 	}
 	// From the reference on the join stays as it is, because a server may be booting with it, unless its token is lost.
-	referenced := machine.Spec.Bootstrap.DataSecretName == joinSecretName(machine)
-	applied, version := machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey], machine.ReportedNode().KubernetesVersion
-	if !referenced || issued != token {
-		var profiled *v1alpha1.Machine
-		if profiled, applied, err = c.withProfile(ctx, machine, tenantCluster); err != nil {
+	if issued != token {
+		if err := c.writeJoin(ctx, machine, tenantCluster, token); err != nil {
 			return reconcile.Result{}, err
 		}
-		if version, err = c.writeJoin(ctx, machine, profiled, tenantCluster, secret, token); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	if !referenced || applied != machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey] {
-		if err := kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "setting spec.bootstrap.dataSecretName of", func() {
-			machine.Spec.Bootstrap.DataSecretName = joinSecretName(machine)
-			machine.ReportNode(reportVersion(version))
-			if applied != "" {
-				metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.NodeProfileAppliedAnnotationKey, applied)
-			} else {
-				delete(machine.Annotations, v1alpha1.NodeProfileAppliedAnnotationKey)
-			}
-		}); err != nil {
-			return reconcile.Result{}, err
-		}
-		log.FromContext(ctx).Info("machine may join", "secret", joinSecretName(machine), "providerID", machine.Status.ProviderID)
 	}
 	return reconcile.Result{RequeueAfter: renewal.Sub(now)}, nil
 }
@@ -114,58 +104,85 @@ func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine,
 	return bootstrap.EnsureToken(ctx, live, machineRef(machine), mode, deadline)
 }
 
-// writeJoin writes the Secret with the Machine's join, and returns the tenant's version, which the server installs. A Machine that
-// refers to the Secret gets the version before: its server may be booting. Another gets it with the reference. Profiled is the Machine
-// with what its NodeProfile adds.
-func (c *Controller) writeJoin(ctx context.Context, machine, profiled *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
-	existing *corev1.Secret, token bootstrap.Token) (version string, err error) {
-	if version, err = c.version(ctx); err != nil {
-		return "", err
-	}
-	join, err := c.join(ctx, profiled, tenantCluster, token, version)
-	if err != nil {
-		return "", err
-	}
-	userData, err := bootstrap.JoinUserData(join)
-	if err != nil {
-		return "", fmt.Errorf("machine %s, %w", client.ObjectKeyFromObject(machine), err)
-	}
-	if machine.Spec.Bootstrap.DataSecretName == joinSecretName(machine) && machine.ReportedNode().KubernetesVersion != version {
-		if err := kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the version of Kubernetes into", func() {
-			machine.ReportNode(reportVersion(version))
-		}); err != nil {
-			return "", err
-		}
-	}
-	return version, c.ensureSecret(ctx, machine, existing, token, userData)
-}
-
-func reportVersion(version string) func(*v1alpha1.MachineNode) {
-	return func(reported *v1alpha1.MachineNode) { reported.KubernetesVersion = version }
-}
-
-// revoke takes back what a Machine was given to join with: the token in the tenant first, then the Secret, so that a revoked
-// Secret says that nothing is left to do. The Secret of a joined Machine stays without the join, because the Machine refers to
-// it. That of a deleted Machine goes at once and not with its owner: the manager can take long to release the server.
-func (c *Controller) revoke(ctx context.Context, machine *v1alpha1.Machine) error {
-	secret, err := c.joinSecret(ctx, machine)
+// writeJoin writes the Secret with the Machine's join, and then the reference to it, with the tenant's version, which the server installs.
+func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
+	token bootstrap.Token) error {
+	profiled, applied, err := c.withProfile(ctx, machine, tenantCluster)
 	if err != nil {
 		return err
 	}
-	ours, deleting := secret != nil && metav1.IsControlledBy(secret, machine), !machine.DeletionTimestamp.IsZero()
-	if ours && !deleting && string(secret.Data[v1alpha1.UserDataSecretKey]) == revokedUserData {
-		return nil
+	version, err := c.version(ctx)
+	if err != nil {
+		return err
+	}
+	join, err := c.join(ctx, profiled, tenantCluster, token, version)
+	if err != nil {
+		return err
+	}
+	userData, err := bootstrap.JoinUserData(join)
+	if err != nil {
+		return fmt.Errorf("machine %s, %w", client.ObjectKeyFromObject(machine), err)
+	}
+	secret := newJoinSecret(machine, token, userData)
+	// One of that name has the same content: an earlier run has created it.
+	if err := c.clusters.Management.Client.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating secret %s, %w", client.ObjectKeyFromObject(secret), err)
+	}
+	if err := kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "setting spec.bootstrap.dataSecretName of", func() {
+		machine.Spec.Bootstrap.DataSecretName = secret.Name
+		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.KubernetesVersion = version })
+		if applied != "" {
+			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.NodeProfileAppliedAnnotationKey, applied)
+		} else {
+			delete(machine.Annotations, v1alpha1.NodeProfileAppliedAnnotationKey)
+		}
+	}); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("machine may join", "secret", secret.Name, "providerID", machine.Status.ProviderID)
+	return nil
+}
+
+// revoke takes back what a Machine was given to join with: the token in the tenant first, then the content of its Secrets. The one that
+// the Machine refers to is emptied last, so that it says that nothing is left to do. Kubernetes deletes them with the Machine.
+func (c *Controller) revoke(ctx context.Context, machine *v1alpha1.Machine) error {
+	referenced, err := c.joinSecret(ctx, machine)
+	if err != nil || referenced != nil && metav1.IsControlledBy(referenced, machine) && isRevoked(referenced) {
+		return err
 	}
 	if err := bootstrap.DeleteToken(ctx, c.clusters.Tenant.LiveClient(), machineRef(machine)); err != nil {
 		return err
 	}
-	switch {
-	case !ours:
-		return nil
-	case deleting:
-		return c.deleteSecret(ctx, secret)
+	all := &corev1.SecretList{}
+	if err := c.clusters.Management.Live.List(ctx, all, client.InNamespace(machine.Namespace),
+		client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(machine.UID)}); err != nil {
+		return fmt.Errorf("listing the join secrets of machine %s, %w", client.ObjectKeyFromObject(machine), err)
 	}
-	return c.updateSecret(ctx, secret, map[string][]byte{v1alpha1.UserDataSecretKey: []byte(revokedUserData)})
+	slices.SortFunc(all.Items, func(a, b corev1.Secret) int {
+		switch machine.Spec.Bootstrap.DataSecretName {
+		case a.Name:
+			return 1
+		case b.Name:
+			return -1
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	for i := range all.Items {
+		// If the hosts are in this namespace, the manager's Secrets have the same label, but no Machine controls them.
+		secret := &all.Items[i]
+		if !metav1.IsControlledBy(secret, machine) || isRevoked(secret) {
+			continue
+		}
+		secret.Data = map[string][]byte{v1alpha1.UserDataSecretKey: []byte(revokedUserData)}
+		if err := c.clusters.Management.Client.Update(ctx, secret); err != nil {
+			return fmt.Errorf("emptying secret %s, %w", client.ObjectKeyFromObject(secret), err)
+		}
+	}
+	return nil
+}
+
+func isRevoked(secret *corev1.Secret) bool {
+	return string(secret.Data[v1alpha1.UserDataSecretKey]) == revokedUserData
 }
 
 // revokedUserData is the user data of a Machine that has joined: cloud-config without content.
@@ -177,15 +194,13 @@ const (
 	providerIDKey = "providerID"
 )
 
-// joinSecretName is the name of the Secret with the join of a Machine, in the Machine's namespace.
-func joinSecretName(machine *v1alpha1.Machine) string {
-	return machine.Name + "-join"
-}
-
-// joinSecret reads the Secret of that name from the API server, or returns nil if there is none.
+// joinSecret reads the Secret that a Machine refers to from the API server, or returns nil if there is none.
 func (c *Controller) joinSecret(ctx context.Context, machine *v1alpha1.Machine) (*corev1.Secret, error) {
+	key := client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.Bootstrap.DataSecretName}
+	if key.Name == "" {
+		return nil, nil
+	}
 	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: machine.Namespace, Name: joinSecretName(machine)}
 	if found, err := kube.Find(ctx, c.clusters.Management.Live, key, secret); err != nil || !found {
 		return nil, err
 	}
@@ -204,14 +219,14 @@ func tokenIn(secret *corev1.Secret, machine *v1alpha1.Machine) bootstrap.Token {
 	return token
 }
 
-// ensureSecret makes the Secret hold the join. One that an earlier Machine of that name has left behind is replaced; one
-// that is not of a Machine is left alone.
-func (c *Controller) ensureSecret(ctx context.Context, machine *v1alpha1.Machine, existing *corev1.Secret, token bootstrap.Token,
-	userData []byte) error {
-	wanted := &corev1.Secret{
+// newJoinSecret makes the Secret with a join, in memory. It is written once: a provider may empty its Secrets, and not change them, so that
+// they do not fill etcd with their revisions. Another join of the Machine has another name.
+func newJoinSecret(machine *v1alpha1.Machine, token bootstrap.Token, userData []byte) *corev1.Secret {
+	content := sha256.Sum256(slices.Concat(userData, []byte(token.Reveal()+machine.Status.ProviderID)))
+	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: machine.Namespace,
-			Name:      joinSecretName(machine),
+			Name:      fmt.Sprintf("%s-%x-join", machine.Name, content[:4]),
 			Labels: map[string]string{
 				v1alpha1.MachineLabelKey:    machine.Name,
 				v1alpha1.MachineUIDLabelKey: string(machine.UID),
@@ -227,38 +242,4 @@ func (c *Controller) ensureSecret(ctx context.Context, machine *v1alpha1.Machine
 			providerIDKey:              []byte(machine.Status.ProviderID),
 		},
 	}
-	key := client.ObjectKeyFromObject(wanted)
-	if existing != nil && !metav1.IsControlledBy(existing, machine) {
-		if _, ours := existing.Labels[v1alpha1.MachineLabelKey]; !ours {
-			return fmt.Errorf("secret %s has the name of the join secret of Machine %s and is not of a Machine: delete or rename it",
-				key, machine.Name)
-		}
-		if err := c.deleteSecret(ctx, existing); err != nil {
-			return err
-		}
-		existing = nil
-	}
-	if existing != nil {
-		return c.updateSecret(ctx, existing, wanted.Data)
-	}
-	if err := c.clusters.Management.Client.Create(ctx, wanted); err != nil {
-		return fmt.Errorf("creating secret %s, %w", key, err)
-	}
-	return nil
-}
-
-// updateSecret replaces the content of a Secret, unless it has been written since it was read.
-func (c *Controller) updateSecret(ctx context.Context, existing *corev1.Secret, data map[string][]byte) error {
-	if maps.EqualFunc(existing.Data, data, bytes.Equal) {
-		return nil
-	}
-	existing.Data = data
-	if err := c.clusters.Management.Client.Update(ctx, existing); err != nil {
-		return fmt.Errorf("updating secret %s, %w", client.ObjectKeyFromObject(existing), err)
-	}
-	return nil
-}
-
-func (c *Controller) deleteSecret(ctx context.Context, secret *corev1.Secret) error {
-	return kube.Delete(ctx, c.clusters.Management.Client, secret, "deleting")
 }
