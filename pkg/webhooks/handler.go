@@ -15,6 +15,7 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -139,7 +140,7 @@ var (
 	refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "karpenter_metal3", Subsystem: "webhook", Name: "refused_requests_total",
 		Help: "Requests that were not looked at, by reason: certificate, for a client without one that is accepted; busy, beyond the limits; " +
-			"and body, for one that cannot be read.",
+			"rate, for a provider that writes too much; and body, for one that cannot be read.",
 	}, []string{"reason"})
 )
 
@@ -185,6 +186,7 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission
 		"/validate/sshkeys":  validate(all, clk, rules.KindSSHKey, rules.SSHKey, unused[*v1alpha1.SSHKey](rules.KindSSHKey)),
 		"/validate/machineconfigtemplates": validate(all, clk, rules.KindMachineConfigTemplate, rules.MachineConfigTemplate,
 			unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)),
+		"/validate/writes": &writesHandler{clock: clk, accounts: map[string]*rate.Limiter{}},
 		"/mutate/pods":     timed{&podHandler{cluster: all}, podKind, clk},
 		"/mutate/spelling": spellingHandler{},
 	}
