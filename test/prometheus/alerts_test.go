@@ -161,6 +161,13 @@ var cases = []evaluated{
 		series: map[string]string{asked: "0+1x9 stale"}, silent: "14m", fires: "15m"},
 	{alert: "ManagerNotReporting", reason: "it is gone, or not scraped",
 		series: map[string]string{hosts + `{nodetype="gpu",state="available"}`: "1x9 stale"}, silent: "19m", fires: "20m"},
+	{alert: "EtcdFilling", reason: "two API servers see the same etcd, and another cluster has one of its own",
+		labels: `job="apiserver",storage_cluster_id="etcd-0"`,
+		series: map[string]string{
+			`apiserver_storage_size_bytes{job="apiserver",storage_cluster_id="etcd-0",instance="a"}`: "0+107374183x30",
+			`apiserver_storage_size_bytes{job="apiserver",storage_cluster_id="etcd-0",instance="b"}`: "0+107374183x30",
+			`apiserver_storage_size_bytes{job="tenant",storage_cluster_id="etcd-0",instance="c"}`:    "1073741824x30",
+		}, silent: "10m", fires: "11m"},
 }
 
 // TestAlerts: each alert is silent as long as nothing is wrong, and fires once something has been wrong for as long as it says.
