@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		statusInterval = 5 * time.Second
 		draTenants, draClasses, draClaims, draIdle = 2, 5, []int{20}, time.Second
 		greedyMachines, servedMachines = 300, 5
-		storedServers = 100
+		storedServers, rewriting = 100, 5*time.Second
 		burstPods, burstServers, afterwards = 10, 4, time.Second
 	}
 	os.Exit(m.Run())
