@@ -172,7 +172,7 @@ func TestOwners(t *testing.T) {
 					t.Fatal(err)
 				}
 				object.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate,
-					APIVersion: version.GroupVersion().String(), FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}}})
+					APIVersion: version.GroupVersion().String(), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(raw))}})
 			},
 		} {
 			for _, create := range []bool{true, false} {
