@@ -10,8 +10,10 @@ import (
 	"slices"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -199,7 +201,7 @@ func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirement
 		used < t.remaining(0) &&
 		isOpen(h.domains, request.Tenant) &&
 		t.fits(request.matched(), requirements).Outcome == "" &&
-		matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil
+		requirements.unmet(t, b) == nil
 }
 
 // eligibility of a host for the tenant of a request.
@@ -226,7 +228,7 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	}
 	full := t.remaining(i.used[t.profile.Name]) == 0
 	meets := func(b *bucket) bool {
-		return matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil && isOpen(b.domains, request.Tenant)
+		return requirements.unmet(t, b) == nil && isOpen(b.domains, request.Tenant)
 	}
 	// What only this tenant can have comes first: the others are for all.
 	for _, tenant := range [...]string{request.Tenant, ""} {
@@ -252,23 +254,24 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 
 // explain counts the hosts that meet the requirements, after none of them could be claimed.
 func (t *nodeType) explain(tenant string, requirements requirements, candidate Candidate) Candidate {
-	candidate.Outcome, candidate.Counts, candidate.TooSmall = NoneFree, t.counts, t.tooSmall(requirements.ofHost)
+	candidate.Outcome, candidate.Counts, candidate.TooSmall = NoneFree, t.counts, t.tooSmall(requirements)
 	candidate.Closed = t.closed(tenant, requirements)
 	if len(requirements.ofHost) == 0 {
 		return candidate
 	}
 	candidate.Counts = Counts{}
-	unmet := ""
+	var unmet []*labels.Requirement // few, and their texts take longer than all else
 	for _, b := range t.buckets {
-		requirement := matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels})
+		requirement := requirements.unmet(t, b)
 		if requirement == nil {
 			candidate.Counts = candidate.Counts.plus(b.counts)
-		} else if text := requirement.String(); unmet == "" || text < unmet {
-			unmet = text
+		} else if !slices.Contains(unmet, requirement) {
+			unmet = append(unmet, requirement)
 		}
 	}
-	if candidate.Counts.Total == 0 && t.counts.Total > 0 {
-		candidate.Outcome, candidate.Requirement = RequirementNotMet, unmet
+	if candidate.Counts.Total == 0 && len(unmet) > 0 {
+		candidate.Outcome = RequirementNotMet
+		candidate.Requirement = slices.Min(lo.Map(unmet, func(requirement *labels.Requirement, _ int) string { return requirement.String() }))
 	}
 	return candidate
 }
@@ -277,7 +280,7 @@ func (t *nodeType) explain(tenant string, requirements requirements, candidate C
 func (t *nodeType) closed(tenant string, requirements requirements) (domains []string) {
 	for _, b := range t.free[""] {
 		if closed := closedTo(b.domains, tenant); closed != "" && !slices.Contains(domains, closed) &&
-			matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}) == nil {
+			requirements.unmet(t, b) == nil {
 			domains = append(domains, closed)
 		}
 	}
@@ -299,7 +302,7 @@ func (i *Inventory) findPinned(t *nodeType, request Request, requirements requir
 		candidate.Outcome = WrongServer
 		return nil
 	}
-	if requirement := matching.Unmet(requirements.ofHost, nodeLabels{b.labels, t.labels}); requirement != nil {
+	if requirement := requirements.unmet(t, b); requirement != nil {
 		candidate.Outcome, candidate.Requirement = RequirementNotMet, requirement.String()
 		return nil
 	}
@@ -408,10 +411,41 @@ func RequestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) Reques
 	return request
 }
 
-// requirements are parsed requirements.
+// requirements are parsed requirements: of labels that all hosts of a type share, and of those that differ from host to host.
 type requirements struct {
-	// ofType are about labels that all hosts of a type share, ofHost about those that differ from host to host.
-	ofType, ofHost []labels.Requirement
+	ofType []labels.Requirement
+	ofHost []*labelRequirements
+}
+
+// labelRequirements are about one label of hosts, or with an empty key about the labels that say which types a host matches. Hosts are many,
+// and the values of a label few: each is compared once.
+type labelRequirements struct {
+	key   string
+	all   []labels.Requirement
+	unmet map[string]*labels.Requirement
+}
+
+// unmet returns the first requirement that hosts of a type and a bucket do not meet, or nil.
+func (r requirements) unmet(t *nodeType, b *bucket) *labels.Requirement {
+	set := nodeLabels{b.labels, t.labels}
+	for _, about := range r.ofHost {
+		value, has := b.shared, true
+		if about.key != "" {
+			value, has = set.Lookup(about.key)
+		}
+		if !has {
+			value = "/" // in no label value
+		}
+		unmet, known := about.unmet[value]
+		if !known {
+			unmet = matching.Unmet(about.all, set)
+			about.unmet[value] = unmet
+		}
+		if unmet != nil {
+			return unmet
+		}
+	}
+	return nil
 }
 
 func (r *Request) matched() *matching.Request {
@@ -424,13 +458,21 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 	if len(wrong) > 0 {
 		return requirements{}, &NoHostError{Reason: v1alpha1.ReasonInvalidSpec, Detail: wrong.ToAggregate().Error() + ": correct it"}
 	}
-	parsed := requirements{}
-	for _, requirement := range valid {
-		if i.differs(requirement.Key()) {
-			parsed.ofHost = append(parsed.ofHost, requirement)
-		} else {
-			parsed.ofType = append(parsed.ofType, requirement)
+	ofHost, ofType := lo.FilterReject(valid, func(requirement labels.Requirement, _ int) bool { return i.differs(requirement.Key()) })
+	// Few hosts meet an In, and most a NotIn: what comes next is compared with fewer hosts.
+	ins, others := lo.FilterReject(ofHost, func(requirement labels.Requirement, _ int) bool { return requirement.Operator() == selection.In })
+	parsed := requirements{ofType: ofType}
+	for _, requirement := range slices.Concat(ins, others) {
+		key := requirement.Key()
+		if v1alpha1.IsTypeLabel(key) {
+			key = ""
 		}
+		index := slices.IndexFunc(parsed.ofHost, func(about *labelRequirements) bool { return about.key == key })
+		if index < 0 {
+			index = len(parsed.ofHost)
+			parsed.ofHost = append(parsed.ofHost, &labelRequirements{key: key, unmet: map[string]*labels.Requirement{}})
+		}
+		parsed.ofHost[index].all = append(parsed.ofHost[index].all, requirement)
 	}
 	return parsed, nil
 }

@@ -16,12 +16,10 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 // hardware has the results of Metal3's inspection that a type's resources can be compared with. Zero means not found.
@@ -207,13 +205,13 @@ func (h *host) freeFor(counts Counts) (tenant string, free bool) {
 
 // tooSmall are the first, by name, of the hosts that are too small for the type and whose nodes would have labels that meet
 // the requirements. It looks at buckets, and at few hosts of each.
-func (t *nodeType) tooSmall(requirements []labels.Requirement) []SmallServer {
+func (t *nodeType) tooSmall(requirements requirements) []SmallServer {
 	if t.counts.TooSmall == 0 {
 		return nil
 	}
 	var first []*host
 	for _, b := range t.buckets {
-		if b.counts.TooSmall == 0 || matching.Unmet(requirements, nodeLabels{b.labels, t.labels}) != nil {
+		if b.counts.TooSmall == 0 || requirements.unmet(t, b) != nil {
 			continue
 		}
 		first = append(first, b.small[:min(len(b.small), MaxNamed)]...)

@@ -201,7 +201,7 @@ func (i *Inventory) Total(name string) int32 {
 func (t *nodeType) summary(used int32, mapping topology.Mapping) Summary {
 	remaining := t.remaining(used)
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, AllQuarantined: t.counts.AllQuarantined,
-		Foreign: t.counts.Foreign, TooSmall: t.tooSmall(nil), Used: used, Least: t.least(), LastClaim: t.lastClaim}
+		Foreign: t.counts.Foreign, TooSmall: t.tooSmall(requirements{}), Used: used, Least: t.least(), LastClaim: t.lastClaim}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}

@@ -26,8 +26,9 @@ type bucket struct {
 	key    string
 	labels labels.Set
 	counts Counts
-	// matches are the types that the hosts match, this one included, sorted.
+	// matches are the types that the hosts match, this one included, sorted, and shared the same in one string.
 	matches []string
+	shared  string
 	// free are the hosts that can be claimed, in order: by any tenant under "", and those that were not cleaned by their tenant.
 	free map[string][]*host
 	// anyTenant is true if any tenant may have the hosts that were not cleaned.
@@ -92,8 +93,8 @@ func (t *nodeType) add(h *host, mapping topology.Mapping) {
 	key := bucketKey(mapping.Keys(), set, h.matches, h.domains)
 	b, found := t.buckets[key]
 	if !found {
-		b = &bucket{key: key, labels: set, matches: h.matches, free: map[string][]*host{}, anyTenant: t.profile.AnyTenant,
-			leftOut: t.profile.LeftOut, domains: h.domains}
+		b = &bucket{key: key, labels: set, matches: h.matches, shared: strings.Join(h.matches, sharing), free: map[string][]*host{},
+			anyTenant: t.profile.AnyTenant, leftOut: t.profile.LeftOut, domains: h.domains}
 		t.buckets[key] = b
 		t.requirements = nil
 	}
