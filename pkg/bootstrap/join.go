@@ -147,6 +147,7 @@ var effects = []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEff
 
 // CheckTaints returns what is wrong with taints that a node is to have.
 func CheckTaints(path *field.Path, taints []corev1.Taint) (wrong field.ErrorList) {
+	seen := map[string]bool{}
 	for i, taint := range taints {
 		taintPath := path.Index(i)
 		wrong = append(wrong, check(taintPath.Child("key"), taint.Key, "cannot be the key of a taint: ", validation.IsQualifiedName)...)
@@ -154,9 +155,11 @@ func CheckTaints(path *field.Path, taints []corev1.Taint) (wrong field.ErrorList
 		if !slices.Contains(effects, taint.Effect) {
 			wrong = append(wrong, field.NotSupported(taintPath.Child("effect"), taint.Effect, effects))
 		}
-		if slices.ContainsFunc(taints[:i], func(other corev1.Taint) bool { return other.MatchTaint(&taint) }) {
-			wrong = append(wrong, field.Duplicate(taintPath, taint.Key+":"+string(taint.Effect)))
+		name := taint.Key + ":" + string(taint.Effect)
+		if seen[name] {
+			wrong = append(wrong, field.Duplicate(taintPath, name))
 		}
+		seen[name] = true
 	}
 	return wrong
 }

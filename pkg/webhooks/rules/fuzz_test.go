@@ -173,6 +173,7 @@ func FuzzConflict(f *testing.F) {
 	f.Add("rack=r1,!rack", "")
 	f.Add("gen>5,gen notin (6)", "7")
 	f.Add("gen>5,gen<6", "5")
+	f.Add("gen in (9223372036854775807),gen>3", "4")
 	f.Add("rack in (r1,r2),rack notin (r1),rack!=r2", "r3")
 	f.Add("rack!=r1,rack", "r2")
 	f.Fuzz(func(t *testing.T, text, value string) {

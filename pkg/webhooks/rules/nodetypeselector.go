@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -249,28 +250,35 @@ func conflict(requirements []labels.Requirement) (about, why string) {
 	return "", ""
 }
 
-// canBeMet returns whether a value of a label, or its absence, meets all requirements.
+// canBeMet returns whether a value of a label, or its absence, meets all requirements. It looks once at each value that they name.
 func canBeMet(key string, all []labels.Requirement) bool {
-	candidates := []labels.Set{{}, {key: "*"}} // no requirement names that: it is no value of a label
-	oneOf, limited := lo.Find(all, func(requirement labels.Requirement) bool {
-		return slices.Contains([]selection.Operator{selection.In, selection.Equals, selection.DoubleEquals}, requirement.Operator())
-	})
-	if limited {
-		for value := range oneOf.Values() {
-			candidates = append(candidates, labels.Set{key: value})
-		}
-	} else {
-		all = lo.Reject(all, func(requirement labels.Requirement, _ int) bool { // there are always more values than these
-			return requirement.Operator() == selection.NotIn || requirement.Operator() == selection.NotEquals
-		})
-		for i := range all {
-			for bound := range all[i].Values() {
+	var allowed sets.Set[string]                               // nil for all
+	forbidden, candidates := sets.New[string](), sets.New("*") // no requirement names that: it is no value of a label
+	var others []labels.Requirement
+	for i := range all {
+		switch values := all[i].ValuesUnsorted(); all[i].Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			if given := sets.New(values...); allowed == nil {
+				allowed = given
+			} else {
+				allowed = allowed.Intersection(given)
+			}
+		case selection.NotIn, selection.NotEquals:
+			forbidden.Insert(values...)
+		default:
+			others = append(others, all[i])
+			for _, bound := range values {
 				number, _ := strconv.ParseInt(bound, 10, 64) // a requirement with another one is not valid
-				candidates = append(candidates, labels.Set{key: strconv.FormatInt(number+1, 10)}, labels.Set{key: strconv.FormatInt(number-1, 10)})
+				candidates.Insert(strconv.FormatInt(number+1, 10), strconv.FormatInt(number-1, 10))
 			}
 		}
 	}
-	return slices.ContainsFunc(candidates, func(candidate labels.Set) bool {
-		return !slices.ContainsFunc(all, func(requirement labels.Requirement) bool { return !requirement.Matches(candidate) })
-	})
+	if allowed != nil { // otherwise there are always more values than are forbidden
+		candidates = allowed.Difference(forbidden)
+	}
+	meets := func(set labels.Set) bool {
+		return !slices.ContainsFunc(others, func(requirement labels.Requirement) bool { return !requirement.Matches(set) })
+	}
+	return allowed == nil && meets(labels.Set{}) ||
+		slices.ContainsFunc(candidates.UnsortedList(), func(value string) bool { return meets(labels.Set{key: value}) })
 }
