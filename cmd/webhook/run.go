@@ -13,6 +13,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory/feed"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -110,6 +112,9 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 		Cache: cache.Options{DefaultWatchErrorHandler: rights.Handler(o.cluster.Name, config), ByObject: map[client.Object]cache.ByObject{
 			&bmov1alpha1.BareMetalHost{}: feed.Hosts(config),
 			&corev1.Secret{}:             certs.CachedSecret(o.secret),
+
+			kube.MetadataOf(names.ClaimKind):    {Transform: operator.TrimAlso(cluster.Trim)},
+			kube.MetadataOf(names.TemplateKind): {Transform: operator.TrimAlso(cluster.Trim)},
 		}},
 		WebhookServer: server,
 	}, nil)
@@ -124,8 +129,11 @@ func (o *options) register(ctx context.Context, mgr manager.Manager, callers *we
 	}
 	// Kinds that are only read by name are watched from the start, too, not from the first request on.
 	for _, kind := range []client.Object{&v1alpha1.NodeProfile{}, &v1alpha1.OSImage{}, &v1alpha1.SSHKey{},
-		&v1alpha1.MachineConfigTemplate{}, kube.NamespaceMetadata()} {
-		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
+		&v1alpha1.MachineConfigTemplate{}, kube.NamespaceMetadata(), kube.MetadataOf(names.ClaimKind),
+		kube.MetadataOf(names.TemplateKind)} {
+		_, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil && !meta.IsNoMatchError(err) { // before Kubernetes 1.34 there are no claims
+
 			return fmt.Errorf("watching %T, %w", kind, err)
 		}
 	}
@@ -133,7 +141,11 @@ func (o *options) register(ctx context.Context, mgr manager.Manager, callers *we
 	if err != nil {
 		return fmt.Errorf("feeding the inventory, %w", err)
 	}
-	for path, handler := range webhooks.Handlers(cluster.New(mgr.GetClient(), mgr.GetAPIReader(), hosts), clock.RealClock{}) {
+	handlers, err := webhooks.Handlers(cluster.New(mgr.GetClient(), hosts), clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	for path, handler := range handlers {
 		server.Register(path, callers.Limit(ctx, &admission.Webhook{Handler: handler}))
 	}
 	if err := errors.Join(

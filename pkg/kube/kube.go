@@ -44,9 +44,14 @@ const (
 // NamespaceMetadata returns an object to read or watch a Namespace with, or what a client finds in a cache of that. Only the metadata
 // is fetched.
 func NamespaceMetadata() *metav1.PartialObjectMetadata {
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	return namespace
+	return MetadataOf(corev1.SchemeGroupVersion.WithKind("Namespace"))
+}
+
+// MetadataOf is an object of a kind, for a cache of metadata.
+func MetadataOf(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(kind)
+	return object
 }
 
 // RetryConflict turns the error of a write into the result of a Reconcile. A conflict, or an object that exists already,

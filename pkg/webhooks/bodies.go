@@ -11,13 +11,15 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
 const (
 	// readLimit is how many bodies are read at a time. It is so large that an API server, which sends a body at once, is never among the
 	// silent ones that are dropped first.
 	readLimit = 1000
-	// bytesLimit is how many bytes of bodies are held, from the first byte until the answer.
+	// bytesLimit is how many bytes of large bodies are held, from the first byte until the answer. The others are bounded by their number.
 	bytesLimit = 64 << 20
 	// bodyLimit is how long a body may be: an API server sends two objects of 3 MiB.
 	bodyLimit = 7 << 20
@@ -26,10 +28,9 @@ const (
 // bodies are read before a request takes one of the few places, so that a client that sends nothing holds nothing that another needs.
 // When there are too many, the one is dropped that has been silent longest.
 type bodies struct {
-	// readers, bytes and how long each body may take are the limits.
+	// readers and bytes are the limits.
 	readers int
 	bytes   int64
-	timeout time.Duration
 
 	lock    sync.Mutex
 	reading map[*body]struct{}
@@ -39,7 +40,10 @@ type bodies struct {
 // body is what has been read of one request.
 type body struct {
 	bytes.Buffer
+	elements
 	heard time.Time
+	// held is how many bytes of it count towards the limit.
+	held int64
 	// drop ends the read.
 	drop    func() error
 	dropped bool
@@ -48,33 +52,50 @@ type body struct {
 var (
 	errBusy    = errors.New("too many requests are being read")
 	errTooLong = fmt.Errorf("the body is longer than %d MiB", bodyLimit>>20)
+	errTooMany = fmt.Errorf("the body has more than %d values", elementsLimit)
+	errNoJSON  = errors.New("the body is not a JSON object")
 )
 
-// read returns the body of a request, and what to call once it is not needed any more.
-func (b *bodies) read(w http.ResponseWriter, r *http.Request) (release func(), err error) {
+// large returns whether the body becomes so much in memory that one is decoded at a time.
+func (b *body) large() bool { return b.Len() > largeBytes || b.count > largeElements }
+
+// read reads the body of a request until the deadline of its context. The caller calls end once the body is not needed any more.
+func (b *bodies) read(w http.ResponseWriter, r *http.Request) (complete *body, err error) {
 	connection := http.NewResponseController(w)
-	if err := connection.SetReadDeadline(time.Now().Add(b.timeout)); err != nil {
+	deadline, _ := r.Context().Deadline()
+	if err := connection.SetReadDeadline(deadline); err != nil {
 		return nil, fmt.Errorf("limiting the time for the body, %w", err)
 	}
 	current := &body{heard: time.Now(), drop: func() error { return connection.SetReadDeadline(time.Unix(1, 0)) }}
 	b.begin(current)
 	defer func() {
-		if b.stop(current); err != nil {
+		if b.stop(current) {
+			complete, err = nil, errBusy
+		}
+		if err == nil {
+			err = connection.SetReadDeadline(time.Time{}) // once it is over, all later requests of the connection are cancelled
+		}
+		if err != nil {
 			b.end(current)
+			w.Header().Set("Connection", "close")
 		}
 	}()
 	chunk := make([]byte, 32<<10)
 	for {
 		count, err := r.Body.Read(chunk)
+		if current.elements.add(chunk[:count]); current.count > elementsLimit {
+			return nil, errTooMany
+		}
 		if err := b.add(current, chunk[:count]); err != nil {
 			return nil, err
 		}
 		switch {
+		case errors.Is(err, io.EOF) && !yaml.IsJSONBuffer(current.Bytes()):
+			return nil, errNoJSON // it would be read as YAML, in which other signs make values
 		case errors.Is(err, io.EOF):
-			r.Body = io.NopCloser(&current.Buffer)
-			return func() { b.end(current) }, nil
+			return current, nil
 		case err != nil:
-			return nil, b.reason(current, err)
+			return nil, fmt.Errorf("reading the body, %w", err)
 		}
 	}
 }
@@ -86,27 +107,33 @@ func (b *bodies) begin(current *body) {
 		b.reading = map[*body]struct{}{}
 	}
 	if len(b.reading) >= b.readers {
-		b.dropSilent(nil)
+		b.dropSilent(func(*body) bool { return true })
 	}
 	b.reading[current] = struct{}{}
 }
 
-// stop says that the body is not being read any more: from now on it cannot be dropped.
-func (b *bodies) stop(current *body) {
+// stop says that the body is not being read any more: from now on it cannot be dropped. It returns whether it has been.
+func (b *bodies) stop(current *body) (dropped bool) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
 	delete(b.reading, current)
+	return current.dropped
 }
 
 // end says that the body is not needed any more.
 func (b *bodies) end(current *body) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
-	b.held -= int64(current.Cap())
-	current.Buffer = bytes.Buffer{}
+	b.free(current)
 }
 
-// add adds what has been read. Other bodies are dropped if there is no room for it.
+// free lets go of the bytes of a body. The lock must be held.
+func (b *bodies) free(current *body) {
+	b.held -= current.held
+	current.held, current.Buffer = 0, bytes.Buffer{}
+}
+
+// add adds what has been read. Other large bodies are dropped if there is no room for a large one.
 func (b *bodies) add(current *body, chunk []byte) error {
 	b.lock.Lock()
 	defer b.lock.Unlock()
@@ -119,22 +146,24 @@ func (b *bodies) add(current *body, chunk []byte) error {
 		return errTooLong
 	}
 	current.heard = time.Now()
-	before := current.Cap()
-	current.Write(chunk)
-	for b.held += int64(current.Cap() - before); b.held > b.bytes; {
-		if !b.dropSilent(current) {
+	if current.Write(chunk); current.Len() <= largeBytes {
+		return nil
+	}
+	b.held += int64(current.Cap()) - current.held
+	current.held = int64(current.Cap())
+	for b.held > b.bytes {
+		if !b.dropSilent(func(other *body) bool { return other != current && other.held > 0 }) {
 			return errBusy
 		}
 	}
 	return nil
 }
 
-// dropSilent drops the body of which nothing has come for longest, but not this one. It returns false if there is none. The lock must be
-// held.
-func (b *bodies) dropSilent(except *body) bool {
+// dropSilent drops the body of which nothing has come for longest, among some. It returns false if there is none. The lock must be held.
+func (b *bodies) dropSilent(among func(*body) bool) bool {
 	var silent *body
 	for other := range b.reading {
-		if other != except && (silent == nil || other.heard.Before(silent.heard)) {
+		if among(other) && (silent == nil || other.heard.Before(silent.heard)) {
 			silent = other
 		}
 	}
@@ -143,17 +172,6 @@ func (b *bodies) dropSilent(except *body) bool {
 	}
 	delete(b.reading, silent)
 	silent.dropped = true
-	b.held -= int64(silent.Cap())
-	silent.Buffer = bytes.Buffer{}
+	b.free(silent)
 	return silent.drop() == nil
-}
-
-// reason is why a body could not be read.
-func (b *bodies) reason(current *body, err error) error {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	if current.dropped {
-		return errBusy
-	}
-	return fmt.Errorf("reading the body, %w", err)
 }

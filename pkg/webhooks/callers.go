@@ -7,8 +7,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -16,11 +18,11 @@ import (
 	"time"
 )
 
-// waitLimit is how many requests wait for one that is being answered.
-const waitLimit = 1000
+// waitLimit is how many requests wait for one that is being answered, and largeLimit how many with large bodies.
+const waitLimit, largeLimit = 1000, 3
 
-// requestTimeout is how long a body may take, and then how long the request may wait: as long as the API server waits for an answer.
-const requestTimeout = 5 * time.Second
+// answerTimeout is how long a request may take from its headers to the answer: less than the API server waits.
+const answerTimeout = 4 * time.Second
 
 // Callers is which requests are answered, and how many at once.
 type Callers struct {
@@ -29,15 +31,17 @@ type Callers struct {
 	// Names are common names of certificates that are accepted. Empty: all that the authority has signed.
 	Names []string
 
-	bodies bodies
-	turns  turns
+	timeout time.Duration
+	bodies  bodies
+	// large bodies have one place for all of them, beside one of the others.
+	large, turns turns
 }
 
 // NewCallers returns callers of which at most some are answered at the same time. file has the authority of their certificates; it may be
 // empty. The error names the file.
 func NewCallers(file string, names []string, atOnce int) (*Callers, error) {
-	callers := &Callers{Names: names, bodies: bodies{readers: readLimit, bytes: bytesLimit, timeout: requestTimeout},
-		turns: turns{free: atOnce, limit: waitLimit}}
+	callers := &Callers{Names: names, timeout: answerTimeout, bodies: bodies{readers: readLimit, bytes: bytesLimit},
+		large: turns{free: 1, limit: largeLimit}, turns: turns{free: atOnce, limit: waitLimit}}
 	if file == "" {
 		return callers, nil
 	}
@@ -71,18 +75,28 @@ func (c *Callers) Limit(leaving context.Context, next http.Handler) http.Handler
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		forget, err := c.bodies.read(w, r)
+		ctx, stop := context.WithTimeout(r.Context(), c.timeout)
+		defer stop()
+		r = r.WithContext(ctx)
+		current, err := c.bodies.read(w, r)
 		if err != nil {
 			refuse(w, err)
 			return
 		}
-		defer forget()
-		release, err := c.wait(r)
-		if err != nil {
-			refuse(w, err)
-			return
+		defer c.bodies.end(current)
+		lines := []*turns{&c.turns}
+		if current.large() {
+			lines = []*turns{&c.large, &c.turns}
 		}
-		defer release()
+		source := sourceOf(r, current.Bytes())
+		for _, line := range lines {
+			if !line.take(ctx, source) {
+				refuse(w, errBusy)
+				return
+			}
+			defer line.give()
+		}
+		r.Body = io.NopCloser(&current.Buffer)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -106,23 +120,25 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errBusy):
 		status, reason = http.StatusTooManyRequests, "busy"
-	case errors.Is(err, errTooLong):
+	case errors.Is(err, errTooLong), errors.Is(err, errTooMany):
 		status = http.StatusRequestEntityTooLarge
 	}
 	refused.WithLabelValues(reason).Inc()
 	http.Error(w, err.Error(), status)
 }
 
-// wait waits for one of the places, by turns of the addresses that requests come from.
-func (c *Callers) wait(r *http.Request) (release func(), err error) {
-	ctx, stop := context.WithTimeout(r.Context(), requestTimeout)
-	defer stop()
-	source, _, err := net.SplitHostPort(r.RemoteAddr)
+// sourceOf is whose turn a request takes. All tenants come through the API server, so their namespaces take turns if a certificate shows
+// that the body is the API server's. Others could name any namespace: they have one turn for each address.
+func sourceOf(r *http.Request, review []byte) string {
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		named := struct{ Request struct{ Namespace string } }{}
+		if json.Unmarshal(review, &named) == nil {
+			return "namespace " + named.Request.Namespace
+		}
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
-		source = r.RemoteAddr
+		return r.RemoteAddr
 	}
-	if !c.turns.take(ctx, source) {
-		return nil, errBusy
-	}
-	return c.turns.give, nil
+	return host
 }

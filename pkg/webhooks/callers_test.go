@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,8 +55,13 @@ func newBlocked(t *testing.T, callers *Callers) *blocked {
 
 func (b *blocked) ask(ctx context.Context, t *testing.T) chan *http.Response {
 	t.Helper()
+	return b.send(ctx, t, "{}")
+}
+
+func (b *blocked) send(ctx context.Context, t *testing.T, body string) chan *http.Response {
+	t.Helper()
 	answered := make(chan *http.Response, 1)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.server.URL, strings.NewReader("{}"))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.server.URL, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +86,7 @@ func TestCallersWait(t *testing.T) {
 	first := b.ask(t.Context(), t)
 	<-b.entered
 	second := b.ask(t.Context(), t)
-	callers.awaitWaiting(t, 1)
+	awaitWaiting(t, &callers.turns, 1)
 	if third := <-b.ask(t.Context(), t); third.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("the third: %s", third.Status)
 	}
@@ -119,22 +125,22 @@ func TestCallersGoAway(t *testing.T) {
 	<-b.entered
 	ctx, stop := context.WithCancel(t.Context())
 	second := b.ask(ctx, t)
-	callers.awaitWaiting(t, 1)
+	awaitWaiting(t, &callers.turns, 1)
 	stop()
 	<-second
-	callers.awaitWaiting(t, 0)
+	awaitWaiting(t, &callers.turns, 0)
 	b.answer <- struct{}{}
 	<-first
 }
 
 // awaitWaiting waits until so many requests wait.
-func (c *Callers) awaitWaiting(t *testing.T, want int) {
+func awaitWaiting(t *testing.T, turns *turns, want int) {
 	t.Helper()
 	poll.Eventually(t, "requests wait", func(context.Context) error {
-		c.turns.lock.Lock()
-		defer c.turns.lock.Unlock()
-		if c.turns.waiting != want {
-			return fmt.Errorf("%d wait, want %d", c.turns.waiting, want)
+		turns.lock.Lock()
+		defer turns.lock.Unlock()
+		if turns.waiting != want {
+			return fmt.Errorf("%d wait, want %d", turns.waiting, want)
 		}
 		return nil
 	})
@@ -213,7 +219,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	callers.bodies.timeout = time.Millisecond
+	callers.timeout = time.Millisecond
 	connection := newBlocked(t, callers).silent(t, 10, "{")
 	if answer, err := bufio.NewReader(connection).ReadString('\n'); err != nil || !strings.HasPrefix(answer, "HTTP/1.1 400 ") {
 		t.Errorf("answered %q, %v", answer, err)
@@ -279,5 +285,40 @@ func TestTurns(t *testing.T) {
 	turns.give()
 	if turns.free != 1 || turns.waiting != 0 || len(turns.queues) != 0 || len(turns.order) != 0 {
 		t.Errorf("in the end there is %+v", turns)
+	}
+}
+
+// TestConnectionIsKept: a request that takes all of its time, as one that waits may, cancels no later one of its connection.
+func TestConnectionIsKept(t *testing.T) {
+	callers, err := NewCallers("", nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	callers.timeout = 10 * time.Millisecond
+	var contexts []error
+	limited := callers.Limit(t.Context(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limited.ServeHTTP(w, r)
+		while, stop := context.WithTimeout(r.Context(), 10*time.Millisecond) // the deadline of the connection comes in this time
+		defer stop()
+		<-while.Done()
+		contexts = append(contexts, r.Context().Err())
+	}))
+	defer server.Close()
+	for n := range 2 {
+		reused := false
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }})
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := server.Client().Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close() // it is empty
+		if reused != (n == 1) || contexts[n] != nil {
+			t.Errorf("request %d: the connection was used before: %v; its context: %v", n, reused, contexts[n])
+		}
 	}
 }

@@ -9,16 +9,15 @@ package webhooks
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +33,7 @@ import (
 // handler answers requests about one kind.
 type handler[T any, P cluster.Object[T]] struct {
 	kind    string
+	shape   *shape
 	cluster *cluster.Cluster
 	// written validates an object that is created, when before is nil, or updated.
 	written func(cluster rules.Cluster, before, after P) rules.Result
@@ -72,12 +72,14 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 	var before, after P
 	var err error
 	if request.Operation == admissionv1.Create || request.Operation == admissionv1.Update {
-		if after, err = decode[T, P](request.Object); err != nil || !after.GetDeletionTimestamp().IsZero() {
+		after = new(T)
+		if err = h.shape.decode(request.Object.Raw, after); err != nil || !after.GetDeletionTimestamp().IsZero() {
 			return rules.Result{}, err // of an object that is being deleted, finalizers must be removable, whatever else is wrong
 		}
 	}
 	if request.Operation == admissionv1.Update || request.Operation == admissionv1.Delete && h.deleted != nil {
-		if before, err = decode[T, P](request.OldObject); err != nil {
+		before = new(T)
+		if err = h.shape.decode(request.OldObject.Raw, before); err != nil {
 			return rules.Result{}, err
 		}
 	}
@@ -88,14 +90,6 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 		return h.deleted(view, before), nil
 	}
 	return rules.Result{}, nil
-}
-
-func decode[T any, P cluster.Object[T]](raw runtime.RawExtension) (P, error) {
-	object := P(new(T))
-	if err := json.Unmarshal(raw.Raw, object); err != nil {
-		return nil, fmt.Errorf("reading the object, %w", err)
-	}
-	return object, nil
 }
 
 // responseOf returns the response of the API server's own validation: the status of an invalid object, of which kubectl
@@ -158,44 +152,66 @@ func count(kind string, result rules.Result) {
 	}
 }
 
-// timed is a handler of requests about a kind whose durations are recorded.
+// timed is a handler of requests about a kind whose durations are recorded. It begins none whose time has run out.
 type timed struct {
 	admission.Handler
 	kind  string
 	clock clock.PassiveClock
 }
 
+// operations are those of an API server. Others would be labels of metrics, as many as a client likes.
+var operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect}
+
 // Handle implements admission.Handler.
 func (t timed) Handle(ctx context.Context, request admission.Request) admission.Response {
+	if err := ctx.Err(); err != nil {
+		return failed(t.kind, http.StatusServiceUnavailable, fmt.Errorf("answering in time, %w", err))
+	}
+	if !slices.Contains(operations, request.Operation) {
+		return failed(t.kind, http.StatusBadRequest, fmt.Errorf("the operation is none of %q", operations))
+	}
 	begin := t.clock.Now()
 	response := t.Handler.Handle(ctx, request)
 	durations.WithLabelValues(t.kind, string(request.Operation)).Observe(t.clock.Since(begin).Seconds())
 	return response
 }
 
-// Handlers returns what is served, by path. The paths are those in config/webhook.
-func Handlers(all *cluster.Cluster, clk clock.PassiveClock) map[string]admission.Handler {
-	return map[string]admission.Handler{
-		"/validate/nodeproviders":  validate(all, clk, rules.KindNodeProvider, rules.NodeProvider, rules.ProviderDeleted),
-		"/validate/nodetypes":      validate(all, clk, rules.KindNodeType, rules.NodeType, unused[*v1alpha1.NodeType](rules.KindNodeType)),
-		"/validate/machines":       validate(all, clk, "Machine", rules.Machine, nil),
-		"/validate/tenantclusters": validate(all, clk, rules.KindTenantCluster, rules.TenantCluster, rules.TenantDeleted),
-		"/validate/nodeprofiles": validate(all, clk, rules.KindNodeProfile, rules.NodeProfile,
-			unused[*v1alpha1.NodeProfile](rules.KindNodeProfile)),
-		"/validate/osimages": validate(all, clk, rules.KindOSImage, rules.OSImage, unused[*v1alpha1.OSImage](rules.KindOSImage)),
-		"/validate/sshkeys":  validate(all, clk, rules.KindSSHKey, rules.SSHKey, unused[*v1alpha1.SSHKey](rules.KindSSHKey)),
-		"/validate/machineconfigtemplates": validate(all, clk, rules.KindMachineConfigTemplate, rules.MachineConfigTemplate,
-			unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)),
-		"/validate/writes": &writesHandler{clock: clk, accounts: map[string]*rate.Limiter{}},
-		"/mutate/pods":     timed{&podHandler{cluster: all}, podKind, clk},
-		"/mutate/spelling": spellingHandler{},
-	}
+// served is what handlers are made of.
+type served struct {
+	cluster *cluster.Cluster
+	clock   clock.PassiveClock
+	shapes  map[string]*shape
 }
 
-func validate[T any, P cluster.Object[T]](all *cluster.Cluster, clk clock.PassiveClock, kind rules.Kind,
+// Handlers returns what is served, by path. The paths are those in config/webhook.
+func Handlers(all *cluster.Cluster, clk clock.PassiveClock) (map[string]admission.Handler, error) {
+	shapes, err := shapes()
+	if err != nil {
+		return nil, fmt.Errorf("reading the definitions, %w", err)
+	}
+	s := served{all, clk, shapes}
+	return map[string]admission.Handler{
+		"/validate/nodeproviders":  validate(s, rules.KindNodeProvider, rules.NodeProvider, rules.ProviderDeleted),
+		"/validate/nodetypes":      validate(s, rules.KindNodeType, rules.NodeType, unused[*v1alpha1.NodeType](rules.KindNodeType)),
+		"/validate/machines":       validate(s, "Machine", rules.Machine, nil),
+		"/validate/tenantclusters": validate(s, rules.KindTenantCluster, rules.TenantCluster, rules.TenantDeleted),
+		"/validate/nodeprofiles": validate(s, rules.KindNodeProfile, rules.NodeProfile,
+			unused[*v1alpha1.NodeProfile](rules.KindNodeProfile)),
+		"/validate/osimages": validate(s, rules.KindOSImage, rules.OSImage, unused[*v1alpha1.OSImage](rules.KindOSImage)),
+		"/validate/sshkeys":  validate(s, rules.KindSSHKey, rules.SSHKey, unused[*v1alpha1.SSHKey](rules.KindSSHKey)),
+		"/validate/machineconfigtemplates": validate(s, rules.KindMachineConfigTemplate, rules.MachineConfigTemplate,
+			unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)),
+		"/validate/writes": timed{&writesHandler{clock: clk, accounts: map[string]*rate.Limiter{}}, writesKind, clk},
+		"/mutate/pods":     timed{&podHandler{cluster: all}, podKind, clk},
+		"/mutate/spelling": timed{spellingHandler{}, spellingKind, clk},
+	}, nil
+}
+
+func validate[T any, P cluster.Object[T]](s served, kind rules.Kind,
 	written func(cluster rules.Cluster, before, after P) rules.Result, deleted func(cluster rules.Cluster, object P) rules.Result,
 ) admission.Handler {
-	return timed{&handler[T, P]{kind: string(kind), cluster: all, written: written, deleted: deleted}, string(kind), clk}
+	return timed{&handler[T, P]{kind: string(kind), shape: cmp.Or(s.shapes[string(kind)], anything), cluster: s.cluster, written: written, deleted: deleted},
+		string(kind), s.clock}
 }
 
 func unused[P client.Object](kind rules.Kind) func(rules.Cluster, P) rules.Result {
@@ -204,6 +220,9 @@ func unused[P client.Object](kind rules.Kind) func(rules.Cluster, P) rules.Resul
 	}
 }
 
+// spellingKind stands in metrics for the kinds that spellingHandler answers about.
+const spellingKind = "spelling"
+
 // spellingHandler answers requests about objects in which the reference writes a field in another form than the schema has. It needs no
 // cache and denies nothing: what it does not know is left to the schema.
 type spellingHandler struct{}
@@ -211,11 +230,11 @@ type spellingHandler struct{}
 // Handle implements admission.Handler.
 func (spellingHandler) Handle(_ context.Context, request admission.Request) admission.Response {
 	object := map[string]any{}
-	if err := json.Unmarshal(request.Object.Raw, &object); err != nil {
-		return failed(request.Kind.Kind, http.StatusBadRequest, fmt.Errorf("reading the object, %w", err))
+	if err := anything.decode(request.Object.Raw, &object); err != nil {
+		return failed(spellingKind, http.StatusBadRequest, err)
 	}
 	result, patches := rules.Spelling(rules.Kind(request.Kind.Kind), object)
-	count(request.Kind.Kind, result)
+	count(spellingKind, result)
 	response := responseOf(&request, result)
 	response.Patches = patches
 	return response

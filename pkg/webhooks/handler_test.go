@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -37,7 +38,17 @@ func handlers(t *testing.T, synced bool) map[string]admission.Handler {
 		inventory.MarkTypesSynced()
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).Build()
-	return Handlers(cluster.New(c, c, inventory), clock.RealClock{})
+	return handlersOf(t, c, inventory)
+}
+
+// handlersOf are the handlers with a reader and an inventory.
+func handlersOf(t *testing.T, reader client.Reader, inventory *inventory.Inventory) map[string]admission.Handler {
+	t.Helper()
+	all, err := Handlers(cluster.New(reader, inventory), clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // Everything that the API server is told to ask about is answered, and nothing else is served.
@@ -130,7 +141,7 @@ func TestAlertedMetric(t *testing.T) {
 	if got := (<-described).String(); !strings.Contains(got, want) || !strings.Contains(got, "{kind,operation}") {
 		t.Errorf("got %s, want %s by kind and operation", got, want)
 	}
-	if Handlers(nil, nil)["/validate/machines"] == nil {
+	if handlersOf(t, nil, nil)["/validate/machines"] == nil {
 		t.Error("the webhook has no path /validate/machines, by which KarpenterMetal3WebhookDown knows it")
 	}
 }

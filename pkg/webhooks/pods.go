@@ -12,6 +12,7 @@ import (
 
 	"gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,17 +29,30 @@ const podKind = "Pod"
 // the servers are not known yet keeps no pod waiting.
 type podHandler struct{ cluster *cluster.Cluster }
 
+// podFields are what is decoded of a pod: what rules.Pod reads. Every other part of a pod would be memory for nothing.
+type podFields struct {
+	Metadata struct {
+		Name        string            `json:"name"`
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		ResourceClaims []corev1.PodResourceClaim `json:"resourceClaims"`
+	} `json:"spec"`
+}
+
 // Handle implements admission.Handler.
 func (h *podHandler) Handle(ctx context.Context, request admission.Request) admission.Response {
-	pod, err := decode[corev1.Pod](request.Object)
-	if err != nil {
+	fields := podFields{}
+	if err := anything.decode(request.Object.Raw, &fields); err != nil {
 		return failed(podKind, http.StatusBadRequest, err)
 	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: fields.Metadata.Name, Labels: fields.Metadata.Labels,
+		Annotations: fields.Metadata.Annotations}, Spec: corev1.PodSpec{ResourceClaims: fields.Spec.ResourceClaims}}
 	tenant, err := h.cluster.TenantCluster(ctx, types.NamespacedName{Namespace: request.Namespace, Name: pod.Labels[names.MarkerLabel]})
 	if err != nil {
 		return unread(ctx, podKind, err)
 	}
-	pod.Namespace = request.Namespace
 	given := slices.Clone(pod.Spec.ResourceClaims)
 	var unknown error
 	result := rules.Pod(tenant, pod, func(kind schema.GroupVersionKind, name string) client.Object {

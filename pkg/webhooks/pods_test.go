@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -25,7 +24,6 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/cluster"
 )
 
 // hostPod is the copy of the pod default/train of the tenant research, with a field that this version does not know.
@@ -80,6 +78,12 @@ func TestPods(t *testing.T) {
 			code:   http.StatusUnprocessableEntity, says: `Pod "train-x-default-x-research" is invalid: spec.resourceClaims[0].resourceClaimName`},
 		"Malformed": {reason: "it is no pod", namespace: "research", change: func(string) string { return "spec: []" },
 			code: http.StatusBadRequest, says: "reading the object"},
+		"Many": {reason: "each would be looked up", namespace: "research", change: func(pod string) string {
+			return pod + strings.Repeat("  - {name: more, resourceClaimName: more}\n", 63)
+		}, code: http.StatusUnprocessableEntity, says: "spec.resourceClaims: Forbidden: there are 65 claims, and at most 64"},
+		"AsMany": {reason: "that is as many as there may be", namespace: "inference", change: func(pod string) string {
+			return pod + strings.Repeat("  - {name: more, resourceClaimName: more}\n", 63)
+		}},
 		"NoCache": {reason: "whose pod it is, is not known", namespace: "research", fails: true, code: http.StatusInternalServerError,
 			says: "reading the management cluster, no cache"},
 	} {
@@ -105,7 +109,7 @@ func TestPods(t *testing.T) {
 				Namespace: tc.namespace, Name: "train-x-default-x-research"}}
 			request.Kind.Kind, request.Resource.Resource, request.Object.Raw = "Pod", "pods", raw
 			unsynced := inventory.NewInventory(inventory.Options{})
-			response := Handlers(cluster.New(reader, reader, unsynced), clock.RealClock{})["/mutate/pods"].Handle(t.Context(), request)
+			response := handlersOf(t, reader, unsynced)["/mutate/pods"].Handle(t.Context(), request)
 			if response.Allowed != (tc.code == 0) {
 				t.Fatalf("%s: allowed is %v: %v", tc.reason, response.Allowed, response.Result)
 			}

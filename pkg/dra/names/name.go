@@ -43,6 +43,10 @@ const (
 	labelPrefix = "vcluster.loft.sh/label"
 )
 
+// OriginAnnotations are what OriginOf reads, beside MarkerLabel.
+var OriginAnnotations = []string{NameAnnotation, NamespaceAnnotation, UIDAnnotation, KindAnnotation, HostNameAnnotation,
+	HostNamespaceAnnotation}
+
 // Kinds of what is copied to the host. Claims and templates have short names there.
 var (
 	PodKind      = corev1.SchemeGroupVersion.WithKind("Pod")

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster gives admission a view of the management cluster: objects by name and by what they refer to, from
-// caches with indexes, and servers by label, from the inventory. No request waits for the API server.
+// caches with indexes, and servers by label, from the inventory. No request waits for the API server, and none goes on after its time.
 package cluster
 
 import (
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
@@ -32,16 +33,14 @@ import (
 
 // Cluster reads the management cluster. It is safe for concurrent use.
 type Cluster struct {
-	reader client.Reader
-	// live reads from the API server.
-	live      client.Reader
+	reader    client.Reader
 	inventory *inventory.Inventory
 }
 
 // New returns a Cluster. reader reads from a cache that has the indexes of AddIndexes; what it returns is not changed, so
-// it need not be copied. live reads from the API server.
-func New(reader, live client.Reader, inventory *inventory.Inventory) *Cluster {
-	return &Cluster{reader: reader, live: live, inventory: inventory}
+// it need not be copied.
+func New(reader client.Reader, inventory *inventory.Inventory) *Cluster {
+	return &Cluster{reader: reader, inventory: inventory}
 }
 
 // For returns the view of one request.
@@ -75,8 +74,20 @@ func (v *View) note(err error) {
 	}
 }
 
+// late returns whether the time of the request has run out, or its client has gone. Nothing is read for it any more.
+func (v *View) late() bool {
+	err := v.ctx.Err()
+	if len(v.errs) == 0 {
+		v.note(err)
+	}
+	return err != nil
+}
+
 // get reads an object, and reports whether there is one.
 func (v *View) get(key types.NamespacedName, object client.Object) bool {
+	if v.late() {
+		return false
+	}
 	err := v.reader.Get(v.ctx, key, object)
 	v.note(client.IgnoreNotFound(err))
 	return err == nil
@@ -84,6 +95,9 @@ func (v *View) get(key types.NamespacedName, object client.Object) bool {
 
 // list reads all that the options select.
 func (v *View) list(list client.ObjectList, options ...client.ListOption) {
+	if v.late() {
+		return
+	}
 	v.note(v.reader.List(v.ctx, list, append(options, client.UnsafeDisableDeepCopy)...))
 }
 
@@ -137,16 +151,27 @@ func (c *Cluster) TenantCluster(ctx context.Context, key types.NamespacedName) (
 	return found, err
 }
 
-// Metadata of an object of a kind that is not watched, read from the API server. It is nil if there is none, or no such kind.
+// Metadata of a claim or template, as Trim leaves it. It is nil if there is none, or no such kind.
 func (c *Cluster) Metadata(ctx context.Context, kind schema.GroupVersionKind,
 	key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(kind)
-	err := c.live.Get(ctx, key, found)
+	found := kube.MetadataOf(kind)
+	err := c.reader.Get(ctx, key, found)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return nil, nil
 	}
 	return found, err
+}
+
+// maxOrigin is the longest value that is kept of what says whose copy a claim is. No name in Kubernetes is longer.
+const maxOrigin = 253
+
+// Trim leaves of the metadata of a claim what says whose copy it is. Others write the rest, of up to 256 KiB.
+func Trim(claim *metav1.PartialObjectMetadata) {
+	claim.ObjectMeta = metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+		Labels: lo.PickByKeys(claim.Labels, []string{names.MarkerLabel}),
+		Annotations: lo.PickBy(claim.Annotations, func(key, value string) bool {
+			return slices.Contains(names.OriginAnnotations, key) && len(value) <= maxOrigin
+		})}
 }
 
 // NamespaceLabels implements rules.Cluster.
@@ -227,6 +252,9 @@ func (v *View) Offered(nodeType string) []v1alpha1.NodeTypeRequirement {
 
 // Choose implements rules.Cluster.
 func (v *View) Choose(request inventory.Request) (inventory.Choice, error) {
+	if v.late() {
+		return inventory.Choice{}, nil
+	}
 	request.Machine = "" // a choice for no Machine assumes nothing
 	return v.Inventory.Choose(request)
 }

@@ -6,9 +6,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -16,7 +18,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
 )
 
@@ -51,7 +55,7 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 	inventory.MarkHostsSynced()
 	inventory.MarkTypesSynced()
 	c := builder.Build()
-	return New(c, c, inventory)
+	return New(c, inventory)
 }
 
 func TestUsers(t *testing.T) {
@@ -133,8 +137,65 @@ func TestViewErrors(t *testing.T) {
 	if view.Exists(rules.KindOSImage, "ubuntu"); view.Err() == nil {
 		t.Error("a cache that has stopped: no error")
 	}
-	unsynced := New(broken.reader, broken.reader, inventory.NewInventory(inventory.Options{}))
+	unsynced := New(broken.reader, inventory.NewInventory(inventory.Options{}))
 	if unsynced.For(t.Context()).Err() == nil {
 		t.Error("servers that are not known yet: no error")
+	}
+}
+
+// TestLate: nothing more is read for a request whose time is over, and it is not answered from what has been read.
+func TestLate(t *testing.T) {
+	reads := 0
+	all := newCluster(t, interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			reads++
+			return nil
+		},
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			reads++
+			return nil
+		},
+	})
+	ctx, end := context.WithCancel(t.Context())
+	view := all.For(ctx)
+	if view.Exists(rules.KindOSImage, "ubuntu"); reads != 1 || view.Err() != nil {
+		t.Errorf("in time: %d reads, %v", reads, view.Err())
+	}
+	end()
+	for range 100 {
+		view.Exists(rules.KindOSImage, "ubuntu")
+		view.NodeTypes()
+		if _, err := view.Choose(inventory.Request{}); err != nil {
+			t.Errorf("it still chooses: %v", err)
+		}
+	}
+	if err := view.Err(); reads != 1 || !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%d reads, %v", reads, err)
+	}
+}
+
+// TestTrim: what is left of a copy says the same as all of it, and nothing is left that others could make large.
+func TestTrim(t *testing.T) {
+	key := client.ObjectKey{Namespace: "tenant-blue", Name: "vm9n4c1zh2u01y"}
+	claim := kube.MetadataOf(names.ClaimKind)
+	claim.Namespace, claim.Name, claim.UID = "ml", "gpu", "u1"
+	made := names.HostMetadata(claim, names.ClaimKind, key, "blue", names.Metadata{})
+	claim.Namespace, claim.Name, claim.Labels, claim.Annotations = key.Namespace, key.Name, made.Labels, made.Annotations
+	want, ok := names.OriginOf(claim, names.ClaimKind, "blue")
+	if !ok {
+		t.Fatal("it is no copy")
+	}
+	claim.Labels["app"], claim.Annotations["note"] = "a", "n"
+	claim.OwnerReferences = []metav1.OwnerReference{{Name: "a"}}
+	Trim(claim)
+	if got, ok := names.OriginOf(claim, names.ClaimKind, "blue"); !ok || got != want {
+		t.Errorf("its origin is %v, want %v", got, want)
+	}
+	if len(claim.Labels)+len(claim.Annotations) != 1+len(names.OriginAnnotations) || claim.OwnerReferences != nil {
+		t.Errorf("there is more left than is read: %+v", claim)
+	}
+	claim.Annotations[names.UIDAnnotation] = strings.Repeat("x", maxOrigin+1)
+	if Trim(claim); len(claim.Annotations) != len(names.OriginAnnotations)-1 {
+		t.Error("a long value is kept")
 	}
 }

@@ -4,6 +4,8 @@
 package rules
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -12,6 +14,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 )
+
+// maxClaims is how many claims a pod of a tenant may have. Each is looked up, and other pods wait meanwhile.
+const maxClaims = 64
 
 // Pod validates the copy of a tenant's pod that is created on the host, and gives its claims and templates their names on
 // the host if the TenantCluster says that the webhook does it. It changes nothing else of the pod.
@@ -38,6 +43,11 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Re
 			return *r
 		}
 		namespace = origin.Namespace
+	}
+	if count := len(pod.Spec.ResourceClaims); count > maxClaims {
+		r.deny(RulePodClaims, field.Forbidden(field.NewPath("spec", "resourceClaims"),
+			fmt.Sprintf("there are %d claims, and at most %d are looked up: ask for several devices in one claim", count, maxClaims)))
+		return *r
 	}
 	key := tenant.Namespace + "/" + tenant.Name
 	for i := range pod.Spec.ResourceClaims {
