@@ -67,7 +67,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	serving.StringSliceVar(&o.clientNames, "client-names", o.clientNames,
 		"Common names of client certificates that are accepted. If unset, all that the authority of --client-ca-file has signed.")
 	serving.Int64Var(&o.inFlight, "max-requests-in-flight", o.inFlight,
-		"Requests that are answered at the same time, one of them with a large body. Others wait, and are refused 4 s after they have begun.")
+		"Requests that are answered at the same time, one of them with a large body. Others wait, and are refused 4 s after "+
+			"they have begun.")
 	serving.BoolVar(&o.http2, "enable-http2", o.http2, "Answer HTTP/2 as well. One client can then open many requests with one connection.")
 
 	certificates := sections.FlagSet("certificates")

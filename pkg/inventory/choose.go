@@ -271,7 +271,7 @@ func (t *nodeType) explain(tenant string, requirements requirements, candidate C
 	}
 	if candidate.Counts.Total == 0 && len(unmet) > 0 {
 		candidate.Outcome = RequirementNotMet
-		candidate.Requirement = slices.Min(lo.Map(unmet, func(requirement *labels.Requirement, _ int) string { return requirement.String() }))
+		candidate.Requirement = slices.Min(lo.Map(unmet, func(r *labels.Requirement, _ int) string { return r.String() }))
 	}
 	return candidate
 }
@@ -411,14 +411,15 @@ func RequestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) Reques
 	return request
 }
 
-// requirements are parsed requirements: of labels that all hosts of a type share, and of those that differ from host to host.
+// requirements are parsed requirements: of labels that all hosts of a type share, and of those that differ from host
+// to host.
 type requirements struct {
 	ofType []labels.Requirement
 	ofHost []*labelRequirements
 }
 
-// labelRequirements are about one label of hosts, or with an empty key about the labels that say which types a host matches. Hosts are many,
-// and the values of a label few: each is compared once.
+// labelRequirements are about one label of hosts, or with an empty key about the labels that say which types a host
+// matches. Hosts are many, and the values of a label few: each is compared once.
 type labelRequirements struct {
 	key   string
 	all   []labels.Requirement
@@ -458,9 +459,9 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 	if len(wrong) > 0 {
 		return requirements{}, &NoHostError{Reason: v1alpha1.ReasonInvalidSpec, Detail: wrong.ToAggregate().Error() + ": correct it"}
 	}
-	ofHost, ofType := lo.FilterReject(valid, func(requirement labels.Requirement, _ int) bool { return i.differs(requirement.Key()) })
+	ofHost, ofType := lo.FilterReject(valid, func(r labels.Requirement, _ int) bool { return i.differs(r.Key()) })
 	// Few hosts meet an In, and most a NotIn: what comes next is compared with fewer hosts.
-	ins, others := lo.FilterReject(ofHost, func(requirement labels.Requirement, _ int) bool { return requirement.Operator() == selection.In })
+	ins, others := lo.FilterReject(ofHost, func(r labels.Requirement, _ int) bool { return r.Operator() == selection.In })
 	parsed := requirements{ofType: ofType}
 	for _, requirement := range slices.Concat(ins, others) {
 		key := requirement.Key()

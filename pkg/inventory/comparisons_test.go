@@ -15,21 +15,21 @@ import (
 func costly(last corev1.NodeSelectorRequirement) []corev1.NodeSelectorRequirement {
 	var all []corev1.NodeSelectorRequirement
 	for n := range 99 {
-		one := corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpNotIn}
+		requirement := corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpNotIn}
 		if n%3 == 0 {
-			one.Key = fmt.Sprintf("type.karpenter.metal3.io/none-%02d", n)
+			requirement.Key = fmt.Sprintf("type.karpenter.metal3.io/none-%02d", n)
 		}
 		for value := range 20 {
-			one.Values = append(one.Values, fmt.Sprintf("none-%02d-%02d", n, value))
+			requirement.Values = append(requirement.Values, fmt.Sprintf("none-%02d-%02d", n, value))
 		}
-		all = append(all, one)
+		all = append(all, requirement)
 	}
 	return append(all, last)
 }
 
-// TestEachValueIsComparedOnce: however many servers and requirements there are, the requirements of one label are compared once with each
-// of its values, and those of a label that few servers have come first. All of it is done under the lock of the inventory, and a request
-// that writes nothing may repeat it as often as it likes.
+// TestEachValueIsComparedOnce: however many servers and requirements there are, the requirements of one label are
+// compared once with each of its values, and those of a label that few servers have come first. All of it is done
+// under the lock of the inventory, and a request that writes nothing may repeat it as often as it likes.
 func TestEachValueIsComparedOnce(t *testing.T) {
 	const hosts, racks, sets = 1000, 50, benchmarkTypes
 	inventory := benchmarkInventory(hosts)
@@ -41,8 +41,9 @@ func TestEachValueIsComparedOnce(t *testing.T) {
 	}{
 		"In": {"it rules out all servers, so nothing else is looked at", in("datacenter", "none"), "datacenter",
 			map[string]int{"datacenter": 4, "rack": 0, "": 0}},
-		"NotIn": {"each server meets all but this", corev1.NodeSelectorRequirement{Key: "datacenter", Operator: corev1.NodeSelectorOpNotIn,
-			Values: []string{"dc0", "dc1", "dc2", "dc3"}}, "", map[string]int{"datacenter": 4, "rack": racks, "": sets}},
+		"NotIn": {"each server meets all but this", corev1.NodeSelectorRequirement{Key: "datacenter",
+			Operator: corev1.NodeSelectorOpNotIn, Values: []string{"dc0", "dc1", "dc2", "dc3"}}, "",
+			map[string]int{"datacenter": 4, "rack": racks, "": sets}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := Request{Resources: list("nvidia.com/gpu", "1"), Requirements: costly(tc.last)}
@@ -60,7 +61,8 @@ func TestEachValueIsComparedOnce(t *testing.T) {
 			}
 			for _, about := range parsed.ofHost {
 				if len(about.unmet) > tc.most[about.key] {
-					t.Errorf("%q is compared %d times, want at most %d: %s", about.key, len(about.unmet), tc.most[about.key], tc.reason)
+					t.Errorf("%q is compared %d times, want at most %d: %s", about.key, len(about.unmet), tc.most[about.key],
+						tc.reason)
 				}
 			}
 		})

@@ -93,8 +93,8 @@ func (t *nodeType) add(h *host, mapping topology.Mapping) {
 	key := bucketKey(mapping.Keys(), set, h.matches, h.domains)
 	b, found := t.buckets[key]
 	if !found {
-		b = &bucket{key: key, labels: set, matches: h.matches, shared: strings.Join(h.matches, sharing), free: map[string][]*host{},
-			anyTenant: t.profile.AnyTenant, leftOut: t.profile.LeftOut, domains: h.domains}
+		b = &bucket{key: key, labels: set, matches: h.matches, shared: strings.Join(h.matches, sharing),
+			free: map[string][]*host{}, anyTenant: t.profile.AnyTenant, leftOut: t.profile.LeftOut, domains: h.domains}
 		t.buckets[key] = b
 		t.requirements = nil
 	}

@@ -19,7 +19,8 @@ const (
 	// readLimit is how many bodies are read at a time. It is so large that an API server, which sends a body at once, is never among the
 	// silent ones that are dropped first.
 	readLimit = 1000
-	// bytesLimit is how many bytes of large bodies are held, from the first byte until the answer. The others are bounded by their number.
+	// bytesLimit is how many bytes of large bodies are held, from the first byte until the answer. The others are
+	// bounded by their number.
 	bytesLimit = 64 << 20
 	// bodyLimit is how long a body may be: an API server sends two objects of 3 MiB.
 	bodyLimit = 7 << 20
@@ -59,7 +60,8 @@ var (
 // large returns whether the body becomes so much in memory that one is decoded at a time.
 func (b *body) large() bool { return b.Len() > largeBytes || b.count > largeElements }
 
-// read reads the body of a request until the deadline of its context. The caller calls end once the body is not needed any more.
+// read reads the body of a request until the deadline of its context. The caller calls end once the body is not
+// needed any more.
 func (b *bodies) read(w http.ResponseWriter, r *http.Request) (complete *body, err error) {
 	connection := http.NewResponseController(w)
 	deadline, _ := r.Context().Deadline()
@@ -69,11 +71,14 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (complete *body, e
 	current := &body{heard: time.Now(), drop: func() error { return connection.SetReadDeadline(time.Unix(1, 0)) }}
 	b.begin(current)
 	defer func() {
-		if b.stop(current) {
-			complete, err = nil, errBusy
-		}
-		if err == nil {
-			err = connection.SetReadDeadline(time.Time{}) // once it is over, all later requests of the connection are cancelled
+		switch dropped := b.stop(current); {
+		case dropped:
+			err = errBusy
+		case err == nil && !yaml.IsJSONBuffer(current.Bytes()):
+			err = errNoJSON // it would be read as YAML, in which other signs make values
+		case err == nil:
+			// Once a deadline is over, all later requests of the connection are cancelled.
+			err = connection.SetReadDeadline(time.Time{})
 		}
 		if err != nil {
 			b.end(current)
@@ -90,8 +95,6 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (complete *body, e
 			return nil, err
 		}
 		switch {
-		case errors.Is(err, io.EOF) && !yaml.IsJSONBuffer(current.Bytes()):
-			return nil, errNoJSON // it would be read as YAML, in which other signs make values
 		case errors.Is(err, io.EOF):
 			return current, nil
 		case err != nil:
@@ -159,7 +162,8 @@ func (b *bodies) add(current *body, chunk []byte) error {
 	return nil
 }
 
-// dropSilent drops the body of which nothing has come for longest, among some. It returns false if there is none. The lock must be held.
+// dropSilent drops the body of which nothing has come for longest, among some. It returns false if there is none. The
+// lock must be held.
 func (b *bodies) dropSilent(among func(*body) bool) bool {
 	var silent *body
 	for other := range b.reading {

@@ -21,13 +21,13 @@ import (
 const (
 	// elementsLimit is how many values the JSON of a body may have. Two objects as large as etcd takes them have fewer.
 	elementsLimit = 200_000
-	// A body with more bytes or values than these is large. One large body is decoded at a time, and no other waits for it: Machines and
-	// pods are smaller.
+	// A body with more bytes or values than these is large. One large body is decoded at a time, and no other waits for
+	// it: Machines and pods are smaller.
 	largeBytes, largeElements = 32 << 10, 4096
 )
 
-// elements counts the values of JSON that comes in pieces. Memory follows their number more than the bytes: "{}," has three bytes, and can
-// become a struct of hundreds.
+// elements counts the values of JSON that comes in pieces. Memory follows their number more than the bytes: "{}," has
+// three bytes, and can become a struct of hundreds.
 type elements struct {
 	count             int
 	inString, escaped bool
@@ -88,8 +88,9 @@ func shapeOf(schema *apiextensionsv1.JSONSchemaProps) *shape {
 	return s
 }
 
-// decode reads an object that is nowhere longer than its schema allows. The API server has refused such an object before it asks. Others that
-// reach the webhook have not asked the API server, and the time of some rules is the square of a length.
+// decode reads an object that is nowhere longer than its schema allows. The API server has refused such an object
+// before it asks. Others that reach the webhook have not asked the API server, and the time of some rules is the
+// square of a length.
 func (s *shape) decode(raw []byte, object any) error {
 	w := &walk{Decoder: json.NewDecoder(bytes.NewReader(raw))}
 	err := w.value(s)

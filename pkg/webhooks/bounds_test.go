@@ -50,8 +50,9 @@ var shapeless = map[string]string{
 	"/mutate/spelling": "the object is walked once, as it was decoded, and the bound of the body holds",
 }
 
-// TestEveryHandlerIsBounded: a new handler has the bounds of the others. Each refuses bodies that become too much in memory, requests
-// whose time is over, values that would be labels of metrics, and lists, maps and strings that are longer than their schema allows.
+// TestEveryHandlerIsBounded: a new handler has the bounds of the others. Each refuses bodies that become too much in
+// memory, requests whose time is over, values that would be labels of metrics, and lists, maps and strings that are
+// longer than their schema allows.
 func TestEveryHandlerIsBounded(t *testing.T) {
 	callers, err := NewCallers("", nil, 1)
 	if err != nil {
@@ -76,9 +77,11 @@ func TestEveryHandlerIsBounded(t *testing.T) {
 				status       int
 			}{
 				"Values": {"3 bytes of an empty object become hundreds",
-					`{"request":{"object":{"spec":{"containers":[` + strings.Repeat("{},", elementsLimit) + `{}]}}}}`, http.StatusRequestEntityTooLarge},
-				"Bytes": {"the buffers alone are too much", `{"a":"` + strings.Repeat("x", bodyLimit) + `"}`, http.StatusRequestEntityTooLarge},
-				"YAML":  {"its values are not counted", "request:\n- a\n", http.StatusBadRequest},
+					`{"request":{"object":{"spec":{"containers":[` + strings.Repeat("{},", elementsLimit) + `{}]}}}}`,
+					http.StatusRequestEntityTooLarge},
+				"Bytes": {"the buffers alone are too much", `{"a":"` + strings.Repeat("x", bodyLimit) + `"}`,
+					http.StatusRequestEntityTooLarge},
+				"YAML": {"its values are not counted", "request:\n- a\n", http.StatusBadRequest},
 			} {
 				response, err := http.Post(server.URL, "application/json", strings.NewReader(tc.body))
 				if err != nil {
@@ -90,7 +93,8 @@ func TestEveryHandlerIsBounded(t *testing.T) {
 				}
 			}
 			good := request(admissionv1.Create, `{"metadata":{"name":"a"}}`, "")
-			if response := handler.Handle(ended, good); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
+			response := handler.Handle(ended, good)
+			if response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
 				t.Errorf("a request whose time is over: got %+v", response.AdmissionResponse)
 			}
 			before := series()
@@ -116,13 +120,15 @@ func TestEveryHandlerIsBounded(t *testing.T) {
 					request(admissionv1.Create, longer(fields, most), ""), request(admissionv1.Update, "{}", longer(fields, most)),
 				} {
 					says := fmt.Sprintf("is longer than the %d of its schema", most)
-					if response := handler.Handle(t.Context(), r); response.Allowed || !strings.Contains(response.Result.Message, says) {
+					response := handler.Handle(t.Context(), r)
+					if response.Allowed || !strings.Contains(response.Result.Message, says) {
 						t.Errorf("%s of %d: got %+v", strings.Join(fields, "."), most+1, response.Result)
 					}
 				}
 			})
 			if bounded == 0 {
-				t.Error("no list, map or string of its objects has a bound: give the handler the shape of its kind, or say in shapeless why not")
+				t.Error("no list, map or string of its objects has a bound: give the handler the shape of its kind, or say in " +
+					"shapeless why not")
 			}
 		})
 	}
@@ -169,13 +175,15 @@ func TestShape(t *testing.T) {
 	}
 	taints := func(count int) string { return `{"spec":{"taints":[` + strings.Repeat(`{},`, count-1) + `{}]}}` }
 	for name, tc := range map[string]struct{ reason, object, says string }{
-		"Fits":    {"as many as the schema allows", taints(128), ""},
-		"Longer":  {"one more", taints(129), "spec.taints is longer than the 128 of its schema"},
-		"Value":   {"a value of a map", `{"spec":{"labels":{"a":"` + strings.Repeat("x", 64) + `"}}}`, "spec.labels.a is longer than the 63"},
+		"Fits":   {"as many as the schema allows", taints(128), ""},
+		"Longer": {"one more", taints(129), "spec.taints is longer than the 128 of its schema"},
+		"Value": {"a value of a map", `{"spec":{"labels":{"a":"` + strings.Repeat("x", 64) + `"}}}`,
+			"spec.labels.a is longer than the 63"},
 		"Letters": {"letters count, not bytes", `{"spec":{"labels":{"a":"` + strings.Repeat("ü", 63) + `"}}}`, ""},
-		"Unknown": {"the schema does not have it", `{"x":[[],{},[{"y":[1,null,true,"z"]}]],"metadata":{"labels":{"a":"b"}}}`, ""},
-		"Cut":     {"it is no JSON", `{"spec":[`, "EOF"},
-		"Array":   {"it is no object", `[]`, "cannot unmarshal array"},
+		"Unknown": {"the schema does not have it",
+			`{"x":[[],{},[{"y":[1,null,true,"z"]}]],"metadata":{"labels":{"a":"b"}}}`, ""},
+		"Cut":   {"it is no JSON", `{"spec":[`, "EOF"},
+		"Array": {"it is no object", `[]`, "cannot unmarshal array"},
 	} {
 		err := kinds["Machine"].decode([]byte(tc.object), &map[string]any{})
 		if (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -187,7 +195,8 @@ func TestShape(t *testing.T) {
 // TestSpellingOfFields: a field in other letters is another field, which no schema bounds and no rule reads.
 func TestSpellingOfFields(t *testing.T) {
 	machine := &v1alpha1.Machine{}
-	if err := anything.decode([]byte(`{"spec":{"Taints":[{"key":"a"}]}}`), machine); err != nil || len(machine.Spec.Taints) > 0 {
+	err := anything.decode([]byte(`{"spec":{"Taints":[{"key":"a"}]}}`), machine)
+	if err != nil || len(machine.Spec.Taints) > 0 {
 		t.Errorf("the taints are %v, %v", machine.Spec.Taints, err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// waitLimit is how many requests wait for one that is being answered, and largeLimit how many with large bodies.
-const waitLimit, largeLimit = 1000, 3
+// waitLimit is how many requests wait for one that is being answered.
+const waitLimit = 1000
 
 // answerTimeout is how long a request may take from its headers to the answer: less than the API server waits.
 const answerTimeout = 4 * time.Second
@@ -41,7 +41,7 @@ type Callers struct {
 // empty. The error names the file.
 func NewCallers(file string, names []string, atOnce int) (*Callers, error) {
 	callers := &Callers{Names: names, timeout: answerTimeout, bodies: bodies{readers: readLimit, bytes: bytesLimit},
-		large: turns{free: 1, limit: largeLimit}, turns: turns{free: atOnce, limit: waitLimit}}
+		large: turns{free: 1, limit: waitLimit}, turns: turns{free: atOnce, limit: waitLimit}}
 	if file == "" {
 		return callers, nil
 	}
@@ -127,8 +127,9 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), status)
 }
 
-// sourceOf is whose turn a request takes. All tenants come through the API server, so their namespaces take turns if a certificate shows
-// that the body is the API server's. Others could name any namespace: they have one turn for each address.
+// sourceOf is whose turn a request takes. All tenants come through the API server, so their namespaces take turns if
+// a certificate shows that the body is the API server's. Others could name any namespace: they have one turn for each
+// address.
 func sourceOf(r *http.Request, review []byte) string {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		named := struct{ Request struct{ Namespace string } }{}

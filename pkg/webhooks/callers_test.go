@@ -288,7 +288,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestConnectionIsKept: a request that takes all of its time, as one that waits may, cancels no later one of its connection.
+// TestConnectionIsKept: a request that takes all of its time, as one that waits may, cancels no later one of its
+// connection.
 func TestConnectionIsKept(t *testing.T) {
 	callers, err := NewCallers("", nil, 1)
 	if err != nil {
@@ -296,10 +297,12 @@ func TestConnectionIsKept(t *testing.T) {
 	}
 	callers.timeout = 10 * time.Millisecond
 	var contexts []error
-	limited := callers.Limit(t.Context(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	until := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	limited := callers.Limit(t.Context(), http.HandlerFunc(until))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limited.ServeHTTP(w, r)
-		while, stop := context.WithTimeout(r.Context(), 10*time.Millisecond) // the deadline of the connection comes in this time
+		// The deadline of the connection comes in this time.
+		while, stop := context.WithTimeout(r.Context(), 10*time.Millisecond)
 		defer stop()
 		<-while.Done()
 		contexts = append(contexts, r.Context().Err())
@@ -307,7 +310,8 @@ func TestConnectionIsKept(t *testing.T) {
 	defer server.Close()
 	for n := range 2 {
 		reused := false
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }})
+		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }}
+		ctx := httptrace.WithClientTrace(t.Context(), trace)
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)

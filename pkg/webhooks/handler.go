@@ -61,8 +61,11 @@ func failed(kind string, code int32, err error) admission.Response {
 	return admission.Errored(code, err)
 }
 
-// unread is failed for an error of a cache.
+// unread is failed for an error of a cache, or because the time of the request is over.
 func unread(ctx context.Context, kind string, err error) admission.Response {
+	if late := ctx.Err(); late != nil {
+		return failed(kind, http.StatusServiceUnavailable, fmt.Errorf("answering in time, %w", late))
+	}
 	log.FromContext(ctx).Error(err, "reading from a cache")
 	return failed(kind, http.StatusInternalServerError, fmt.Errorf("reading the management cluster, %w", err))
 }
@@ -160,12 +163,13 @@ type timed struct {
 }
 
 // operations are those of an API server. Others would be labels of metrics, as many as a client likes.
-var operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect}
+var operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete,
+	admissionv1.Connect}
 
 // Handle implements admission.Handler.
 func (t timed) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if err := ctx.Err(); err != nil {
-		return failed(t.kind, http.StatusServiceUnavailable, fmt.Errorf("answering in time, %w", err))
+		return unread(ctx, t.kind, err)
 	}
 	if !slices.Contains(operations, request.Operation) {
 		return failed(t.kind, http.StatusBadRequest, fmt.Errorf("the operation is none of %q", operations))
@@ -191,8 +195,9 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) (map[string]admissio
 	}
 	s := served{all, clk, shapes}
 	return map[string]admission.Handler{
-		"/validate/nodeproviders":  validate(s, rules.KindNodeProvider, rules.NodeProvider, rules.ProviderDeleted),
-		"/validate/nodetypes":      validate(s, rules.KindNodeType, rules.NodeType, unused[*v1alpha1.NodeType](rules.KindNodeType)),
+		"/validate/nodeproviders": validate(s, rules.KindNodeProvider, rules.NodeProvider, rules.ProviderDeleted),
+		"/validate/nodetypes": validate(s, rules.KindNodeType, rules.NodeType,
+			unused[*v1alpha1.NodeType](rules.KindNodeType)),
 		"/validate/machines":       validate(s, "Machine", rules.Machine, nil),
 		"/validate/tenantclusters": validate(s, rules.KindTenantCluster, rules.TenantCluster, rules.TenantDeleted),
 		"/validate/nodeprofiles": validate(s, rules.KindNodeProfile, rules.NodeProfile,
@@ -210,8 +215,8 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) (map[string]admissio
 func validate[T any, P cluster.Object[T]](s served, kind rules.Kind,
 	written func(cluster rules.Cluster, before, after P) rules.Result, deleted func(cluster rules.Cluster, object P) rules.Result,
 ) admission.Handler {
-	return timed{&handler[T, P]{kind: string(kind), shape: cmp.Or(s.shapes[string(kind)], anything), cluster: s.cluster, written: written, deleted: deleted},
-		string(kind), s.clock}
+	return timed{&handler[T, P]{kind: string(kind), shape: cmp.Or(s.shapes[string(kind)], anything), cluster: s.cluster,
+		written: written, deleted: deleted}, string(kind), s.clock}
 }
 
 func unused[P client.Object](kind rules.Kind) func(rules.Cluster, P) rules.Result {

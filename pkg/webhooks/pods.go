@@ -47,8 +47,11 @@ func (h *podHandler) Handle(ctx context.Context, request admission.Request) admi
 	if err := anything.decode(request.Object.Raw, &fields); err != nil {
 		return failed(podKind, http.StatusBadRequest, err)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: fields.Metadata.Name, Labels: fields.Metadata.Labels,
-		Annotations: fields.Metadata.Annotations}, Spec: corev1.PodSpec{ResourceClaims: fields.Spec.ResourceClaims}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: fields.Metadata.Name,
+			Labels: fields.Metadata.Labels, Annotations: fields.Metadata.Annotations},
+		Spec: corev1.PodSpec{ResourceClaims: fields.Spec.ResourceClaims},
+	}
 	tenant, err := h.cluster.TenantCluster(ctx, types.NamespacedName{Namespace: request.Namespace, Name: pod.Labels[names.MarkerLabel]})
 	if err != nil {
 		return unread(ctx, podKind, err)

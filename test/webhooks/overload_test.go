@@ -25,8 +25,9 @@ import (
 // memoryLimit is the limit of the webhook's container in the chart.
 const memoryLimit = 512 << 20
 
-// TestOverload: a pod without any credentials sends the costliest requests that it can, sixteen at a time and again and again. What tenants
-// write through the API server is admitted all the same, and the webhook stays within the memory that the chart gives it.
+// TestOverload: a pod without any credentials sends the costliest requests that it can, sixteen at a time and again
+// and again. What tenants write through the API server is admitted all the same, and the webhook stays within the
+// memory that the chart gives it.
 func TestOverload(t *testing.T) {
 	system.Only(t)
 	fleet(t)
@@ -50,17 +51,21 @@ func TestOverload(t *testing.T) {
 	taint := func(n int) string { return fmt.Sprintf(`{"key":"a%05d","effect":"NoSchedule"}`, n) }
 	claim := func(n int) string { return fmt.Sprintf(`{"name":"c%d","resourceClaimName":"v%013d"}`, n, n) }
 	racks := func(n int) string {
-		return fmt.Sprintf(`{"key":"rack","operator":"NotIn","values":%s}`, list(20, func(v int) string { return fmt.Sprintf(`"r%d-%d"`, n, v) }))
+		names := list(20, func(v int) string { return fmt.Sprintf(`"r%d-%d"`, n, v) })
+		return fmt.Sprintf(`{"key":"rack","operator":"NotIn","values":%s}`, names)
 	}
 	const pods, machines, tenants = "/mutate/pods", "/validate/machines", "/validate/tenantclusters"
 	for name, tc := range map[string]struct{ reason, path, operation, object string }{
-		"Containers":   {"3 bytes become hundreds", pods, "CREATE", `{"spec":{"containers":` + list(2<<20, empty) + `}}`},
-		"AlmostMany":   {"just below the bound", "/mutate/spelling", "CREATE", `{"spec":{"a":` + list(99_000, empty) + `}}`},
-		"AlmostLong":   {"just below the bound", tenants, "CREATE", `{"metadata":{"annotations":{"a":"` + strings.Repeat("x", 6<<20) + `"}}}`},
-		"Taints":       {"each was compared with each", machines, "CREATE", `{"spec":{"taints":` + list(100_000, taint) + `}}`},
-		"Claims":       {"each was read from the API server", pods, "CREATE", `{"metadata":{"labels":{"vcluster.loft.sh/managed-by":"inference"}},"spec":{"resourceClaims":` + list(500, claim) + `}}`},
-		"Requirements": {"each was compared with each server", machines, "CREATE", `{"spec":{"resources":{"nvidia.com/gpu":"8"},"tenantClusterRef":{"name":"team-b"},"requirements":` + list(100, racks) + `}}`},
-		"Operations":   {"each became a label of metrics for ever", machines, strings.Repeat("x", 1<<20) + "NUMBER", `{}`},
+		"Containers": {"3 bytes become hundreds", pods, "CREATE", `{"spec":{"containers":` + list(2<<20, empty) + `}}`},
+		"AlmostMany": {"just below the bound", "/mutate/spelling", "CREATE", `{"spec":{"a":` + list(99_000, empty) + `}}`},
+		"AlmostLong": {"just below the bound", tenants, "CREATE",
+			`{"metadata":{"annotations":{"a":"` + strings.Repeat("x", 6<<20) + `"}}}`},
+		"Taints": {"each was compared with each", machines, "CREATE", `{"spec":{"taints":` + list(100_000, taint) + `}}`},
+		"Claims": {"each was read from the API server", pods, "CREATE",
+			`{"metadata":{"labels":{"vcluster.loft.sh/managed-by":"inference"}},"spec":{"resourceClaims":` + list(500, claim) + `}}`},
+		"Requirements": {"each was compared with each server", machines, "CREATE",
+			`{"spec":{"resources":{"nvidia.com/gpu":"8"},"tenantClusterRef":{"name":"team-b"},"requirements":` + list(100, racks) + `}}`},
+		"Operations": {"each became a label of metrics for ever", machines, strings.Repeat("x", 1<<20) + "NUMBER", `{}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -73,7 +78,8 @@ func TestOverload(t *testing.T) {
 					for ctx.Err() == nil {
 						review := fmt.Sprintf(`{"request":{"uid":"u","operation":%q,"name":"x","namespace":"inference","object":%s}}`,
 							strings.ReplaceAll(tc.operation, "NUMBER", fmt.Sprint(answered.Load())), tc.object)
-						request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+webhook.address+tc.path, strings.NewReader(review))
+						url := "https://" + webhook.address + tc.path
+						request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(review))
 						if err != nil {
 							t.Error(err)
 							return
@@ -99,7 +105,8 @@ func TestOverload(t *testing.T) {
 				if err := write(t.Context(), t, fmt.Sprintf("beside-overload-%d", n)); err != nil {
 					t.Errorf("write %d: %v; %s", n, err, tc.reason)
 				}
-				if err := environment.Client.Create(t.Context(), hostPod(t, "research", "beside", "gpu"), client.DryRunAll); err != nil {
+				pod := hostPod(t, "research", "beside", "gpu")
+				if err := environment.Client.Create(t.Context(), pod, client.DryRunAll); err != nil {
 					t.Errorf("pod %d: %v; %s", n, err, tc.reason)
 				}
 				slowest = max(slowest, time.Since(begin))
@@ -110,8 +117,8 @@ func TestOverload(t *testing.T) {
 			if peak > memoryLimit {
 				t.Errorf("the webhook has had %d MiB: %s", peak>>20, tc.reason)
 			}
-			t.Logf("%d requests; the slowest of 20 times three Machines and a pod took %v; the webhook has had %d MiB", answered.Load(),
-				slowest, peak>>20)
+			t.Logf("%d requests; the slowest of 20 times three Machines and a pod took %v; the webhook has had %d MiB",
+				answered.Load(), slowest, peak>>20)
 		})
 	}
 }

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster gives admission a view of the management cluster: objects by name and by what they refer to, from
-// caches with indexes, and servers by label, from the inventory. No request waits for the API server, and none goes on after its time.
+// caches with indexes, and servers by label, from the inventory. No request waits for the API server, and none goes
+// on after its time.
 package cluster
 
 import (
@@ -167,8 +168,8 @@ const maxOrigin = 253
 
 // Trim leaves of the metadata of a claim what says whose copy it is. Others write the rest, of up to 256 KiB.
 func Trim(claim *metav1.PartialObjectMetadata) {
-	claim.ObjectMeta = metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		Labels: lo.PickByKeys(claim.Labels, []string{names.MarkerLabel}),
+	claim.ObjectMeta = metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+		ResourceVersion: claim.ResourceVersion, Labels: lo.PickByKeys(claim.Labels, []string{names.MarkerLabel}),
 		Annotations: lo.PickBy(claim.Annotations, func(key, value string) bool {
 			return slices.Contains(names.OriginAnnotations, key) && len(value) <= maxOrigin
 		})}

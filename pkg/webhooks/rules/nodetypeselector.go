@@ -250,7 +250,8 @@ func conflict(requirements []labels.Requirement) (about, why string) {
 	return "", ""
 }
 
-// canBeMet returns whether a value of a label, or its absence, meets all requirements. It looks once at each value that they name.
+// canBeMet returns whether a value of a label, or its absence, meets all requirements. It looks once at each value
+// that they name.
 func canBeMet(key string, all []labels.Requirement) bool {
 	var allowed sets.Set[string]                               // nil for all
 	forbidden, candidates := sets.New[string](), sets.New("*") // no requirement names that: it is no value of a label

@@ -46,7 +46,8 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Re
 	}
 	if count := len(pod.Spec.ResourceClaims); count > maxClaims {
 		r.deny(RulePodClaims, field.Forbidden(field.NewPath("spec", "resourceClaims"),
-			fmt.Sprintf("there are %d claims, and at most %d are looked up: ask for several devices in one claim", count, maxClaims)))
+			fmt.Sprintf("there are %d claims, and at most %d are looked up: ask for several devices in one claim", count,
+				maxClaims)))
 		return *r
 	}
 	key := tenant.Namespace + "/" + tenant.Name
