@@ -77,7 +77,11 @@ func (c *Callers) Limit(leaving context.Context, next http.Handler) http.Handler
 		}
 		ctx, stop := context.WithTimeout(r.Context(), c.timeout)
 		defer stop()
-		r = r.WithContext(ctx)
+		client := ""
+		if !isCertified(r) {
+			client = addressOf(r)
+		}
+		r = r.WithContext(context.WithValue(ctx, clientKey{}, client))
 		current, err := c.bodies.read(w, r)
 		if err != nil {
 			refuse(w, err)
@@ -105,7 +109,7 @@ func (c *Callers) admit(r *http.Request) error {
 	if c.Authority == nil {
 		return nil
 	}
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+	if !isCertified(r) {
 		return errors.New("this webhook answers clients with a certificate of the authority in --client-ca-file")
 	}
 	if name := r.TLS.VerifiedChains[0][0].Subject.CommonName; len(c.Names) > 0 && !slices.Contains(c.Names, name) {
@@ -113,6 +117,8 @@ func (c *Callers) admit(r *http.Request) error {
 	}
 	return nil
 }
+
+func isCertified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
 // refuse answers a request that is not looked at.
 func refuse(w http.ResponseWriter, err error) {
@@ -131,12 +137,17 @@ func refuse(w http.ResponseWriter, err error) {
 // a certificate shows that the body is the API server's. Others could name any namespace: they have one turn for each
 // address.
 func sourceOf(r *http.Request, review []byte) string {
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+	if isCertified(r) {
 		named := struct{ Request struct{ Namespace string } }{}
 		if json.Unmarshal(review, &named) == nil {
 			return "namespace " + named.Request.Namespace
 		}
 	}
+	return addressOf(r)
+}
+
+// addressOf is the address of the client, without the port.
+func addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr

@@ -206,7 +206,7 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) (map[string]admissio
 		"/validate/sshkeys":  validate(s, rules.KindSSHKey, rules.SSHKey, unused[*v1alpha1.SSHKey](rules.KindSSHKey)),
 		"/validate/machineconfigtemplates": validate(s, rules.KindMachineConfigTemplate, rules.MachineConfigTemplate,
 			unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)),
-		"/validate/writes": timed{&writesHandler{clock: clk, accounts: map[string]*rate.Limiter{}}, writesKind, clk},
+		"/validate/writes": timed{&writesHandler{clock: clk, accounts: map[account]*rate.Limiter{}}, writesKind, clk},
 		"/mutate/pods":     timed{&podHandler{cluster: all}, podKind, clk},
 		"/mutate/spelling": timed{spellingHandler{}, spellingKind, clk},
 	}, nil

@@ -6,6 +6,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	"golang.org/x/time/rate"
@@ -20,24 +21,43 @@ const (
 	writtenAtOnce, writtenPerSecond = 16 << 20, 64 << 10
 )
 
-// writesHandler bounds how much each provider writes: the API server bounds requests at a time, and not their size. It asks
-// only about accounts with the right to write, so that they are few.
+// writesKind stands in metrics for what writesHandler answers about.
+const writesKind = "writes"
+
+// clientKey is the key of the client in the context of a request. It is the address, or empty if a certificate shows that
+// the client is the API server.
+type clientKey struct{}
+
+// account is a provider, as a client names it.
+type account struct{ client, name string }
+
+// accountsLimit is how many accounts are counted at a time. One that has its bytes again is not counted.
+const accountsLimit = 10_000
+
+// writesHandler bounds how much each provider writes: the API server bounds requests at a time, and not their size. It
+// counts what each client says apart: without certificates, any client can name the account of a provider, and use up its
+// bytes.
 type writesHandler struct {
 	clock    clock.PassiveClock
 	lock     sync.Mutex
-	accounts map[string]*rate.Limiter
+	accounts map[account]*rate.Limiter
 }
 
 // Handle implements admission.Handler.
-func (h *writesHandler) Handle(_ context.Context, request admission.Request) admission.Response {
+func (h *writesHandler) Handle(ctx context.Context, request admission.Request) admission.Response {
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	written := h.accounts[request.UserInfo.Username]
+	client, _ := ctx.Value(clientKey{}).(string)
+	key, now := account{client, request.UserInfo.Username}, h.clock.Now()
+	written := h.accounts[key]
 	if written == nil {
+		if len(h.accounts) >= accountsLimit {
+			maps.DeleteFunc(h.accounts, func(_ account, other *rate.Limiter) bool { return other.TokensAt(now) >= writtenAtOnce })
+		}
 		written = rate.NewLimiter(writtenPerSecond, writtenAtOnce)
-		h.accounts[request.UserInfo.Username] = written
+		h.accounts[key] = written
 	}
-	if written.AllowN(h.clock.Now(), len(request.Object.Raw)) {
+	if written.AllowN(now, len(request.Object.Raw)) {
 		return admission.Allowed("")
 	}
 	refused.WithLabelValues("rate").Inc()

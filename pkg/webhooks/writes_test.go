@@ -4,6 +4,8 @@
 package webhooks
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -19,7 +21,11 @@ import (
 // count at all.
 func TestWrites(t *testing.T) {
 	now := testclock.NewFakePassiveClock(time.Unix(1000, 0))
-	writes := Handlers(&cluster.Cluster{}, clock.PassiveClock(now))["/validate/writes"]
+	all, err := Handlers(&cluster.Cluster{}, clock.PassiveClock(now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes, fromAPIServer := all["/validate/writes"], context.WithValue(t.Context(), clientKey{}, "")
 	const quarter = writtenAtOnce / 4
 	for _, step := range []struct {
 		reason  string
@@ -41,10 +47,31 @@ func TestWrites(t *testing.T) {
 		now.SetTime(now.Now().Add(step.passed))
 		asked := request(admissionv1.Update, "", "")
 		asked.UserInfo.Username, asked.Object.Raw = step.account, make([]byte, step.bytes)
-		response := writes.Handle(t.Context(), asked)
+		response := writes.Handle(fromAPIServer, asked)
 		if response.Allowed != step.allowed || !step.allowed && (response.Result.Code != http.StatusTooManyRequests ||
 			response.Result.Details.RetryAfterSeconds < 1) {
 			t.Errorf("%s: allowed is %v: %v", step.reason, response.Allowed, response.Result)
 		}
+	}
+	forged := request(admissionv1.Update, "", "")
+	forged.UserInfo.Username, forged.Object.Raw = "c", make([]byte, writtenAtOnce)
+	fromAPod := context.WithValue(t.Context(), clientKey{}, "192.0.2.7")
+	if response := writes.Handle(fromAPod, forged); !response.Allowed {
+		t.Errorf("the first bytes of an account are refused: %v", response.Result)
+	}
+	if response := writes.Handle(fromAPod, forged); response.Allowed {
+		t.Error("a client without a certificate has no bound")
+	}
+	if response := writes.Handle(fromAPIServer, forged); !response.Allowed {
+		t.Errorf("a client without a certificate has used up what an account may write: %v", response.Result)
+	}
+	forged.Object.Raw = nil
+	for n := range 2 * accountsLimit {
+		forged.UserInfo.Username = fmt.Sprint(n)
+		writes.Handle(fromAPod, forged)
+	}
+	handler := writes.(timed).Handler.(*writesHandler)
+	if len(handler.accounts) > accountsLimit {
+		t.Errorf("%d accounts are counted, and at most %d can be: a client that names more fills the memory", len(handler.accounts), accountsLimit)
 	}
 }
