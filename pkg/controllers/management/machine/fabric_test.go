@@ -267,6 +267,68 @@ func TestFabricIsHeldWhileClaimed(t *testing.T) {
 	}
 }
 
+// TestFabricIsHeldAcrossFailOvers: managers die one after the other while claims fail, and the next knows all hosts
+// when it decides, or none yet. No domain gets two tenants.
+func TestFabricIsHeldAcrossFailOvers(t *testing.T) {
+	f := newFabrics(t, 2, 2, 1)
+	mine, theirs := f.ask(f.tenant, "mine"), f.ask(f.others[0], "theirs")
+	failing := interceptor.NewClient(f.api.Client, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if _, host := object.(*bmov1alpha1.BareMetalHost); host {
+				return context.DeadlineExceeded
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+	})
+	// decide has a manager of its own look at one Machine. It knows all hosts but those that are left out.
+	decide := func(key types.NamespacedName, leftOut string, change func(*bmov1alpha1.BareMetalHost)) {
+		t.Helper()
+		manager := f.start(failing)
+		for _, host := range f.hosts() {
+			if change(&host); host.Name != leftOut {
+				manager.inventory.SetHost(&host)
+			}
+		}
+		_, _ = manager.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	}
+	decide(mine, "", func(*bmov1alpha1.BareMetalHost) {})
+	if chosen := f.get(mine).Status.HostRef; chosen == nil || chosen.Name != "server-00" {
+		t.Fatalf("the first manager has chosen %v, want server-00", chosen)
+	}
+	// Metal3 does not look at the server for a while, so that the other would get the second one.
+	decide(theirs, "", func(host *bmov1alpha1.BareMetalHost) {
+		if host.Name == "server-00" {
+			annotate(host, bmov1alpha1.PausedAnnotation, "")
+		}
+	})
+	if chosen := f.get(theirs).Status.HostRef; chosen != nil {
+		t.Errorf("server %s was chosen for another tenant in the domain of a server that a Machine carries as its choice", chosen.Name)
+	}
+	decide(theirs, "server-00", func(*bmov1alpha1.BareMetalHost) {}) // the host was registered anew, and its Machine is as it was
+	if chosen := f.get(theirs).Status.HostRef; chosen == nil || chosen.Name != "server-01" {
+		t.Fatalf("a manager that does not know server-00 has chosen %v, want server-01", chosen)
+	}
+	unsynced := f.startUnsynced(f.client, f.client)
+	for _, key := range []types.NamespacedName{mine, theirs} {
+		unsynced.look(key)
+		f.check("the inventory is empty")
+	}
+	for _, host := range f.hosts() {
+		if host.Spec.ConsumerRef != nil {
+			t.Errorf("server %s was claimed by a manager that knows no host", host.Name)
+		}
+	}
+	after := f.start(f.client)
+	f.until("claimed", func() *process { return after }, func() bool {
+		f.check("the inventory is full")
+		return f.get(mine).Status.ProviderID != "" || f.get(theirs).Status.ProviderID != ""
+	})
+	for range 3 {
+		after.round()
+		f.check("later")
+	}
+}
+
 // TestFabricIsHeldByVanishedMachine: a Machine that vanishes when it has just claimed its server holds the domain until the server is back,
 // although the watch does not show the claim yet.
 func TestFabricIsHeldByVanishedMachine(t *testing.T) {

@@ -209,10 +209,16 @@ func (w *fixture) start(connection client.Client) *process {
 
 // startWith starts a process that reads from a cache, and past it.
 func (w *fixture) startWith(connection, live client.Client) *process {
+	p := w.startUnsynced(connection, live)
+	p.inventory.SetType(w.profile())
+	p.inventory.MarkTypesSynced()
+	p.inventory.MarkHostsSynced()
+	return p
+}
+
+// startUnsynced starts a process that knows no host and no type, as in the first moments of a leader.
+func (w *fixture) startUnsynced(connection, live client.Client) *process {
 	hosts := inventory.NewInventory(inventory.Options{})
-	hosts.SetType(w.profile())
-	hosts.MarkTypesSynced()
-	hosts.MarkHostsSynced()
 	recorder := events.NewFakeRecorder(1000)
 	p := &process{inventory: hosts, fixture: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
 		Client: connection, Live: live,

@@ -45,8 +45,8 @@ func secure(machine *v1alpha1.Machine) {
 // address assumed for it together, and writes the choice on the Machine. It is a compare-and-swap: of two managers, only one
 // goes on to claim.
 func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
-	if !r.inventory.Synced() {
-		return result{hints: []scheduling.Event{objectChanged}}, nil
+	if resumed, err := r.resume(ctx); err != nil || !resumed {
+		return result{hints: []scheduling.Event{objectChanged}}, err
 	}
 	machine := now.machine
 	no, err := r.checkRoom(ctx, machine)
@@ -182,13 +182,37 @@ func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[stri
 	return namespace.Labels, err
 }
 
-// hold has the server that was chosen for a Machine be assumed until it is claimed, also if that was chosen before the manager started,
-// where its domain is for one tenant. It says why the server cannot be had, if another tenant has the domain by now.
-func (r *Reconciler) hold(machine *v1alpha1.Machine) (refused string) {
-	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
-	choice := inventory.Choice{Tenant: machine.Namespace, Host: *machine.Status.HostRef, NodeType: machine.Status.NodeTypeRef.Name}
+// resume returns whether decisions can be made: the inventory is complete, and has the servers assumed that an earlier
+// process has chosen for Machines and not claimed, as far as it knows. A claim of that process may still arrive.
+func (r *Reconciler) resume(ctx context.Context) (bool, error) {
+	s := r.scheduler
+	if s.resumed.Load() || !r.inventory.Synced() {
+		return s.resumed.Load(), nil
+	}
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
+	if s.resumed.Load() {
+		return true, nil // the caches may still show choices that have been dropped since
+	}
+	machines := &v1alpha1.MachineList{}
+	if err := r.client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing Machines for the servers that were chosen for them, %w", err)
+	}
+	for i := range machines.Items {
+		machine := &machines.Items[i]
+		if chosen, _ := machine.ChosenHost(); chosen != nil && machine.Status.ProviderID == "" {
+			r.hold(machine, chosen.HostReference, chosen.NodeType) // one that it cannot have any more it does not get
+		}
+	}
+	s.resumed.Store(true)
+	return true, nil
+}
+
+// hold has the server that was chosen for a Machine be assumed until it is claimed, where its domain is for one tenant.
+// It says why the server cannot be had, if another tenant has the domain by now. scheduler.deciding must be held.
+func (r *Reconciler) hold(machine *v1alpha1.Machine, host v1alpha1.HostReference, nodeType string) (refused string) {
+	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
+	choice := inventory.Choice{Tenant: machine.Namespace, Host: host, NodeType: nodeType}
 	if refused = r.inventory.Hold(choice, machine.UID); refused != "" {
 		return refused
 	}
@@ -196,7 +220,7 @@ func (r *Reconciler) hold(machine *v1alpha1.Machine) (refused string) {
 	if assumed.uid != machine.UID {
 		assumed = assumption{uid: machine.UID, owner: ownerOf(machine).machineReference()}
 	}
-	assumed.host, assumed.nodeType = hostKey(choice.Host), choice.NodeType
+	assumed.host, assumed.nodeType = hostKey(host), nodeType
 	s.assumed[key] = assumed
 	return ""
 }
@@ -224,8 +248,14 @@ func (s *scheduler) claimableSince(machine *v1alpha1.Machine) time.Time {
 
 // claim writes the consumerRef on the server that has been chosen.
 func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
+	if resumed, err := r.resume(ctx); err != nil || !resumed {
+		return result{hints: []scheduling.Event{objectChanged}}, err
+	}
 	reference := *now.machine.Status.HostRef
-	if refused := r.hold(now.machine); refused != "" {
+	r.scheduler.deciding.Lock()
+	refused := r.hold(now.machine, reference, now.machine.Status.NodeTypeRef.Name)
+	r.scheduler.deciding.Unlock()
+	if refused != "" {
 		return r.chooseAnother(ctx, now, &TakenError{Host: hostKey(reference).String(), Reason: "it " + refused})
 	}
 	host, err := r.claims.Claim(ctx, reference, now.machine)

@@ -29,7 +29,9 @@ type scheduler struct {
 	// deciding is held from the first look at the caches until what was decided is assumed.
 	deciding sync.Mutex
 	assumed  map[types.NamespacedName]assumption
-	queue    *scheduling.Queue[candidate]
+	// resumed is true once what an earlier process has chosen is assumed, too.
+	resumed atomic.Bool
+	queue   *scheduling.Queue[candidate]
 	// failed are the classes of Machines that were refused at a version of the queue: until there is another event, the other
 	// Machines of such a class need not be decided on.
 	failed   map[string]struct{}
