@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
@@ -221,6 +222,43 @@ func (i *Inventory) Hold(choice Choice, machine types.UID) (refused string) {
 		}
 	})
 	return refused
+}
+
+// Opens returns the domains in which the tenant of a choice would get its first server.
+func (i *Inventory) Opens(choice Choice) (openings []quota.Opening) {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	h := i.hosts[types.NamespacedName{Namespace: choice.Host.Namespace, Name: choice.Host.Name}]
+	if h == nil {
+		return nil
+	}
+	for _, d := range h.domains {
+		if d.holders[choice.Tenant] > 0 {
+			continue
+		}
+		opening := quota.Opening{Label: d.key, Value: d.value}
+		for where, other := range i.domains {
+			if where.namespace == d.namespace && where.key == d.key && other.holders[choice.Tenant] > 0 {
+				opening.Held, opening.Free = append(opening.Held, where.value), opening.Free+other.freeAs(choice)
+			}
+		}
+		slices.Sort(opening.Held)
+		openings = append(openings, opening)
+	}
+	return openings
+}
+
+// freeAs counts the hosts of the domain that the tenant of a choice could have as the type that was chosen.
+func (d *domain) freeAs(choice Choice) (count int) {
+	for h := range d.hosts {
+		if _, member := h.buckets[choice.NodeType]; member && isOpen(h.domains, choice.Tenant) {
+			tenant, free := h.freeFor(h.countedAs(choice.NodeType, h.counts()))
+			if free && (tenant == "" || tenant == choice.Tenant) {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // SharedDomain is a domain whose servers are for one tenant each by now, and several have some.

@@ -312,6 +312,12 @@ type Quota struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1000
 	NodeTypes map[string]ServerCount `json:"nodeTypes,omitempty"`
+	// Domains is how many domains of each label, such as nvlink-domain, the tenant may have servers in, where a domain
+	// is for one tenant at a time. Unset: one, and another only while fewer servers are free in those that it has than
+	// servers and gpus let it have more.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Domains *int64 `json:"domains,omitempty"`
 }
 
 // ServerCount is a number of servers.

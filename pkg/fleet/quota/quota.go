@@ -22,6 +22,8 @@ type ExceededError struct {
 	// Total is true if the tenant may have no server more of whatever type. Otherwise one of another type may be within
 	// the quota.
 	Total bool
+	// Elsewhere is true if a server in another domain would be within the quota.
+	Elsewhere bool
 }
 
 // Error implements error.

@@ -385,6 +385,12 @@ func (w *world) decide(object client.Object) {
 		refuse(v1alpha1.ReasonQuotaExceeded, exceeded)
 		return
 	}
+	for _, opening := range w.inventory.Opens(choice) {
+		if err := rest.CheckOpening(choice.NodeType, opening); err != nil {
+			refuse(v1alpha1.ReasonNoCapacity, err)
+			return
+		}
+	}
 	host := w.management.find(&bmov1alpha1.BareMetalHost{}, client.ObjectKey{Namespace: choice.Host.Namespace, Name: choice.Host.Name}).
 		DeepCopyObject().(*bmov1alpha1.BareMetalHost)
 	host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: machine.Namespace,

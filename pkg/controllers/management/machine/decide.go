@@ -64,17 +64,17 @@ func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment
 // assign looks for a server of the cheapest type that the Machine may have, is within the quota, can be installed as,
 // and has an address for. If it fits several types and cannot have any of them, it is refused for the cheapest.
 func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
-	request, tried, within := c.request, map[string]bool{}, r.withinQuota(ctx, c)
+	request, tried, rest := c.request, map[string]bool{}, r.quotaOf(ctx, c)
 	request.Allowed = func(nodeType, provider string) bool {
 		return !tried[nodeType] && (c.request.Allowed == nil || c.request.Allowed(nodeType, provider))
 	}
 	var first *unschedulable
 	for {
-		choice, no, err := r.chooseServer(c, request, within)
+		choice, no, err := r.chooseServer(c, request, rest)
 		last := no != nil || request.NodeType != "" || request.ServerName != "" // there is no other
 		var assigned *assignment
 		if err == nil && no == nil {
-			assigned, no, err = r.assignAs(ctx, c, choice)
+			assigned, no, err = r.assignAs(ctx, c, choice, rest)
 		}
 		switch {
 		case err != nil || no == nil:
@@ -94,9 +94,15 @@ func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *un
 }
 
 // chooseServer chooses a server, or returns why there is none.
-func (r *Reconciler) chooseServer(c *candidate, request inventory.Request, within func(nodeType string) error,
+func (r *Reconciler) chooseServer(c *candidate, request inventory.Request, rest func() (quota.Rest, error),
 ) (inventory.Choice, *unschedulable, error) {
-	choice, err := inventory.ChooseWithin(request, r.inventory.Choose, within)
+	choice, err := inventory.ChooseWithin(request, r.inventory.Choose, func(nodeType string) error {
+		left, err := rest()
+		if err != nil {
+			return err
+		}
+		return left.Check(nodeType)
+	})
 	var none *inventory.NoHostError
 	var exceeded *quota.ExceededError
 	switch {
@@ -128,13 +134,16 @@ func (r *Reconciler) unlessInvalid(
 }
 
 // assignAs resolves what the Machine is to be installed with on the server that has been chosen, and checks whether
-// there is an address for it.
+// the tenant may have a server in its domains, and whether there is an address for it.
 func (r *Reconciler) assignAs(
-	ctx context.Context, c *candidate, choice inventory.Choice,
+	ctx context.Context, c *candidate, choice inventory.Choice, rest func() (quota.Rest, error),
 ) (*assignment, *unschedulable, error) {
 	// Another server, of another type, may have addresses, and be described without a mistake.
 	no := func(reason, message string, hints ...scheduling.Event) *unschedulable {
 		return refuse(reason, message, append(hints, choiceChanged)...)
+	}
+	if refused, err := r.checkOpenings(c, choice, rest); err != nil || refused != nil {
+		return nil, refused, err
 	}
 	host := &bmov1alpha1.BareMetalHost{}
 	if err := r.client.Get(ctx, hostKey(choice.Host), host); err != nil {
@@ -158,24 +167,36 @@ func (r *Reconciler) assignAs(
 	return &assignment{choice: choice, plan: planned}, nil, err
 }
 
-// withinQuota compares the servers that the Machine's tenant has or is about to get, and one of a type more, with its
-// quota. The error of what it returns is a *quota.ExceededError if that is too much. It counts when it is first asked:
-// most Machines that wait find no server.
-func (r *Reconciler) withinQuota(ctx context.Context, c *candidate) func(nodeType string) error {
-	if c.tenant == nil || c.tenant.Spec.Quota == nil {
-		return quota.Rest{}.Check
-	}
-	count := sync.OnceValues(func() (quota.Rest, error) { return r.restOfQuota(ctx, c) })
-	return func(nodeType string) error {
-		rest, err := count()
+// quotaOf returns what the quota leaves beside the servers that the Machine's tenant has or is about to get. It counts
+// when it is first called: most Machines that wait find no server.
+func (r *Reconciler) quotaOf(ctx context.Context, c *candidate) func() (quota.Rest, error) {
+	return sync.OnceValues(func() (quota.Rest, error) { return r.restOfQuota(ctx, c) })
+}
+
+// checkOpenings refuses a server in a domain that would be one too many for the tenant.
+func (r *Reconciler) checkOpenings(
+	c *candidate, choice inventory.Choice, rest func() (quota.Rest, error),
+) (*unschedulable, error) {
+	for _, opening := range r.inventory.Opens(choice) {
+		left, err := rest()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return rest.Check(nodeType)
+		var exceeded *quota.ExceededError
+		if errors.As(left.CheckOpening(choice.NodeType, opening), &exceeded) {
+			no := refuse(v1alpha1.ReasonNoCapacity, "no server available: "+exceeded.Message, usageShrank(c.machine.Namespace),
+				choiceChanged)
+			no.alike = true
+			return no, nil
+		}
 	}
+	return nil, nil
 }
 
 func (r *Reconciler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest, error) {
+	if c.tenant == nil || c.tenant.Spec.Quota == nil {
+		return quota.Rest{}, nil
+	}
 	machines := &v1alpha1.MachineList{}
 	if err := r.client.List(ctx, machines, client.InNamespace(c.tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return quota.Rest{}, fmt.Errorf("counting the servers of TenantCluster %s, %w",

@@ -14,7 +14,9 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -327,6 +329,111 @@ func TestFabricIsHeldAcrossFailOvers(t *testing.T) {
 		after.round()
 		f.check("later")
 	}
+}
+
+// askIn makes a Machine of the first tenant that asks for a server of a domain.
+func (f *fabrics) askIn(name, domain string) types.NamespacedName {
+	f.t.Helper()
+	f.create(&corev1.Secret{ObjectMeta: metaIn(f.tenant, name), Data: map[string][]byte{v1alpha1.UserDataSecretKey: []byte("#cloud-config")}})
+	return f.machine(name, func(machine *v1alpha1.Machine) {
+		machine.Spec.NodeTypeRef, machine.Spec.Bootstrap.DataSecretName = nil, name
+		machine.Spec.Requirements = []corev1.NodeSelectorRequirement{{Key: v1alpha1.NVLinkDomainLabelKey,
+			Operator: corev1.NodeSelectorOpIn, Values: []string{domain}}}
+	})
+}
+
+// TestTenantHoldsFewDomains: a tenant asks for one server in each of four domains of three servers. It gets the domains
+// that its quota would fill, or as many as the quota names. The others are for another tenant.
+func TestTenantHoldsFewDomains(t *testing.T) {
+	few, refused := ptr.To[int64], "TenantCluster TENANT/tenant has servers in nvlink-domain "
+	for name, tc := range map[string]struct {
+		reason string
+		quota  *v1alpha1.Quota
+		first  int // servers that it has in n0 before
+		want   []string
+		says   string
+	}{
+		"NoQuota": {reason: "it may have all servers", want: []string{"n0", "n1", "n2", "n3"}},
+		"OneDomain": {reason: "three servers fill a domain", quota: &v1alpha1.Quota{Servers: few(3)}, want: []string{"n0"},
+			says: refused + "n0, where 2 more are free, and its spec.quota lets it have no more than those: it gets none in nvlink-domain n1, " +
+				"which would be for no other tenant then: ask for one where it has some, or raise spec.quota.domains"},
+		"TwoDomains": {reason: "the fourth server is in no domain of three", quota: &v1alpha1.Quota{Servers: few(4)}, want: []string{"n0", "n1"},
+			says: refused + "n0, n1, where 4 more are free"},
+		"Full": {reason: "its domain has none for it any more", quota: &v1alpha1.Quota{Servers: few(5)}, first: 3,
+			want: []string{"n0", "n1"}, says: refused + "n0, n1, where 2 more are free"},
+		"Spread": {reason: "the platform says so", quota: &v1alpha1.Quota{Servers: few(4), Domains: few(3)}, want: []string{"n0", "n1", "n2"},
+			says: refused + "n0, n1, n2, as many as its spec.quota.domains allows: it gets none in nvlink-domain n3, which "},
+		"DomainsAlone": {reason: "it is a bound of its own", quota: &v1alpha1.Quota{Domains: few(1)}, want: []string{"n0"},
+			says: refused + "n0, as many as its spec.quota.domains allows"},
+		"NoDomain": {reason: "none is a number", quota: &v1alpha1.Quota{Domains: few(0)},
+			says: "TenantCluster TENANT/tenant has servers in no nvlink-domain, as many as its spec.quota.domains allows"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFabrics(t, 12, 2, 4)
+			update(f.fixture, &v1alpha1.TenantCluster{ObjectMeta: metaIn(f.tenant, "tenant")}, func(tenant *v1alpha1.TenantCluster) {
+				tenant.Spec.Quota = tc.quota
+			})
+			manager := f.start(f.client)
+			var first types.NamespacedName
+			for n := range tc.first {
+				first = f.askIn(fmt.Sprint("first-", n), "n0")
+				manager.round()
+			}
+			var got []string
+			var last *v1alpha1.Machine
+			for n := range 4 {
+				key := f.askIn(fmt.Sprint("grab-", n), fmt.Sprint("n", n))
+				if n == 0 && tc.first > 0 {
+					key = first
+				}
+				for range 3 {
+					manager.round()
+				}
+				if machine := f.get(key); machine.Status.ProviderID != "" {
+					got = append(got, fmt.Sprint("n", n))
+				} else if last == nil {
+					last = machine
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%s: it has servers in %v, want %v", tc.reason, got, tc.want)
+			}
+			if last != nil {
+				says := condition(last, v1alpha1.ConditionReady)
+				want := "no server available: " + strings.ReplaceAll(tc.says, "TENANT", f.tenant)
+				if says.Reason != v1alpha1.ReasonNoCapacity || !strings.HasPrefix(says.Message, want) {
+					t.Errorf("%s: the Machine says %s: %s\nwant NoCapacity: %s", tc.reason, says.Reason, says.Message, want)
+				}
+			}
+			theirs := f.ask(f.others[0], "theirs")
+			manager.round()
+			if machine := f.get(theirs); (machine.Status.ProviderID != "") != (tc.quota != nil) {
+				t.Errorf("%s: the other tenant: %s", tc.reason, condition(machine, v1alpha1.ConditionReady).Message)
+			}
+		})
+	}
+}
+
+// TestWaitsForDomain: the Machine that would open a domain too many gets its server once that is allowed.
+func TestWaitsForDomain(t *testing.T) {
+	f := newFabrics(t, 4, 1, 2)
+	tenant := &v1alpha1.TenantCluster{ObjectMeta: metaIn(f.tenant, "tenant")}
+	update(f.fixture, tenant, func(tenant *v1alpha1.TenantCluster) {
+		tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To[int64](2)}
+	})
+	manager := f.start(f.client)
+	running := func() *process { return manager }
+	first := f.ask(f.tenant, "first")
+	f.until("claimed", running, func() bool { return f.get(first).Status.ProviderID != "" })
+	other := f.askIn("other", "n1")
+	for range 3 {
+		manager.round()
+	}
+	if machine := f.get(other); machine.Status.HostRef != nil {
+		t.Fatalf("it has %v, want no server", machine.Status.HostRef)
+	}
+	update(f.fixture, tenant, func(tenant *v1alpha1.TenantCluster) { tenant.Spec.Quota.Domains = ptr.To[int64](2) })
+	f.until("claimed", running, func() bool { return f.get(other).Status.ProviderID != "" })
 }
 
 // TestFabricIsHeldByVanishedMachine: a Machine that vanishes when it has just claimed its server holds the domain until the server is back,
