@@ -39,9 +39,8 @@ var fields = map[string]crossing{
 		"Machines of its own namespace and TenantCluster; printable ASCII (schema)"},
 	"Machine spec.kubeletArgs": {"A, B, C", manager, "parsed and encoded again; for its own server"},
 	"Machine spec.labels":      {"A, B, C", manager, "keys and number (schema, policy); for its own node"},
-	"Machine spec.node": {"A, B", "the manager, and by NodeTypes the providers of all tenants",
-		"counts for others within the tolerance of inspection, or if a second namespace agrees from another server, and " +
-			"while the Machine exists; unhealthy quarantines few servers, on the quota of the tenant"},
+	"Machine spec.node": {"A, B", "the manager, and operators in an event",
+		"sizes are more than 0 and change nothing for others; unhealthy quarantines few servers, on the quota of the tenant"},
 	"Machine spec.nodeTypeRef": {"B, C", "the manager, which counts the server as claimed for all",
 		"types that the TenantCluster allows, and its quota"},
 	"Machine spec.owner":      {"B, C", nobody, "it has no effect; its size (schema)"},

@@ -195,8 +195,8 @@ var symptoms = []symptom{
 			v1alpha1.ReasonResourcesLowered: "A server has less than the others: correct its labels, or set `resources`.",
 			v1alpha1.ReasonHostsTooSmall: "Correct `resources`, or the labels of the servers that the message names. They are not " +
 				"claimed as this type.",
-			v1alpha1.ReasonNodesSmaller: "Correct `resources` and `overhead`: kubelet reports less than planned " +
-				"([capacity](finite-hardware/capacity.md)).",
+			v1alpha1.ReasonNodesSmaller: "Look at the servers that the event names. If they are whole, correct `resources` " +
+				"([capacity](finite-hardware/capacity.md#what-a-node-has)).",
 			v1alpha1.ReasonFabricShared: "Move tenants apart ([domains for one tenant " +
 				"each](finite-hardware/topology.md#domains-for-one-tenant-each)).",
 		},

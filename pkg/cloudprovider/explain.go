@@ -77,7 +77,8 @@ func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string
 	})
 }
 
-// tooSmallFor is a message if a pod fits no type as the tenant's own nodes of it are, and empty otherwise.
+// tooSmallFor is a message if a pod fits no type as it is planned, by the tenant's own nodes or without the tolerance
+// of memory, and empty otherwise.
 func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return c.forEachFree(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string, works bool) {
 		if holds(instanceType, resources.RequestsForPods(pod)) {
@@ -85,7 +86,7 @@ func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (strin
 		}
 		had := s.catalog.OwnNodes(s.filter())(instanceType.Name)
 		if had == nil {
-			return "", false
+			return memoryTolerated(s, instanceType, resources.RequestsForPods(pod)), false
 		}
 		var parts []string
 		for _, name := range capacity.Measured() {
@@ -96,6 +97,20 @@ func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (strin
 		return fmt.Sprintf("too small: a node of NodeType %s with MetalNodeClass %s had %s", instanceType.Name, s.class.Name,
 			strings.Join(parts, ", ")), false
 	})
+}
+
+// memoryTolerated is a message if requests would fit a type that has all the memory that its NodeType declares.
+func memoryTolerated(s scope, instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) string {
+	nodeType, _ := s.catalog.NodeType(instanceType.Name)
+	if nodeType == nil {
+		return ""
+	}
+	planned, declared := instanceType.Allocatable(), capacity.Declared(nodeType).Resources
+	if asks := requests.Memory(); asks.Cmp(*planned.Memory()) <= 0 || asks.Cmp(*declared.Memory()) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("too small: NodeType %s is planned with memory %s, which each of its servers has, until a node of it "+
+		"with MetalNodeClass %s has shown more", instanceType.Name, instanceType.Capacity.Memory(), s.class.Name)
 }
 
 // daemonSetsBeside is a message if a pod fits no type beside the DaemonSets that run on its nodes, and empty otherwise. Core plans with

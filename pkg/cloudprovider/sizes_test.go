@@ -84,3 +84,46 @@ func TestOwnNodeIsTooSmall(t *testing.T) {
 	f.eventually("another image may leave more", func() error { return planned(true) })
 	told("")
 }
+
+// TestOwnNodesReplaceTolerance: a pod that asks for nearly all memory of a type gets no server before one of the
+// tenant's own nodes has shown how much there is, because a server with less may be claimed as the type. The pod is
+// told why.
+func TestOwnNodesReplaceTolerance(t *testing.T) {
+	f := newFixture(t, interceptor.Funcs{})
+	nodePool := f.nodePool()
+	f.freeTwo(nodePool)
+	requests := env.Resources("nvidia.com/gpu", "1", "memory", "505Gi")
+	pod := podFor(nodePool, requests)
+	planned := func(want bool) error {
+		found, err := f.GetInstanceTypes(f.ctx, nodePool)
+		if err == nil && (len(found) != 1 || holds(found[0], requests) != want) {
+			err = fmt.Errorf("%d types, with room for the pod: %v", len(found), !want)
+		}
+		return err
+	}
+	told := func(want string) {
+		t.Helper()
+		if got, err := f.tooSmallFor(f.ctx, pod); err != nil || got != want {
+			t.Errorf("a pod that waits is told %q, %v, want %q", got, err, want)
+		}
+	}
+	if err := planned(false); err != nil {
+		t.Fatal(err)
+	}
+	told(fmt.Sprintf("too small: NodeType %s is planned with memory 508559Mi, which each of its servers has, until a node of it with "+
+		"MetalNodeClass %s has shown more", f.nodeType, f.class.Name))
+	f.launched("gpu-1")
+	machine := &v1alpha1.Machine{}
+	if err := environment.Client.Get(f.ctx, types.NamespacedName{Namespace: f.namespace, Name: "gpu-1"}, machine); err != nil {
+		t.Fatal(err)
+	}
+	machine.Spec.Node = &v1alpha1.MachineNode{Name: "gpu-1", Resources: env.Resources("cpu", "64", "memory", "510Gi")}
+	if err := environment.Client.Update(f.ctx, machine); err != nil {
+		t.Fatal(err)
+	}
+	meta.SetStatusCondition(&machine.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionJoined, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonJoined})
+	f.updateStatus(machine)
+	f.eventually("the node is seen", func() error { return planned(true) })
+	told("")
+}

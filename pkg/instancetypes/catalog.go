@@ -131,11 +131,11 @@ func (c *Catalog) Notify() {
 // InstanceTypes returns the types that pass the filter, by name, also those that are exhausted. The slice is the
 // caller's, the types are not.
 func (c *Catalog) InstanceTypes(filter Filter) []*cloudprovider.InstanceType {
-	items, limits := c.read().items, c.OwnNodes(filter)
+	items, own := c.read().items, c.OwnNodes(filter)
 	types := make([]*cloudprovider.InstanceType, 0, len(items))
 	for i := range items {
 		if filter.Allows(items[i].nodeType) {
-			types = append(types, withNode(items[i].instanceType, filter.kubelet, limits(items[i].name)))
+			types = append(types, withNode(items[i].instanceType, items[i].nodeType, filter.kubelet, own(items[i].name)))
 		}
 	}
 	return types
@@ -152,10 +152,10 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 		}
 		c.planned.Store(planned)
 	}
-	types, limits := make([]*cloudprovider.InstanceType, 0, len(planned.types)), c.OwnNodes(filter)
+	types, own := make([]*cloudprovider.InstanceType, 0, len(planned.types)), c.OwnNodes(filter)
 	for i := range current.items {
-		if filter.Allows(current.items[i].nodeType) {
-			types = append(types, withNode(planned.types[i], filter.kubelet, limits(current.items[i].name)))
+		if nodeType := current.items[i].nodeType; filter.Allows(nodeType) {
+			types = append(types, withNode(planned.types[i], nodeType, filter.kubelet, own(nodeType.Name)))
 		}
 	}
 	return types
@@ -215,12 +215,13 @@ func (c *Catalog) InstanceTypeOf(machine *v1alpha1.Machine) (*cloudprovider.Inst
 	if machine.Status.NodeTypeRef == nil {
 		return nil, false
 	}
-	found, known := c.InstanceType(machine.Status.NodeTypeRef.Name)
+	found, known := c.read().byName[machine.Status.NodeTypeRef.Name]
 	if !known {
 		return nil, false
 	}
 	kubelet, _ := capacity.ParseKubelet(machine.Spec.KubeletArgs)
-	return withNode(found, kubelet, c.sizes.limit(newSizeKey(found.Name, machine.Spec.Properties, machine.Spec.KubeletArgs))), true
+	own := c.sizes.limit(newSizeKey(found.name, machine.Spec.Properties, machine.Spec.KubeletArgs))
+	return withNode(found.instanceType, found.nodeType, kubelet, own), true
 }
 
 // NodeType returns the NodeType of that name, which must not be changed, and how often servers of it have become

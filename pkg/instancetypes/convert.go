@@ -32,7 +32,7 @@ func Known(nodeType *v1alpha1.NodeType) bool {
 // without one of them says that it does not have it. The result shares nothing with the NodeType.
 func convert(nodeType *v1alpha1.NodeType, keys []string, pods int64, demand *Demand) *cloudprovider.InstanceType {
 	zones := zonesOf(nodeType)
-	server := capacity.ServerOf(nodeType)
+	server := capacity.ServerOf(nodeType, nil)
 	if _, declared := server.Resources[corev1.ResourcePods]; !declared {
 		server.Resources[corev1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
 	}
@@ -119,14 +119,21 @@ func Domains(nodeType *v1alpha1.NodeType) []v1alpha1.DomainCapacity {
 	})
 }
 
-// withNode returns the type as its nodes are that have such a kubelet, and no more of a resource than the limits say.
-func withNode(original *cloudprovider.InstanceType, kubelet capacity.Kubelet, limits corev1.ResourceList) *cloudprovider.InstanceType {
-	limited, less := capacity.AtMost(original.Capacity, limits)
-	if kubelet.IsDefault() && !less {
+// withNode returns the type of a NodeType as its nodes are that have such a kubelet, and as much as the tenant's own
+// nodes have had.
+func withNode(original *cloudprovider.InstanceType, nodeType *v1alpha1.NodeType, kubelet capacity.Kubelet,
+	own corev1.ResourceList) *cloudprovider.InstanceType {
+	if kubelet.IsDefault() && len(own) == 0 {
 		return original
 	}
 	divided := withOfferings(original, original.Offerings)
-	divided.Capacity = limited
+	divided.Capacity = maps.Clone(original.Capacity)
+	server := capacity.ServerOf(nodeType, own)
+	for _, name := range capacity.Measured() {
+		if has, found := server.Resources[name]; found {
+			divided.Capacity[name] = has
+		}
+	}
 	divide(divided, kubelet)
 	return divided
 }

@@ -96,12 +96,12 @@ func (c *Catalog) AllServers(filter Filter) []FreeServers {
 
 func (c *Catalog) servers(filter Filter, count func(v1alpha1.DomainCapacity) int32) []FreeServers {
 	var result []FreeServers
-	items, limits := c.read().items, c.OwnNodes(filter)
+	items, own := c.read().items, c.OwnNodes(filter)
 	for i := range items {
 		if !filter.Allows(items[i].nodeType) {
 			continue
 		}
-		instanceType := withNode(items[i].instanceType, filter.kubelet, limits(items[i].name))
+		instanceType := withNode(items[i].instanceType, items[i].nodeType, filter.kubelet, own(items[i].name))
 		for _, servers := range items[i].servers(count) {
 			servers.InstanceType = instanceType
 			result = append(result, servers)

@@ -51,9 +51,9 @@ func newSizeKey(nodeType string, properties map[string]string, args v1alpha1.Kub
 	return sizeKey{nodeType, sha256.Sum256([]byte(fmt.Sprint(v1alpha1.ByCanonicalKey(properties), args)))} // fmt sorts maps
 }
 
-// Observe remembers the size of the node of a Machine of the tenant. The catalog then plans with no more for Machines with the same
-// NodeType, properties and kubelet arguments: it is the tenant's own word, so there is no bound. A Machine that has drifted does not count:
-// another one would be installed with something else.
+// Observe remembers the size of the node of a Machine of the tenant. The catalog then plans with that for Machines with
+// the same NodeType, properties and kubelet arguments: it is the tenant's own word, so there is no bound but what the
+// type declares. A Machine that has drifted does not count: another one would be installed with something else.
 func (c *Catalog) Observe(machine *v1alpha1.Machine) {
 	size := machine.NodeSize()
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted) {

@@ -58,7 +58,7 @@ func profileOf(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider, ten
 		LeftOut:     nodeType.Spec.LeftOut(),
 		Drivers:     nodeType.Spec.Drivers(),
 		Undeclared:  nodeType.Undeclared(),
-		Server:      capacity.ServerOf(nodeType),
+		Server:      capacity.Declared(nodeType),
 		Instance:    capacity.InstanceLabels(nodeType),
 		AnyTenant:   provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant,
 		Exclusive:   provider.Spec.Metal3.ExclusiveTopology(),

@@ -81,8 +81,8 @@ const (
 	ReasonResourcesUnknown = "ResourcesUnknown"
 	// ReasonResourcesLowered: resources leaves out cpu or memory, and a server that matches the selector has less than all before.
 	ReasonResourcesLowered = "ResourcesLowered"
-	// ReasonNodesSmaller: nodes of two namespaces have less than servers that are claimed as the NodeType may have, and all tenants are
-	// planned with that.
+	// ReasonNodesSmaller: nodes have less than servers that are claimed as the NodeType may have, as their tenants
+	// report.
 	ReasonNodesSmaller = "NodesSmallerThanType"
 	// ReasonHostsTooSmall: servers that match the selector have less than resources says.
 	ReasonHostsTooSmall = "HostsTooSmall"

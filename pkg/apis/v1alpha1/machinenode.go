@@ -25,19 +25,14 @@ type MachineNode struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Resources are how much cpu, memory and ephemeral-storage the node has before the kubelet sets anything aside. The provider
-	// reports them once, when the node is initialized, and plans with no more for nodes of the same NodeType and MetalNodeClass. For
-	// other tenants they count as status.smallestNode of the NodeType says.
+	// Resources are how much cpu, memory and ephemeral-storage the node has before the kubelet sets anything aside. The
+	// provider reports them once, when the node is initialized, and plans with that for nodes of the same NodeType and
+	// MetalNodeClass. Other tenants are not planned with it: if it is less than the NodeType allows, an event tells
+	// operators.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['cpu', 'memory', 'ephemeral-storage'])",message="resources are cpu, memory and ephemeral-storage"
+	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(key, !(key in self) || quantity(string(self[key])).isGreaterThan(quantity('0')))",message="resources of a node are more than 0"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
-	// Accelerators are the names of those that the node has advertised, if its NodeType names no resources and no devices. They count
-	// as status.foundAccelerators of the NodeType says.
-	// +optional
-	// +listType=set
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=316
-	Accelerators []string `json:"accelerators,omitempty"`
 	// Unhealthy is the condition of the Node because of which Karpenter replaces it. The provider reports it before it deletes the
 	// Machine, and the manager quarantines the server.
 	// +optional
@@ -89,15 +84,6 @@ func (m *Machine) NodeSize() corev1.ResourceList {
 		return nil
 	}
 	return m.ReportedNode().Resources
-}
-
-// NodeAccelerators are the names of the accelerators that the node of the Machine has advertised, as its provider has reported them. It is
-// nil unless the Machine has joined, as NodeSize is.
-func (m *Machine) NodeAccelerators() []string {
-	if !m.HasJoined() {
-		return nil
-	}
-	return m.ReportedNode().Accelerators
 }
 
 // ReportNode changes what the provider reports about the node of the Machine.

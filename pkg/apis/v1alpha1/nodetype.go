@@ -157,9 +157,9 @@ type NodeTypeStatus struct {
 	// Accelerators in one server, for people to read: "nvidia.com/gpu=8".
 	// +optional
 	Accelerators string `json:"accelerators,omitempty"`
-	// FoundAccelerators are what shows accelerators in the servers of a type that names no resources and no devices: labels of its
-	// BareMetalHosts, such as gpu-model=a100, and resources that nodes of two namespaces advertise, such as nvidia.com/gpu. Karpenter plans
-	// no pods for such a type: those that request no accelerator are not for it, and how many it has for others nobody has said.
+	// FoundAccelerators are what shows accelerators in the servers of a type that names no resources and no devices:
+	// labels of its BareMetalHosts, such as gpu-model=a100. Karpenter plans no pods for such a type: those that request
+	// no accelerator are not for it, and how many it has for others nobody has said.
 	// +optional
 	// +listType=atomic
 	FoundAccelerators []string `json:"foundAccelerators,omitempty"`
@@ -188,12 +188,6 @@ type NodeTypeStatus struct {
 	// smallest disk that Metal3 has found in its servers, or the manager's --ephemeral-storage if none has been inspected.
 	// +optional
 	EphemeralStorage *resource.Quantity `json:"ephemeralStorage,omitempty"`
-	// SmallestNode is how much cpu, memory and ephemeral-storage nodes of this type have at least before the kubelet sets anything
-	// aside, as far as it is believed for all tenants. Karpenter plans with no more. It follows from the Machines that have a node now.
-	// What one namespace reports counts down to what inspection tolerates: the cpu and the disk of resources, and 3 % or 1 GiB less
-	// memory. Less counts if two namespaces report it from different servers.
-	// +optional
-	SmallestNode corev1.ResourceList `json:"smallestNode,omitempty"`
 	// Provisioning is how long servers of this type take. Unset until the first has joined.
 	// +optional
 	Provisioning *ProvisioningEstimate `json:"provisioning,omitempty"`

@@ -788,11 +788,6 @@ func (in *MachineNode) DeepCopyInto(out *MachineNode) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
-	if in.Accelerators != nil {
-		in, out := &in.Accelerators, &out.Accelerators
-		*out = make([]string, len(*in))
-		copy(*out, *in)
-	}
 	if in.Unhealthy != nil {
 		in, out := &in.Unhealthy, &out.Unhealthy
 		*out = new(UnhealthyNode)
@@ -2275,13 +2270,6 @@ func (in *NodeTypeStatus) DeepCopyInto(out *NodeTypeStatus) {
 		in, out := &in.EphemeralStorage, &out.EphemeralStorage
 		x := (*in).DeepCopy()
 		*out = &x
-	}
-	if in.SmallestNode != nil {
-		in, out := &in.SmallestNode, &out.SmallestNode
-		*out = make(v1.ResourceList, len(*in))
-		for key, val := range *in {
-			(*out)[key] = val.DeepCopy()
-		}
 	}
 	if in.Provisioning != nil {
 		in, out := &in.Provisioning, &out.Provisioning

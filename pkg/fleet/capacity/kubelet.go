@@ -166,7 +166,9 @@ func (k Kubelet) MaxCapacity(server Server, allocatable corev1.ResourceList) cor
 			}
 			total = *resource.NewQuantity(whole>>20<<20, resource.BinarySI)
 		}
-		divided[name] = total
+		if total.Sign() > 0 {
+			divided[name] = total
+		}
 	}
 	return divided
 }

@@ -74,7 +74,7 @@ func TestNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := parsed.Allocatable(ServerOf(nodeType))
+			got := parsed.Allocatable(ServerOf(nodeType, nil))
 			delete(got, "hugepages-1Gi")
 			for name, want := range tc.want {
 				has := got[name]
@@ -109,6 +109,7 @@ func TestPlannedIsThere(t *testing.T) {
 			args["kube-reserved"] = reserved
 		}
 		_, has := kubelet.Resources(machine, args)
+		var own corev1.ResourceList
 		if random.IntN(2) == 0 { // a node like this one has been there, with something set aside that is not known
 			for _, name := range Measured() {
 				left := has[name]
@@ -117,9 +118,9 @@ func TestPlannedIsThere(t *testing.T) {
 				left = *resource.NewMilliQuantity(max(least, int64(float64(left.MilliValue())*(0.9+random.Float64()/10))), left.Format)
 				has[name] = left
 			}
-			nodeType.Status.SmallestNode = parsed.MaxCapacity(ServerOf(nodeType), has)
+			own = parsed.MaxCapacity(ServerOf(nodeType, nil), has)
 		}
-		server := ServerOf(nodeType)
+		server := ServerOf(nodeType, own)
 		server.Resources[corev1.ResourcePods] = resource.MustParse("110")
 		planned := parsed.Allocatable(server)
 		for name, quantity := range planned {
@@ -139,6 +140,14 @@ func TestPlannedIsThereToTheByte(t *testing.T) {
 	server.Resources = Kubelet{}.MaxCapacity(server, corev1.ResourceList{corev1.ResourceMemory: has})
 	if planned := (Kubelet{}).Allocatable(server)[corev1.ResourceMemory]; planned.Cmp(has) > 0 {
 		t.Errorf("planned %s, the kubelet has %s", planned.String(), has.String())
+	}
+}
+
+// TestNothingIsNoCapacity: what a kubelet leaves of a share does not become a capacity that no API server takes.
+func TestNothingIsNoCapacity(t *testing.T) {
+	got := Kubelet{}.MaxCapacity(Server{Resources: list("ephemeral-storage", "100Gi", "cpu", "8")}, list("ephemeral-storage", "1", "cpu", "7"))
+	if diff := cmp.Diff(list("cpu", "7"), got); diff != "" {
+		t.Errorf("a node with a byte of disk (-want +got):\n%s", diff)
 	}
 }
 

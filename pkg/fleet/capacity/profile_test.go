@@ -63,7 +63,7 @@ func TestAllocatable(t *testing.T) {
 	nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: corev1.ResourceList{
 		"cpu": resource.MustParse("500m"), "memory": resource.MustParse("2Gi"), "ephemeral-storage": resource.MustParse("1Gi")}}
 	got := map[string]string{}
-	for name, quantity := range (Kubelet{}).Allocatable(ServerOf(nodeType)) {
+	for name, quantity := range (Kubelet{}).Allocatable(ServerOf(nodeType, nil)) {
 		got[string(name)] = quantity.String()
 	}
 	want := map[string]string{"cpu": "1500m", "memory": "0", "nvidia.com/gpu": "8",

@@ -57,8 +57,9 @@ func MemoryTolerance(memory int64) int64 {
 	return max(int64(float64(memory)*memoryShare), min(memoryMost, memory/memoryPart))
 }
 
-// declared is what the type declares, and cpu, memory and disk, which it need not declare: the most that a node can have.
-func declared(nodeType *v1alpha1.NodeType) Server {
+// Declared is what the type declares, and cpu, memory and disk, which it need not declare: the most that a node can
+// have. Machines are compared with it. The result shares no map with the type.
+func Declared(nodeType *v1alpha1.NodeType) Server {
 	server := Server{Resources: nodeType.EffectiveResources()}
 	if _, found := server.Resources[corev1.ResourceEphemeralStorage]; !found {
 		disk := resource.NewQuantity(DefaultEphemeralStorage, resource.BinarySI)
@@ -78,15 +79,20 @@ func Measured() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 }
 
-// ServerOf returns what a server has at least that is claimed as the type: what the type declares, or inspection has found of what it
-// leaves out, and no more than is believed of its nodes. Before the first node, memory is without the tolerance. The result shares no
-// map with the type.
-func ServerOf(nodeType *v1alpha1.NodeType) Server {
-	server, smallest := declared(nodeType), nodeType.Status.SmallestNode
-	if _, found := server.Resources[corev1.ResourceMemory]; found && smallest.Memory().IsZero() {
+// ServerOf returns the server that a tenant plans with for a type: what the type declares, or inspection has found of
+// what it leaves out, and no more than the tenant's own nodes have had, nil if that is not known. Then memory is
+// without the tolerance: a server that has so much less is claimed as the type, too. The result shares no map with the
+// type.
+func ServerOf(nodeType *v1alpha1.NodeType, own corev1.ResourceList) Server {
+	server := Declared(nodeType)
+	if _, found := server.Resources[corev1.ResourceMemory]; found && own.Memory().IsZero() {
 		server.Resources[corev1.ResourceMemory] = tolerated(server.Resources, corev1.ResourceMemory)
 	}
-	server.Resources, _ = AtMost(server.Resources, smallest)
+	for name, most := range own {
+		if has, found := server.Resources[name]; found && most.Cmp(has) < 0 {
+			server.Resources[name] = most.DeepCopy()
+		}
+	}
 	return server
 }
 
@@ -97,20 +103,6 @@ func NamesNoAccelerators(found []string) string {
 	}
 	return "names no accelerators, although its servers show some (" + strings.Join(found, ", ") + "): only static pools and Machines that " +
 		"name the type get it; write nvidia.com/gpu for pods that ask for GPUs"
-}
-
-// AtMost returns resources of which there is no more than limits says, and whether that is less. What only one of the two has stays as
-// it is. The result is a copy if it is less, and resources itself otherwise.
-func AtMost(resources, limits corev1.ResourceList) (limited corev1.ResourceList, less bool) {
-	for name, most := range limits {
-		if has, found := resources[name]; found && most.Cmp(has) < 0 {
-			if !less {
-				resources, less = resources.DeepCopy(), true
-			}
-			resources[name] = most.DeepCopy()
-		}
-	}
-	return resources, less
 }
 
 // Selector parses a selector of hosts part by part, so that the error can name the part that is wrong. Nil is for none.

@@ -183,7 +183,7 @@ func TestExplain(t *testing.T) {
 			types: []v1alpha1.NodeType{withChange(cpu(1, 0, 1, 0), func(nodeType *v1alpha1.NodeType) {
 				nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: env.Resources("cpu", "2", "memory", "4Gi")}
 			})},
-			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks cpu 32, has 30 and asks memory 128Gi, has 122943Mi"},
+			want: Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks cpu 32, has 30 and asks memory 128Gi, has 126876Mi"},
 		},
 		"EphemeralStorage": {
 			reason: "types need not declare disks",
@@ -206,7 +206,7 @@ func TestExplain(t *testing.T) {
 			reason: "with none of them, so Karpenter makes no NodeClaim", pod: pod(env.Resources("memory", "110Gi")),
 			types:    []v1alpha1.NodeType{cpu(1, 0, 1, 0)},
 			kubelets: kubelets(t, v1alpha1.KubeletArgs{"system-reserved": "memory=20Gi"}),
-			want:     Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks memory 110Gi, has 106559Mi"},
+			want:     Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks memory 110Gi, has 110492Mi"},
 		},
 		"NotAllowed": {
 			reason: "a free server of a type that the tenant may not have is not one for it",

@@ -28,7 +28,7 @@ import (
 type Type struct {
 	// Name of the NodeType, and of the NodeProvider that has made it; empty if it was made by hand.
 	Name, MadeBy string
-	// Server is what each of them has at least.
+	// Server is what the NodeType says that each of them has.
 	Server capacity.Server
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
@@ -46,7 +46,7 @@ func NewType(name, madeBy string, server capacity.Server, drivers, undeclared []
 
 // TypeOf describes a NodeType.
 func TypeOf(nodeType *v1alpha1.NodeType) Type {
-	return NewType(nodeType.Name, nodeType.MadeBy(), capacity.ServerOf(nodeType), nodeType.Spec.Drivers(), nodeType.Undeclared())
+	return NewType(nodeType.Name, nodeType.MadeBy(), capacity.Declared(nodeType), nodeType.Spec.Drivers(), nodeType.Undeclared())
 }
 
 // Request is what a node must have.

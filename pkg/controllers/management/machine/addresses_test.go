@@ -262,7 +262,7 @@ func TestAnotherTypeIsTaken(t *testing.T) {
 			manager.inventory.SetType(inventory.Profile{
 				Name: dear.Name, MadeBy: dear.Spec.ProviderRef.Name, Namespace: w.metal3, Cost: 2,
 				Selector:  labels.SelectorFromSet(labels.Set{"class": "dear"}),
-				Resources: dear.Spec.Resources, Server: capacity.ServerOf(dear),
+				Resources: dear.Spec.Resources, Server: capacity.Declared(dear),
 			})
 			manager.round()
 			machine := w.get(key)

@@ -53,16 +53,19 @@ type Controller struct {
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	disk      resource.Quantity
-	// pace is used by Reconcile alone, which has one worker.
-	pace    pace
-	beliefs beliefs
+	// pace and told are used by Reconcile alone, which has one worker. told has by type which small nodes the last
+	// event has named.
+	pace  pace
+	told  map[string]string
+	nodes nodes
 }
 
 // NewController returns a controller. The client may read from a cache. A node is planned with the disk if neither its type
 // nor inspection says how much it has.
 func NewController(client client.Client, inventory *inventory.Inventory, recorder events.EventRecorder,
 	clock clock.PassiveClock, disk resource.Quantity) *Controller {
-	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock, disk: disk, pace: newPace()}
+	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock, disk: disk,
+		pace: newPace(), told: map[string]string{}}
 }
 
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
@@ -76,9 +79,8 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		For(&v1alpha1.NodeType{}).
 		Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(c.ofProvider), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(c.ofNamespace), builder.WithPredicates(kube.Only(kube.Creations|kube.Deletions))).
-		Watches(&v1alpha1.Machine{}, kube.Enqueue(c.beliefs.ofMachine), builder.WithPredicates(predicate.Or(
-			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).NodeSize),
-			kube.Changed((*v1alpha1.Machine).NodeAccelerators)))).
+		Watches(&v1alpha1.Machine{}, kube.Enqueue(c.nodes.ofMachine), builder.WithPredicates(predicate.Or(
+			kube.Changed((*v1alpha1.Machine).HasJoined), kube.Changed((*v1alpha1.Machine).NodeSize)))).
 		WatchesRawSource(source.Func(c.start)).
 		Complete(c)
 }
@@ -172,7 +174,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		// 1. It was deleted. Machines keep their servers.
 		c.inventory.DeleteType(request.Name)
 		c.pace.forget(request.Name)
-		c.beliefs.byType.Delete(request.Name)
+		c.nodes.byType.Delete(request.Name)
+		delete(c.told, request.Name)
 		return reconcile.Result{}, nil
 	}
 
@@ -192,16 +195,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if invalid == nil {
 		nodeType.Status.Resources = effectiveResources(nodeType, summary)
 	}
-	belief, err := c.beliefs.get(ctx, c.client, nodeType)
+	nodes, err := c.nodes.get(ctx, c.client, nodeType)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	nodeType.Status.SmallestNode, nodeType.Status.FoundAccelerators = belief.Smallest, nil
-	if nodeType.Spec.NamesNothing() {
-		nodeType.Status.FoundAccelerators = slices.Concat(summary.Accelerators, belief.Accelerators)
+	c.publishSmaller(nodeType, conditions.List(nodes.Smaller, inventory.MaxNamed))
+	if nodeType.Status.FoundAccelerators = nil; nodeType.Spec.NamesNothing() {
+		nodeType.Status.FoundAccelerators = summary.Accelerators
 	}
-	if differs(before.Status.Provisioning, belief.Provisioning) {
-		nodeType.Status.Provisioning = belief.Provisioning
+	if differs(before.Status.Provisioning, nodes.Provisioning) {
+		nodeType.Status.Provisioning = nodes.Provisioning
 	}
 	nodeType.Status = status(nodeType, summary, c.disk, invalid, c.clock.Now())
 	if equality.Semantic.DeepEqual(before.Status, nodeType.Status) && summary.LastClaim <= before.Status.CountedUntil {
@@ -230,7 +233,6 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.pace.wrote(nodeType.Name, urgency, watches*size(nodeType), c.clock.Now())
 	c.publish(before, nodeType)
 	c.publishLowered(before, nodeType, summary)
-	c.publishSmaller(before, nodeType, belief)
 	return reconcile.Result{}, nil
 }
 
@@ -275,18 +277,14 @@ func (c *Controller) publishLowered(before, after *v1alpha1.NodeType, summary in
 	}
 }
 
-// publishSmaller writes an event for each resource of which all tenants are planned with less than before, on the word of two
-// namespaces.
-func (c *Controller) publishSmaller(before, after *v1alpha1.NodeType, belief capacity.Belief) {
-	planned := capacity.ServerOf(before).Resources
-	for _, name := range capacity.Measured() {
-		was, least := planned[name], belief.Smallest[name]
-		if namespaces := belief.Agreed[name]; namespaces != nil && least.Cmp(was) < 0 {
-			c.recorder.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonNodesSmaller, "Sync",
-				"all tenants are planned with %s %s instead of %s, because nodes of namespaces %s have no more: look at their servers, or "+
-					"correct resources", name, least.String(), was.String(), strings.Join(namespaces, " and "))
-		}
+// publishSmaller writes an event for operators if other nodes than before are smaller than the type allows.
+func (c *Controller) publishSmaller(nodeType *v1alpha1.NodeType, smaller string) {
+	if smaller != "" && smaller != c.told[nodeType.Name] {
+		c.recorder.Eventf(nodeType, nil, corev1.EventTypeWarning, v1alpha1.ReasonNodesSmaller, "Sync", "%s",
+			conditions.Truncate("nodes have less than the type says, as their tenants report: "+smaller+": look at the servers, "+
+				"or correct resources. Pods of others are planned with what the type says", conditions.MaxEventNote))
 	}
+	c.told[nodeType.Name] = smaller
 }
 
 // effectiveResources is what the spec says, and of what it leaves out what Metal3 has found. What it found before stays if there is

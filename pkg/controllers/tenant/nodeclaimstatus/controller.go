@@ -101,9 +101,6 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.reportSize(ctx, machine, nodeClaim, node); err != nil {
 		return kube.RetryConflict(client.IgnoreNotFound(err))
 	}
-	if err := c.reportAccelerators(ctx, machine, node); err != nil {
-		return kube.RetryConflict(client.IgnoreNotFound(err))
-	}
 	// 3. The manager has given its Machine up.
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
 		return reconcile.Result{}, c.giveUp(ctx, machine, nodeClaim)

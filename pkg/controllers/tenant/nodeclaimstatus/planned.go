@@ -6,11 +6,9 @@ package nodeclaimstatus
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,8 +67,8 @@ func (c *Controller) setNodeAsPlanned(nodeClaim *karpv1.NodeClaim, node *corev1.
 	}
 }
 
-// reportSize writes on the Machine, once, how big its node is. Every node is reported: what is believed of a type follows from the nodes
-// that there are, and not from those that were there first.
+// reportSize writes on the Machine, once, how big its node is: the catalog plans with that, and operators are told of
+// small ones.
 func (c *Controller) reportSize(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim, node *corev1.Node) error {
 	if node == nil || !isInitialized(nodeClaim) || machine.Status.NodeTypeRef == nil ||
 		machine.ReportedNode().Resources != nil {
@@ -83,30 +81,8 @@ func (c *Controller) reportSize(ctx context.Context, machine *v1alpha1.Machine, 
 	if err != nil || !found || wrong != nil {
 		return err
 	}
-	size := kubelet.MaxCapacity(capacity.ServerOf(nodeType), node.Status.Allocatable)
+	size := kubelet.MaxCapacity(capacity.ServerOf(nodeType, nil), node.Status.Allocatable)
 	return kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the size of its node into", func() {
 		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Resources = size })
-	})
-}
-
-// reportAccelerators writes on the Machine which accelerators its node advertises, if its NodeType names nothing. Those that a device
-// plugin no longer advertises stay: the server has not changed.
-func (c *Controller) reportAccelerators(ctx context.Context, machine *v1alpha1.Machine, node *corev1.Node) error {
-	if node == nil || machine.Status.NodeTypeRef == nil {
-		return nil
-	}
-	reported := machine.ReportedNode().Accelerators
-	advertised := lo.Map(v1alpha1.Accelerators(node.Status.Capacity), func(name corev1.ResourceName, _ int) string { return string(name) })
-	all := lo.Uniq(slices.Concat(reported, advertised))
-	if all = all[:min(len(all), capacity.MaxAccelerators)]; len(all) == len(reported) {
-		return nil
-	}
-	nodeType := &v1alpha1.NodeType{}
-	found, err := kube.Find(ctx, c.clusters.Management.Client, client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}, nodeType)
-	if err != nil || !found || !nodeType.Spec.NamesNothing() {
-		return err
-	}
-	return kube.PatchOwn(ctx, c.clusters.Management.Client, machine, "writing the accelerators of its node into", func() {
-		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Accelerators = all })
 	})
 }

@@ -4,7 +4,6 @@
 package nodeclaimstatus
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,13 +31,8 @@ func TestNodeAsPlanned(t *testing.T) {
 		planned corev1.ResourceList
 		has     corev1.ResourceList
 		args    v1alpha1.KubeletArgs
-		// smallest is what the NodeType's smallest node has.
-		smallest corev1.ResourceList
-		says     string
-		reports  corev1.ResourceList
-		// silent is true for a NodeType that names nothing, of whose node these accelerators are reported.
-		silent       bool
-		accelerators []string
+		says    string
+		reports corev1.ResourceList
 	}{
 		"AsPlanned": {reason: "the type has 768Gi, a GiB reserved", planned: planned,
 			has:     list("cpu", "95", "memory", "752Gi", "ephemeral-storage", "100Gi", "pods", "110"),
@@ -51,18 +45,11 @@ func TestNodeAsPlanned(t *testing.T) {
 		"Class": {reason: "what the class sets aside is not missing from the server", planned: list("cpu", "85"),
 			args: v1alpha1.KubeletArgs{"system-reserved": "cpu=10,memory=8Gi"},
 			has:  list("cpu", "85", "memory", "744Gi"), reports: list("cpu", "96", "memory", "771172Mi")},
-		"Known": {reason: "every node is a witness: the others may leave", planned: planned,
-			has:      list("cpu", "95", "memory", "752Gi", "ephemeral-storage", "100Gi", "pods", "110"),
-			smallest: list("cpu", "96", "memory", "760Gi"), reports: list("cpu", "96", "memory", "771172Mi")},
 		"Model": {reason: "some KiB more or less are none of the server", planned: planned,
 			has: list("cpu", "95", "memory", "788529700Ki"), reports: list("cpu", "96", "memory", "771172Mi")},
 		"NotMeasured": {reason: "the tenant would be planned with nothing", planned: list("cpu", "95"),
 			has: list("cpu", "95", "memory", "0"), reports: list("cpu", "96")},
-		"Undeclared": {reason: "GPUs appear some time after the node", early: true, silent: true, has: list("cpu", "95", "nvidia.com/gpu", "8"),
-			accelerators: []string{"nvidia.com/gpu"}},
-		"Declared": {reason: "the type says what there is", early: true, has: list("cpu", "95", "nvidia.com/gpu", "8")},
-		"Plain":    {reason: "there is nothing to report", early: true, silent: true, has: list("cpu", "95", "pods", "110")},
-		"Early":    {reason: "a kubelet that has just started does not know all of it", early: true, planned: planned, has: list("cpu", "95")},
+		"Early": {reason: "a kubelet that has just started does not know all of it", early: true, planned: planned, has: list("cpu", "95")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
@@ -70,10 +57,6 @@ func TestNodeAsPlanned(t *testing.T) {
 			}
 			nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "h100-8x"}}
 			nodeType.Spec.Resources = list("cpu", "96", "memory", "768Gi", "ephemeral-storage", "200Gi")
-			if tc.silent {
-				nodeType.Spec.Resources = nil
-			}
-			nodeType.Status.SmallestNode = tc.smallest
 			nodeType.Spec.Overhead = &v1alpha1.NodeTypeOverhead{KubeReserved: list("cpu", "1", "memory", "1Gi")}
 			nodeClaim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", UID: "claim"}}
 			nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName, nodeClaim.Status.Allocatable = providerID, "gpu-1", tc.planned
@@ -123,9 +106,6 @@ func TestNodeAsPlanned(t *testing.T) {
 			delete(reported, corev1.ResourceEphemeralStorage) // a share, to the byte
 			if diff := cmp.Diff(tc.reports, reported); diff != "" {
 				t.Errorf("%s: the manager is told (-want +got):\n%s", tc.reason, diff)
-			}
-			if got := machine.ReportedNode().Accelerators; !slices.Equal(got, tc.accelerators) {
-				t.Errorf("%s: the manager is told of %v, want %v", tc.reason, got, tc.accelerators)
 			}
 		})
 	}

@@ -18,43 +18,43 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
-// beliefs has what is believed of the nodes of types, by name, until a Machine of the type that has joined comes, goes or changes. A type
-// may have ten thousand of them, and its counts change with each claim.
-type beliefs struct{ byType sync.Map }
+// nodes has what Machines say of the nodes of types, by name, until a Machine of the type that has joined comes, goes
+// or changes. A type may have ten thousand of them, and its counts change with each claim.
+type nodes struct{ byType sync.Map }
 
-// known is a belief, and what of the type it depends on.
+// known is what Machines say, and what of the type it depends on.
 type known struct {
-	capacity.Belief
+	capacity.Nodes
 	generation int64
 	resources  corev1.ResourceList
 	disk       *resource.Quantity
 }
 
-// ofMachine maps a Machine that has joined to its type. What was believed of that counts no longer.
-func (b *beliefs) ofMachine(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
+// ofMachine maps a Machine that has joined to its type. What was known of that counts no longer.
+func (n *nodes) ofMachine(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, name := range JoinedAs(machine) {
-		b.byType.Delete(name)
+		n.byType.Delete(name)
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
 	}
 	return requests
 }
 
 // get returns what the Machines that the reader has say of a type. The caller must not change it.
-func (b *beliefs) get(ctx context.Context, reader client.Reader, nodeType *v1alpha1.NodeType) (capacity.Belief, error) {
+func (n *nodes) get(ctx context.Context, reader client.Reader, nodeType *v1alpha1.NodeType) (capacity.Nodes, error) {
 	now := &known{generation: nodeType.Generation, resources: nodeType.Status.Resources, disk: nodeType.Status.EphemeralStorage}
-	if stored, found := b.byType.Load(nodeType.Name); found {
+	if stored, found := n.byType.Load(nodeType.Name); found {
 		if before, _ := stored.(*known); before.generation == now.generation &&
 			equality.Semantic.DeepEqual(before.resources, now.resources) && equality.Semantic.DeepEqual(before.disk, now.disk) {
-			return before.Belief, nil
+			return before.Nodes, nil
 		}
 	}
-	b.byType.Store(nodeType.Name, now) // before it is complete: a Machine that changes meanwhile takes it away
+	n.byType.Store(nodeType.Name, now) // before it is complete: a Machine that changes meanwhile takes it away
 	machines := &v1alpha1.MachineList{}
 	if err := reader.List(ctx, machines, client.MatchingFields{JoinedField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		b.byType.Delete(nodeType.Name)
-		return capacity.Belief{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
+		n.byType.Delete(nodeType.Name)
+		return capacity.Nodes{}, fmt.Errorf("listing Machines of NodeType %s, %w", nodeType.Name, err)
 	}
-	now.Belief = capacity.Believe(nodeType, machines.Items)
-	return now.Belief, nil
+	now.Nodes = capacity.NodesOf(nodeType, machines.Items)
+	return now.Nodes, nil
 }

@@ -5,6 +5,7 @@ package nodetype
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,40 +17,41 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
-// TestBeliefs: Machines of a type are read only when one of them, or what the type declares, is another than before.
-func TestBeliefs(t *testing.T) {
+// TestNodes: Machines of a type are read only when one of them, or what the type declares, is another than before.
+func TestNodes(t *testing.T) {
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "m"}}
+	machine.Status.HostRef = &v1alpha1.HostReference{Namespace: "metal3", Name: "s1"}
 	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "h100"}
 	machine.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionJoined, Status: metav1.ConditionTrue}}
-	machine.ReportNode(func(node *v1alpha1.MachineNode) { node.Resources = env.Resources("memory", "760Gi") })
+	machine.ReportNode(func(node *v1alpha1.MachineNode) { node.Resources = env.Resources("memory", "7Gi") })
 	for name, tc := range map[string]struct {
 		reason string
-		change func(*beliefs, *v1alpha1.NodeType)
+		change func(*nodes, *v1alpha1.NodeType)
 		reads  int
 	}{
-		"Counts": {"each claim changes them", func(_ *beliefs, nodeType *v1alpha1.NodeType) { nodeType.Status.Capacity.Claimed++ }, 1},
-		"Joined": {"its node may be the smallest one", func(b *beliefs, _ *v1alpha1.NodeType) { b.ofMachine(t.Context(), machine) }, 2},
-		"Other": {"it says nothing of this type", func(b *beliefs, _ *v1alpha1.NodeType) {
+		"Counts": {"each claim changes them", func(_ *nodes, nodeType *v1alpha1.NodeType) { nodeType.Status.Capacity.Claimed++ }, 1},
+		"Joined": {"its node may be a small one", func(n *nodes, _ *v1alpha1.NodeType) { n.ofMachine(t.Context(), machine) }, 2},
+		"Other": {"it says nothing of this type", func(n *nodes, _ *v1alpha1.NodeType) {
 			other := machine.DeepCopy()
 			other.Status.NodeTypeRef.Name = "a100"
-			b.ofMachine(t.Context(), other)
+			n.ofMachine(t.Context(), other)
 		}, 1},
-		"Booting": {"it says nothing yet", func(b *beliefs, _ *v1alpha1.NodeType) {
+		"Booting": {"it says nothing yet", func(n *nodes, _ *v1alpha1.NodeType) {
 			other := machine.DeepCopy()
 			other.Status.Conditions = nil
-			b.ofMachine(t.Context(), other)
+			n.ofMachine(t.Context(), other)
 		}, 1},
-		"Spec": {"its tolerance depends on it", func(_ *beliefs, nodeType *v1alpha1.NodeType) { nodeType.Generation++ }, 2},
+		"Spec": {"its tolerance depends on it", func(_ *nodes, nodeType *v1alpha1.NodeType) { nodeType.Generation++ }, 2},
 		"Found": {"inspection says what the spec leaves out",
-			func(_ *beliefs, nodeType *v1alpha1.NodeType) {
+			func(_ *nodes, nodeType *v1alpha1.NodeType) {
 				nodeType.Status.Resources = env.Resources("memory", "512Gi")
 			}, 2},
-		"Disk": {"the smallest one may be another", func(_ *beliefs, nodeType *v1alpha1.NodeType) {
+		"Disk": {"the smallest one may be another", func(_ *nodes, nodeType *v1alpha1.NodeType) {
 			disk := env.Resources("disk", "1Ti")["disk"]
 			nodeType.Status.EphemeralStorage = &disk
 		}, 2},
 	} {
-		reads, known := 0, beliefs{}
+		reads, known := 0, nodes{}
 		reader := fake.NewClientBuilder().WithScheme(env.Scheme()).WithInterceptorFuncs(interceptor.Funcs{
 			List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 				list.(*v1alpha1.MachineList).Items = []v1alpha1.Machine{*machine}
@@ -59,9 +61,9 @@ func TestBeliefs(t *testing.T) {
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: "h100", Generation: 1}}
 		nodeType.Spec.Resources = env.Resources("cpu", "96", "memory", "768Gi")
 		for range 2 {
-			belief, err := known.get(t.Context(), reader, nodeType)
-			if memory := belief.Smallest.Memory(); err != nil || memory.String() != "760Gi" {
-				t.Errorf("%s: nodes have %v, %v; want 760Gi", name, memory, err)
+			got, err := known.get(t.Context(), reader, nodeType)
+			if err != nil || !slices.Equal(got.Smaller, []string{"acme/m on metal3/s1 (memory 7Gi of 768Gi)"}) {
+				t.Errorf("%s: small are %q, %v; want that of the Machine", name, got.Smaller, err)
 			}
 		}
 		tc.change(&known, nodeType)
