@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 func (o *options) proposeTypesCommand() *cobra.Command {
@@ -84,7 +85,8 @@ func printProposed(out io.Writer, proposed []view.ProposedType) {
 		}
 		fmt.Fprintf(out, "# Add these values to spec.metal3.nodeTypes in the file that NodeProvider %s is applied from. Or add them "+
 			"now, which\n# lasts until that file is applied again:\n", providers[0].Name)
-		fmt.Fprintf(out, "#   kubectl patch nodeproviders.karpenter.metal3.io %s --type=json --patch-file=FILE\n", providers[0].Name)
+		fmt.Fprintf(out, "#   %s\n", shell.Command("kubectl patch nodeproviders.karpenter.metal3.io %s --type=json --patch-file=FILE",
+			providers[0].Name))
 		if len(providers[0].Spec.Metal3.NodeTypes) == 0 {
 			fmt.Fprintf(out, "- op: add\n  path: /spec/metal3/nodeTypes\n  value: []\n")
 		}
@@ -107,11 +109,11 @@ func printType(out io.Writer, proposal view.ProposedType) {
 	fmt.Fprintf(out, "# %s: %s\n", proposal.Hardware, strings.Join(proposal.Servers, ", "))
 	if proposal.Unlabelled {
 		fmt.Fprintf(out, "# No label tells these servers from others in %s. Give them one:\n", proposal.Namespace)
-		fmt.Fprintf(out, "#   kubectl label baremetalhosts -n %s %s %s\n", proposal.Namespace, strings.Join(proposal.Servers, " "),
-			pairs(proposal.Labels))
+		fmt.Fprintf(out, "#   %s\n", shell.Command("kubectl label baremetalhosts -n %s",
+			slices.Concat([]string{proposal.Namespace}, proposal.Servers, pairs(proposal.Labels))...))
 	}
 	if len(proposal.Shared) > 0 {
-		fmt.Fprintf(out, "# Other labels that they have in common: %s\n", pairs(proposal.Shared))
+		fmt.Fprintf(out, "# Other labels that they have in common: %s\n", strings.Join(pairs(proposal.Shared), " "))
 	}
 	fmt.Fprintf(out, "name: %s\nresources:\n  cpu: %q\n  memory: %q\n", proposal.Name, proposal.CPU, proposal.Memory)
 	fmt.Fprintf(out, "  # Inspection does not find accelerators. If there are any, say how many: nvidia.com/gpu: \"8\"\n")
@@ -121,11 +123,10 @@ func printType(out io.Writer, proposal view.ProposedType) {
 	}
 }
 
-// pairs are labels in the form of an argument of kubectl label.
-func pairs(labels map[string]string) string {
-	var all []string
+// pairs are labels in the form of arguments of kubectl label.
+func pairs(labels map[string]string) (all []string) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		all = append(all, key+"="+labels[key])
 	}
-	return strings.Join(all, " ")
+	return all
 }

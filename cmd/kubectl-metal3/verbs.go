@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // verb is a command that changes one object of the management cluster.
@@ -280,7 +281,8 @@ func (o *options) machineVerb(ctx context.Context, name, does string, yes bool) 
 		return nil, nil, err
 	}
 	if machine.Status.HostRef == nil {
-		return nil, nil, fmt.Errorf("there is no server of Machine %s: see kubectl metal3 explain machine %s", nameOf(machine), nameOf(machine))
+		return nil, nil, fmt.Errorf("there is no server of Machine %s: see %s", nameOf(machine),
+			shell.Command("kubectl metal3 explain machine %s", nameOf(machine)))
 	}
 	if machine.Status.Phase == v1alpha1.MachineJoined && !yes {
 		if err := v.confirm(fmt.Sprintf("node %s runs on server %s, and this %s", machine.Status.NodeName, machine.Status.HostRef.Name,

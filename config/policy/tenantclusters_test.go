@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // TestTenantClusters: a provider reports of its cluster, and does not decide which one is its tenant's.
@@ -31,15 +32,15 @@ func TestTenantClusters(t *testing.T) {
 		before, after status
 		refuse        string
 	}{
-		"Report": {reason: "what its kubeconfig leads to", user: ProviderUser, after: status{ObservedClusterUID: "a"}},
-		"Condition": {reason: "what the provider does", user: ProviderUser, before: status{ClusterUID: "a"},
-			after: status{ClusterUID: "a", KubernetesVersion: "v1.35", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPoolsSynced,
+		"Report": {reason: "what its kubeconfig leads to", user: ProviderUser, after: status{ObservedClusterUID: env.UID("a")}},
+		"Condition": {reason: "what the provider does", user: ProviderUser, before: status{ClusterUID: env.UID("a")},
+			after: status{ClusterUID: env.UID("a"), KubernetesVersion: "v1.35", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionPoolsSynced,
 				Status: metav1.ConditionTrue, Reason: "Synced", LastTransitionTime: metav1.Now()}}}},
-		"Decide": {reason: "another tenant's cluster", user: ProviderUser, before: status{ObservedClusterUID: "a"},
-			after: status{ObservedClusterUID: "a", ClusterUID: "a"}, refuse: "clusterUID would change"},
-		"Change": {reason: "another tenant's cluster", user: ProviderUser, before: status{ClusterUID: "a"}, after: status{ClusterUID: "b"},
-			refuse: "clusterUID would change"},
-		"Forget": {reason: "the next report would be believed", user: ProviderUser, before: status{ClusterUID: "a"},
+		"Decide": {reason: "another tenant's cluster", user: ProviderUser, before: status{ObservedClusterUID: env.UID("a")},
+			after: status{ObservedClusterUID: env.UID("a"), ClusterUID: env.UID("a")}, refuse: "clusterUID would change"},
+		"Change": {reason: "another tenant's cluster", user: ProviderUser, before: status{ClusterUID: env.UID("a")},
+			after: status{ClusterUID: env.UID("b")}, refuse: "clusterUID would change"},
+		"Forget": {reason: "the next report would be believed", user: ProviderUser, before: status{ClusterUID: env.UID("a")},
 			refuse: "clusterUID would change"},
 		"Rollout": {reason: "operators read it", user: ProviderUser, after: status{Rollout: &v1alpha1.RolloutStatus{Total: 1}},
 			refuse: "rollout would change"},
@@ -47,8 +48,8 @@ func TestTenantClusters(t *testing.T) {
 			after: status{AllowedDevices: devices("slice", "whole")}, refuse: "allowedDevices would change"},
 		"FirstDevices": {reason: "as before", user: ProviderUser, after: status{AllowedDevices: devices("whole")},
 			refuse: "allowedDevices would change"},
-		"Manager": {reason: "it decides", user: ManagerUser, before: status{ClusterUID: "a"},
-			after: status{ClusterUID: "b", Rollout: &v1alpha1.RolloutStatus{Total: 1}, AllowedDevices: devices("slice")}},
+		"Manager": {reason: "it decides", user: ManagerUser, before: status{ClusterUID: env.UID("a")},
+			after: status{ClusterUID: env.UID("b"), Rollout: &v1alpha1.RolloutStatus{Total: 1}, AllowedDevices: devices("slice")}},
 	}
 	attempt := func(t *testing.T, user string, before, after status) error {
 		t.Helper()

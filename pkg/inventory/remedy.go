@@ -4,11 +4,10 @@
 package inventory
 
 import (
-	"fmt"
-
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // pausedByCAPM3 is what Cluster API's provider of Metal3 writes into the annotation of a host whose Cluster is paused.
@@ -29,14 +28,13 @@ func (r Reason) Passes() bool { return passing[r] }
 // Remedy is what an operator does about a host that cannot be claimed for the reason: a command, or a sentence, which ends with one if
 // one helps. It is empty if there is nothing to do.
 func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
-	kubectl := func(command, change string) string {
-		return fmt.Sprintf("kubectl %s -n %s %s%s", command, host.Namespace, host.Name, change)
+	without := func(annotation string) string {
+		return shell.Command("kubectl annotate baremetalhost -n %s %s", host.Namespace, host.Name, annotation+"-")
 	}
-	without := func(annotation string) string { return kubectl("annotate baremetalhost", " "+annotation+"-") }
 	patch := func(change string) string {
-		return kubectl("patch baremetalhost", " --type=merge --patch='"+change+"'")
+		return shell.Command("kubectl patch baremetalhost -n %s %s --type=merge --patch=%s", host.Namespace, host.Name, change)
 	}
-	describe := kubectl("describe baremetalhost", "")
+	describe := shell.Command("kubectl describe baremetalhost -n %s %s", host.Namespace, host.Name)
 	switch r {
 	case ReasonQuarantined:
 		return "check the server, then: " + without(v1alpha1.QuarantinedAnnotationKey)
@@ -53,7 +51,8 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	case ReasonUnhealthy:
 		return "check the server, then: " + without(v1alpha1.CAPIUnhealthyAnnotationKey)
 	case ReasonNodeReuse:
-		return "if Cluster API is to have it no more: " + kubectl("label baremetalhost", " "+v1alpha1.CAPINodeReuseLabelKey+"-")
+		return "if Cluster API is to have it no more: " + shell.Command("kubectl label baremetalhost -n %s %s", host.Namespace,
+			host.Name, v1alpha1.CAPINodeReuseLabelKey+"-")
 	case ReasonMaintenance:
 		return "when the work is done: " + without(v1alpha1.MaintenanceAnnotationKey)
 	case ReasonRebooting:
@@ -61,7 +60,7 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	case ReasonExternallyProvisioned:
 		// Metal3's webhook refuses to set the field back.
 		return "if nothing on it is needed, delete the host, and register it again without spec.externallyProvisioned: " +
-			kubectl("delete baremetalhost", "")
+			shell.Command("kubectl delete baremetalhost -n %s %s", host.Namespace, host.Name)
 	case ReasonImageSet:
 		return "if nothing runs on it: " + patch(`{"spec": {"image": null, "customDeploy": null}}`)
 	case ReasonNotReady:
@@ -88,7 +87,8 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 			return patch(`{"spec": {"inspectionMode": "agent"}, "metadata": {"annotations": {"` +
 				bmov1alpha1.InspectAnnotationPrefix + `": ""}}}`)
 		}
-		return "have Metal3 inspect it: " + kubectl("annotate baremetalhost", " "+bmov1alpha1.InspectAnnotationPrefix+"=")
+		return "have Metal3 inspect it: " + shell.Command("kubectl annotate baremetalhost -n %s %s", host.Namespace, host.Name,
+			bmov1alpha1.InspectAnnotationPrefix+"=")
 	}
 	return ""
 }

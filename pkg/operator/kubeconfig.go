@@ -148,7 +148,7 @@ func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 	}
 	kubeconfig, err := clientcmd.Load(data)
 	if err != nil { // which can have anything of the file, and so a token
-		return nil, nil, fmt.Errorf("%s is not a kubeconfig: 'kubectl config view --kubeconfig' says why; correct it or set %s to another file",
+		return nil, nil, fmt.Errorf("%s is not a kubeconfig: correct it or set %s to another file; 'kubectl config view --kubeconfig' says why",
 			subject, flag)
 	}
 	chosen := cmp.Or(c.Context, kubeconfig.CurrentContext)

@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 const hostsCheck = "BareMetalHosts"
@@ -103,7 +104,8 @@ func (h *hostsOf) check(there sets.Set[string]) []Result {
 	if len(h.hosts) == 0 {
 		named := "NodeProvider " + conditions.List(users, maxNamed)
 		if there != nil && !there.Has(h.namespace) {
-			return []Result{h.result(Fail, "the namespace does not exist, and is that of "+named, "kubectl create namespace "+h.namespace)}
+			return []Result{h.result(Fail, "the namespace does not exist, and is that of "+named,
+				shell.Command("kubectl create namespace %s", h.namespace))}
 		}
 		return []Result{h.result(Warn, "there is none, and the namespace is that of "+named,
 			"kubectl apply -f server-01.yaml (docs/first-server.md, step 1)")}
@@ -155,8 +157,8 @@ func (h *hostsOf) problems() []problem {
 		if user.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant {
 			uncleaned.what = notCleaned + ", and NodeProvider " + user.Name +
 				" gives them to all tenants (spec.metal3.uncleanedServers is AnyTenant): each can read what the one before has left"
-			uncleaned.remedy = same("kubectl patch nodeprovider " + user.Name +
-				` --type=merge --patch='{"spec": {"metal3": {"uncleanedServers": "SameTenant"}}}'`)
+			uncleaned.remedy = same(shell.Command("kubectl patch nodeprovider %s --type=merge --patch=%s", user.Name,
+				`{"spec": {"metal3": {"uncleanedServers": "SameTenant"}}}`))
 			break
 		}
 	}
@@ -171,8 +173,8 @@ func (h *hostsOf) problems() []problem {
 		{Warn, isUninspected, "are not inspected, so that nothing is known of their hardware, and a server that is smaller than its " +
 			"NodeType is not noticed", inventory.ReasonNotInspected.Remedy},
 		{Warn, isWithoutMAC, "have no spec.bootMACAddress, which all but virtual media need", func(host *bmov1alpha1.BareMetalHost) string {
-			return "kubectl patch baremetalhost -n " + host.Namespace + " " + host.Name +
-				` --type=merge --patch='{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}'`
+			return shell.Command("kubectl patch baremetalhost -n %s %s --type=merge --patch=%s", host.Namespace, host.Name,
+				`{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}`)
 		}},
 		{Warn, isDetached, "are detached: Metal3 does nothing on them", inventory.ReasonDetached.Remedy},
 		{Warn, isPaused, "are paused: Metal3 does nothing on them", inventory.ReasonPaused.Remedy},

@@ -24,6 +24,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 const (
@@ -78,8 +79,8 @@ func ironicReady(object *unstructured.Unstructured) Result {
 	case ready.Status != metav1.ConditionTrue:
 		result.Level = Fail
 		result.Message = "is not ready: " + conditions.Truncate(ready.Message, conditions.MaxEventNote)
-		result.Remedy = "kubectl -n " + object.GetNamespace() + " describe ironic " + object.GetName() + "; kubectl -n " + object.GetNamespace() +
-			" get pods"
+		result.Remedy = shell.Command("kubectl -n %s describe ironic %s; kubectl -n %s get pods", object.GetNamespace(), object.GetName(),
+			object.GetNamespace())
 	}
 	return result
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 const providersCheck = "providers of tenants"
@@ -33,7 +34,7 @@ func checkProviders(tenants []v1alpha1.TenantCluster, now time.Time) []Result {
 		for _, condition := range blocked {
 			results = append(results, Result{Check: providersCheck, Level: Fail,
 				Message: fmt.Sprintf("TenantCluster %s: %s", client.ObjectKeyFromObject(tenant), condition.Message),
-				Remedy:  fmt.Sprintf("kubectl describe tenantclusters.karpenter.metal3.io -n %s %s", tenant.Namespace, tenant.Name)})
+				Remedy:  shell.Command("kubectl describe tenantclusters.karpenter.metal3.io -n %s %s", tenant.Namespace, tenant.Name)})
 		}
 		if len(blocked) == 0 && tenant.Status.ProviderRenewTime != nil {
 			renewing++

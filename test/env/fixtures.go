@@ -5,8 +5,10 @@ package env
 
 import (
 	"context"
+	"reflect"
 	"testing"
 
+	"github.com/google/uuid"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"go.uber.org/zap/zapcore"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -105,4 +107,51 @@ func (e *Environment) CreateHost(t testing.TB, host *bmov1alpha1.BareMetalHost) 
 		t.Fatalf("writing the status of host %s, %v", host.Name, err)
 	}
 	return host
+}
+
+// UID is a UID that is the same for the same name.
+func UID(name string) string { return uuid.NewSHA1(uuid.Nil, []byte(name)).String() }
+
+// MarkTexts writes a text into each field of a host's status that may have any, as Metal3 and Ironic do. Fields for which
+// Metal3's definition has a list of values, or a pattern, stay as they are, and so do the state and what is installed.
+func MarkTexts(host *bmov1alpha1.BareMetalHost, text string) {
+	state := host.Status.Provisioning.State
+	markTexts(reflect.ValueOf(&host.Status).Elem(), text)
+	host.Status.Provisioning.State = state
+}
+
+func markTexts(value reflect.Value, text string) {
+	switch value.Type() {
+	case reflect.TypeFor[bmov1alpha1.OperationalStatus](), reflect.TypeFor[bmov1alpha1.ErrorType](), reflect.TypeFor[bmov1alpha1.BootMode](),
+		reflect.TypeFor[bmov1alpha1.DiskType](), reflect.TypeFor[*bmov1alpha1.RAIDConfig](), reflect.TypeFor[*bmov1alpha1.FirmwareConfig](),
+		reflect.TypeFor[bmov1alpha1.VLANID](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[*metav1.Time](),
+		reflect.TypeFor[bmov1alpha1.OperationHistory](), reflect.TypeFor[bmov1alpha1.Image]():
+		return
+	case reflect.TypeFor[metav1.Condition]():
+		value.Set(reflect.ValueOf(metav1.Condition{Type: "Healthy", Status: metav1.ConditionFalse, Reason: "Word", Message: text,
+			LastTransitionTime: metav1.Now()}))
+		return
+	}
+	switch value.Kind() {
+	case reflect.String:
+		value.SetString(text)
+	case reflect.Pointer:
+		if value.IsNil() {
+			value.Set(reflect.New(value.Type().Elem()))
+		}
+		markTexts(value.Elem(), text)
+	case reflect.Slice:
+		if value.Len() == 0 {
+			value.Set(reflect.MakeSlice(value.Type(), 1, 1))
+		}
+		for i := range value.Len() {
+			markTexts(value.Index(i), text)
+		}
+	case reflect.Struct:
+		for field, of := range value.Fields() {
+			if field.Name != "MAC" { // has a pattern
+				markTexts(of, text)
+			}
+		}
+	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -114,7 +115,7 @@ func run(t *testing.T, cluster *management.Cluster) {
 		t.Fatal(err)
 	}
 	patch := client.MergeFrom(tenant.DeepCopy())
-	tenant.Status.ObservedClusterUID = "the-tenant"
+	tenant.Status.ObservedClusterUID = env.UID("the-tenant")
 	if err := cluster.Client.Status().Patch(t.Context(), tenant, patch); err != nil {
 		t.Fatal(err)
 	}

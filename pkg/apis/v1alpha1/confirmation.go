@@ -5,8 +5,11 @@ package v1alpha1
 
 import (
 	"cmp"
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // What can harm a tenant is done to its TenantCluster only after an operator has confirmed it, by an annotation. Each danger has a key,
@@ -25,7 +28,14 @@ func (t *TenantCluster) Confirmation(key string) string {
 
 // ConfirmCommand is the command by which an operator confirms the danger with that key in the situation with that token.
 func (t *TenantCluster) ConfirmCommand(key, token string) string {
-	return fmt.Sprintf("kubectl annotate --overwrite tenantcluster -n %s %s %s=%s", t.Namespace, t.Name, key, token)
+	return shell.Command("kubectl annotate --overwrite tenantcluster -n %s %s", t.Namespace, t.Name, key+"="+token)
+}
+
+// ClusterToken is the token that accepts the cluster that the provider reports in place of the tenant's. It is a hash: what an
+// operator runs has no text of the provider.
+func (t *TenantCluster) ClusterToken() string {
+	sum := sha256.Sum256([]byte(t.Status.ClusterUID + " " + t.Status.ObservedClusterUID))
+	return hex.EncodeToString(sum[:8])
 }
 
 // RemoveConfirmation removes the confirmation of the danger with that key.

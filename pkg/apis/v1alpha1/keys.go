@@ -239,8 +239,8 @@ const (
 const (
 	// TenantClusterFinalizer keeps a TenantCluster until its servers are back in the pool.
 	TenantClusterFinalizer = Group + "/tenantcluster"
-	// ConfirmAcceptClusterAnnotationKey on a TenantCluster confirms that another cluster is the tenant's from now on. Its value is the UID
-	// of that cluster's namespace kube-system. The manager removes it.
+	// ConfirmAcceptClusterAnnotationKey on a TenantCluster confirms that another cluster is the tenant's from now on. Its value is the
+	// token in the condition ClusterIdentified. The manager removes it.
 	ConfirmAcceptClusterAnnotationKey = "confirm." + Group + "/accept-cluster"
 	// ConfirmCollectMachinesAnnotationKey on a TenantCluster confirms that Machines whose NodeClaims are gone are deleted although there
 	// are many. Its value is the time at which the condition CollectionAllowed became false.

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // TenantClusterSpec is how servers join a tenant and which servers it may have.
@@ -148,11 +150,11 @@ type TenantClusterStatus struct {
 	// provider first reports it, and changes it only if the annotation confirm.karpenter.metal3.io/accept-cluster says so. No two
 	// TenantClusters have the same. A provider writes nothing while its kubeconfig leads to another cluster.
 	// +optional
-	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// ObservedClusterUID is the identity of the cluster that the kubeconfig of the provider leads to.
 	// +optional
-	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	ObservedClusterUID string `json:"observedClusterUID,omitempty"`
 	// KubernetesVersion is the minor version, such as v1.35, that servers are installed with now: the least that the tenant's API
 	// servers have answered with within ten minutes. The provider reports it.
@@ -277,8 +279,9 @@ func (in *TenantCluster) Blocked(now time.Time) []metav1.Condition {
 	if from, renews := in.ProviderSilentFrom(); renews && !now.Before(from) && len(blocked) == 0 {
 		blocked = append(blocked, metav1.Condition{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonProviderSilent,
 			Message: fmt.Sprintf("the tenant's provider has not been heard of since %s: it is down, hangs, or does not reach one of the two "+
-				"clusters, or its clock is wrong. Pods that wait get no server meanwhile. See that it runs, and its log: kubectl get pods -n %s -l "+
-				"app.kubernetes.io/component=provider", in.Status.ProviderRenewTime.UTC().Format(time.RFC3339), in.Namespace)})
+				"clusters, or its clock is wrong. Pods that wait get no server meanwhile. See that it runs, and its log: %s",
+				in.Status.ProviderRenewTime.UTC().Format(time.RFC3339),
+				shell.Command("kubectl get pods -n %s -l app.kubernetes.io/component=provider", in.Namespace))})
 	}
 	return blocked
 }

@@ -6,10 +6,12 @@ package management_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -24,6 +26,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/tenantcluster"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -95,7 +98,7 @@ func (i *identified) accept(message string) {
 }
 
 func TestIdentity(t *testing.T) {
-	tenant, mine, other := newIdentified(t), "mine-"+t.Name(), "other-"+t.Name()
+	tenant, mine, other := newIdentified(t), env.UID("mine-"+t.Name()), env.UID("other-"+t.Name())
 	if condition := tenant.reconciled(); condition.Type != "" {
 		t.Errorf("before the first report: %+v", condition)
 	}
@@ -119,14 +122,38 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestReportIsNoCommand: a provider reports a text that a shell would run. The API server takes UIDs alone, and the command
+// that the manager tells an operator to run has no text of the provider at all.
+func TestReportIsNoCommand(t *testing.T) {
+	tenant, ran := newIdentified(t), filepath.Join(t.TempDir(), "ran")
+	tenant.reports(env.UID("mine-" + t.Name()))
+	for _, report := range []string{"$(touch " + ran + ")", "`touch " + ran + "`", "x; touch " + ran, "",
+		strings.ToUpper(env.UID("x")), env.UID("x") + "\n"} {
+		err := environment.Client.Status().Patch(t.Context(), tenant.DeepCopy(), client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"status":{"observedClusterUID":%q}}`, report)))
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("the provider reports %q: %v", report, err)
+		}
+	}
+	tenant.read()
+	condition := tenant.reports(env.UID("other-" + t.Name()))
+	_, command, _ := strings.Cut(condition.Message, "accept it: ")
+	if want := tenant.ConfirmCommand(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.ClusterToken()); command != want {
+		t.Errorf("the message has %q, want %q", command, want)
+	}
+	if strings.Contains(command, tenant.Status.ObservedClusterUID) {
+		t.Errorf("the command has what the provider reports: %s", command)
+	}
+}
+
 func TestIdentityIsUnique(t *testing.T) {
-	first, second, uid := newIdentified(t), newIdentified(t), t.Name()
+	first, second, uid := newIdentified(t), newIdentified(t), env.UID(t.Name())
 	first.reports(uid)
 	condition := second.reports(uid)
 	if condition.Reason != v1alpha1.ReasonClusterTaken || second.Status.ClusterUID != "" {
 		t.Fatalf("the cluster is that of another TenantCluster: %+v, cluster %q", condition, second.Status.ClusterUID)
 	}
-	second.Annotations = map[string]string{v1alpha1.ConfirmAcceptClusterAnnotationKey: uid}
+	second.Annotations = map[string]string{v1alpha1.ConfirmAcceptClusterAnnotationKey: second.ClusterToken()}
 	if err := environment.Client.Update(t.Context(), second.TenantCluster); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +182,7 @@ func TestUsedConfirmationIsRemoved(t *testing.T) {
 	}{{v1alpha1.ReasonSynced, true}, {v1alpha1.ReasonReleasesServers, true}, {v1alpha1.ReasonConfirmed, false}} {
 		tenant.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPoolsSynced, Status: metav1.ConditionFalse, Reason: tc.reason,
 			LastTransitionTime: metav1.Now()}}
-		tenant.reports("uid-" + t.Name())
+		tenant.reports(env.UID(t.Name()))
 		if _, left := tenant.Annotations[v1alpha1.ConfirmDeleteMachinesAnnotationKey]; left != tc.left || tenant.Annotations["other"] != "kept" {
 			t.Errorf("with %s the annotations are %v", tc.reason, tenant.Annotations)
 		}
@@ -207,7 +234,7 @@ func runTenantClusters(t *testing.T, namespace string) *events.FakeRecorder {
 func TestIdentityIsAnnounced(t *testing.T) {
 	tenant := newIdentified(t)
 	recorder := runTenantClusters(t, tenant.Namespace)
-	for _, uid := range []string{"mine-" + t.Name(), "other-" + t.Name()} {
+	for _, uid := range []string{env.UID("mine-" + t.Name()), env.UID("other-" + t.Name())} {
 		patch := client.MergeFrom(tenant.DeepCopy())
 		tenant.Status.ObservedClusterUID = uid
 		if err := environment.Client.Status().Patch(t.Context(), tenant.TenantCluster, patch); err != nil {
@@ -249,7 +276,7 @@ func TestSilenceIsAnnounced(t *testing.T) {
 		{ptr.To(metav1.Now()), v1alpha1.ReasonIdentified},
 	} {
 		patch := client.MergeFrom(tenant.DeepCopy())
-		tenant.Status.ObservedClusterUID, tenant.Status.ProviderRenewTime = "mine-"+t.Name(), step.renewed
+		tenant.Status.ObservedClusterUID, tenant.Status.ProviderRenewTime = env.UID("mine-"+t.Name()), step.renewed
 		if err := environment.Client.Status().Patch(t.Context(), tenant.TenantCluster, patch); err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // tenantTest is a tenant with two Machines, and another tenant's Machine.
@@ -148,7 +149,7 @@ func TestStatusHasTwoWriters(t *testing.T) {
 	provider, refused := w.left(), metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionFalse,
 		Reason: v1alpha1.ReasonKubeconfigRefused, Message: "renew it"}
 	conditions.Set(&provider.Status.Conditions, refused)
-	provider.Status.ObservedClusterUID = t.Name()
+	provider.Status.ObservedClusterUID = env.UID(t.Name())
 	if err := environment.Client.Status().Update(t.Context(), provider); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestProviderFallsSilent(t *testing.T) {
 	w.controller = tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10), clk)
 	w.step()
 	reported := w.left()
-	reported.Status.ObservedClusterUID = t.Name()
+	reported.Status.ObservedClusterUID = env.UID(t.Name())
 	if err := environment.Client.Status().Update(t.Context(), reported); err != nil {
 		t.Fatal(err)
 	}
@@ -382,19 +383,19 @@ func testDrainedFirst(t *testing.T, ahead time.Duration) {
 		deleted bool
 		message string
 	}{
-		"Draining": {reason: "the provider drains", uid: "u", drained: metav1.ConditionFalse, after: 10 * time.Minute,
+		"Draining": {reason: "the provider drains", uid: env.UID("u"), drained: metav1.ConditionFalse, after: 10 * time.Minute,
 			message: "waiting for 2 Machines to be deleted: 1 of them wait until the provider has drained their nodes, and are deleted at "},
-		"Bound": {reason: "a PodDisruptionBudget holds a pod", uid: "u", drained: metav1.ConditionFalse, after: 16 * time.Minute,
+		"Bound": {reason: "a PodDisruptionBudget holds a pod", uid: env.UID("u"), drained: metav1.ConditionFalse, after: 16 * time.Minute,
 			deleted: true},
-		"OwnBound": {reason: "the bound is the author's", uid: "u", drained: metav1.ConditionFalse, timeout: time.Hour,
+		"OwnBound": {reason: "the bound is the author's", uid: env.UID("u"), drained: metav1.ConditionFalse, timeout: time.Hour,
 			after: 50 * time.Minute},
-		"OwnBoundOver": {reason: "and is one", uid: "u", drained: metav1.ConditionFalse, timeout: time.Hour, after: 61 * time.Minute,
+		"OwnBoundOver": {reason: "and is one", uid: env.UID("u"), drained: metav1.ConditionFalse, timeout: time.Hour, after: 61 * time.Minute,
 			deleted: true},
-		"Drained":  {reason: "nothing is left to be drained", uid: "u", drained: metav1.ConditionTrue, deleted: true},
-		"Starting": {reason: "the provider may be starting", uid: "u", after: time.Minute},
-		"NotThere": {reason: "no provider has begun", uid: "u", after: 3 * time.Minute, deleted: true},
+		"Drained":  {reason: "nothing is left to be drained", uid: env.UID("u"), drained: metav1.ConditionTrue, deleted: true},
+		"Starting": {reason: "the provider may be starting", uid: env.UID("u"), after: time.Minute},
+		"NotThere": {reason: "no provider has begun", uid: env.UID("u"), after: 3 * time.Minute, deleted: true},
 		"Never":    {reason: "no provider has ever been there", deleted: true},
-		"AtOnce":   {reason: "the author wants no drain", uid: "u", timeout: time.Nanosecond, after: time.Second, deleted: true},
+		"AtOnce":   {reason: "the author wants no drain", uid: env.UID("u"), timeout: time.Nanosecond, after: time.Second, deleted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, recorder := newTenantTest(t), events.NewFakeRecorder(10)

@@ -11,6 +11,7 @@ import (
 	"github.com/samber/lo"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // ChargedTo returns the TenantCluster that a Machine is charged to, of those in its namespace: its server counts in the quota of that
@@ -51,9 +52,10 @@ func StandAloneProblem(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantClus
 		if labels[v1alpha1.StandAloneMachinesLabelKey] == v1alpha1.StandAloneMachinesLabelValue {
 			return ""
 		}
-		return fmt.Sprintf("there is no TenantCluster in namespace %[1]s, and the namespace does not have the label %[2]s=%[3]s: name a "+
-			"TenantCluster in spec.tenantClusterRef, or have the label set: kubectl label namespace %[1]s %[2]s=%[3]s",
-			machine.Namespace, v1alpha1.StandAloneMachinesLabelKey, v1alpha1.StandAloneMachinesLabelValue)
+		const label = v1alpha1.StandAloneMachinesLabelKey + "=" + v1alpha1.StandAloneMachinesLabelValue
+		return fmt.Sprintf("there is no TenantCluster in namespace %s, and the namespace does not have the label %s: name a "+
+			"TenantCluster in spec.tenantClusterRef, or have the label set: %s",
+			machine.Namespace, label, shell.Command("kubectl label namespace %s %s", machine.Namespace, label))
 	}
 	allowing := lo.FilterMap(tenants, func(tenant *v1alpha1.TenantCluster, _ int) (string, bool) {
 		return tenant.Name, tenant.Spec.StandAloneMachines == v1alpha1.StandAloneAllowed

@@ -28,6 +28,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // Verdict is how things stand.
@@ -276,19 +277,27 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 		drifted := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionDrifted)
 		cause.Causes = append(cause.Causes, Cause{Text: "it is drifted: " + drifted.Message})
 	}
-	if host, has := machine.Host(); has && machine.Status.HostRef != nil {
-		if claimed := f.hosts[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}]; claimed != nil &&
-			claimed.Status.ErrorMessage != "" {
-			cause.Causes = append(cause.Causes, Cause{Text: "Metal3 says of its server: " + quoted(claimed.Status.ErrorMessage), Verdict: Wrong,
-				Remedy: inventory.ReasonError.Remedy(claimed)})
-		}
+	if says, host := f.metal3Says(machine); says != "" {
+		cause.Causes = append(cause.Causes, Cause{Text: says, Verdict: Wrong, Remedy: inventory.ReasonError.Remedy(host)})
 	}
 	return cause
 }
 
+// metal3Says is Metal3's error on the server of a Machine, empty if there is none. It is on the BareMetalHost alone, for those who may read
+// that.
+func (f *Fleet) metal3Says(machine *v1alpha1.Machine) (string, *bmov1alpha1.BareMetalHost) {
+	if reference, has := machine.Host(); has && machine.Status.HostRef != nil {
+		host := f.hosts[types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}]
+		if host != nil && host.Status.ErrorMessage != "" {
+			return "Metal3 says of its server: " + quoted(host.Status.ErrorMessage), host
+		}
+	}
+	return "", nil
+}
+
 // deletion is the command that deletes a Machine.
 func deletion(machine *v1alpha1.Machine) string {
-	return "kubectl delete machines.karpenter.metal3.io -n " + machine.Namespace + " " + machine.Name
+	return shell.Command("kubectl delete machines.karpenter.metal3.io -n %s %s", machine.Namespace, machine.Name)
 }
 
 // remedy is what to do about a Machine that gets no further: what its explanation says of it or of its server, or else the command that
@@ -300,7 +309,7 @@ func (f *Fleet) remedy(machine *v1alpha1.Machine) string {
 			return because.Remedy
 		}
 	}
-	return "kubectl metal3 explain machine " + nameOf(machine)
+	return shell.Command("kubectl metal3 explain machine %s", nameOf(machine))
 }
 
 func (f *Fleet) progressCause(machine *v1alpha1.Machine, described Machine) Cause {
@@ -515,7 +524,7 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 	machine := f.machines[types.NamespacedName{Namespace: tenant.Namespace, Name: claim.Name}]
 	if machine == nil {
 		return withCause(cause, Cause{Text: fmt.Sprintf("it has no Machine in namespace %s", tenant.Namespace), Verdict: Wrong,
-			Remedy: "see what the provider says: kubectl describe nodeclaim " + claim.Name + ", in the tenant cluster"})
+			Remedy: "see what the provider says: " + shell.Command("kubectl describe nodeclaim %s", claim.Name) + ", in the tenant cluster"})
 	}
 	return withCause(cause, f.explainMachine(machine))
 }

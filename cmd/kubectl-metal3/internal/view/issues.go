@@ -16,6 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // Severity of an issue, the worst first.
@@ -59,7 +60,7 @@ func (f *Fleet) Issues() []Issue {
 	for i := range f.snapshot.Management.TenantClusters {
 		tenant := &f.snapshot.Management.TenantClusters[i]
 		object, severity := "TenantCluster "+nameOf(tenant), Warning
-		remedy := "kubectl describe tenantclusters.karpenter.metal3.io -n " + tenant.Namespace + " " + tenant.Name
+		remedy := shell.Command("kubectl describe tenantclusters.karpenter.metal3.io -n %s %s", tenant.Namespace, tenant.Name)
 		condition := conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionStalled)
 		for _, blocks := range tenant.Blocked(f.Now()) {
 			severity = Critical
@@ -72,13 +73,13 @@ func (f *Fleet) Issues() []Issue {
 	for i := range f.snapshot.Management.NodeProviders {
 		provider := &f.snapshot.Management.NodeProviders[i]
 		stalled(Critical, "NodeProvider "+provider.Name, conditions.Find(provider.Status.Conditions, v1alpha1.ConditionStalled),
-			"kubectl describe nodeproviders.karpenter.metal3.io "+provider.Name)
+			shell.Command("kubectl describe nodeproviders.karpenter.metal3.io %s", provider.Name))
 	}
 	for _, focused := range f.perTenant {
 		for i := range focused.snapshot.Tenant.NodeClasses {
 			class := &focused.snapshot.Tenant.NodeClasses[i]
 			object := "MetalNodeClass " + class.Name + focused.ofTenant
-			remedy := "kubectl describe metalnodeclasses.karpenter.metal3.io " + class.Name + ", in the tenant cluster"
+			remedy := shell.Command("kubectl describe metalnodeclasses.karpenter.metal3.io %s", class.Name) + ", in the tenant cluster"
 			waits := conditions.Find(class.Status.Conditions, v1alpha1.ConditionReady)
 			// It goes on by itself once the NodeProvider and its NodeTypes are there, which may be never: the name may be wrong.
 			if !stalled(Critical, object, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled), remedy) &&
@@ -91,7 +92,7 @@ func (f *Fleet) Issues() []Issue {
 		nodeType, object := f.nodeTypes[name], "NodeType "+name
 		switch why := f.badTypes[name]; {
 		case stalled(Critical, object, conditions.Find(nodeType.Status.Conditions, v1alpha1.ConditionStalled),
-			"kubectl metal3 explain nodetype "+name):
+			shell.Command("kubectl metal3 explain nodetype %s", name)):
 		case why != "":
 			add(Critical, object, "it has no servers: "+why, "")
 		case f.inventory.Total(name) == 0:
@@ -115,12 +116,13 @@ func (f *Fleet) Issues() []Issue {
 		stands := conditions.Find(known.Status.Conditions, v1alpha1.ConditionStalled)
 		switch {
 		case stands.Status == metav1.ConditionTrue:
-			add(Critical, object, stands.Message, f.remedy(known))
+			says, _ := f.metal3Says(known)
+			add(Critical, object, strings.TrimSuffix(stands.Message+". "+says, ". "), f.remedy(known))
 		case machine.Phase == v1alpha1.MachinePending:
-			add(Warning, object, machine.Message, "kubectl metal3 explain machine "+machine.Namespace+"/"+machine.Name)
+			add(Warning, object, machine.Message, shell.Command("kubectl metal3 explain machine %s", machine.Namespace+"/"+machine.Name))
 		case machine.Expected != nil && machine.Expected.Time.Before(f.Now()):
 			add(Warning, object, fmt.Sprintf("takes longer than usual: at %s, and was expected %s ago", machine.Progress,
-				ago(f.Now(), machine.Expected.Time)), "kubectl metal3 timeline machine "+machine.Namespace+"/"+machine.Name)
+				ago(f.Now(), machine.Expected.Time)), shell.Command("kubectl metal3 timeline machine %s", machine.Namespace+"/"+machine.Name))
 		}
 	}
 	for _, missing := range f.snapshot.Missing {

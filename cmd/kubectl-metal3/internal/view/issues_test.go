@@ -24,8 +24,10 @@ func TestMachineRemedies(t *testing.T) {
 		ready  string
 		change func(*v1alpha1.Machine, *bmov1alpha1.BareMetalHost)
 		want   string
+		says   string
 	}{
-		"HostError": {reason: "Metal3 knows what is wrong", ready: v1alpha1.ReasonHostError,
+		"HostError": {reason: "Metal3 knows what is wrong, and the Machine does not have it", ready: v1alpha1.ReasonHostError,
+			says:   `. Metal3 says of its server: "no power"`,
 			change: func(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) { host.Status.ErrorMessage = "no power" },
 			want:   "Metal3 tries again by itself; what it says is in: kubectl describe baremetalhost -n metal3 server-01"},
 		"HostLost": {reason: "nothing brings it back", ready: v1alpha1.ReasonHostLost, want: deletes},
@@ -50,7 +52,7 @@ func TestMachineRemedies(t *testing.T) {
 			s := &Snapshot{Time: metav1.NewTime(time.Unix(100, 0))}
 			s.Management.Hosts, s.Management.Machines = []bmov1alpha1.BareMetalHost{*host}, []v1alpha1.Machine{machine}
 			issues := New(s).Issues()
-			if want := (Issue{Critical, "Machine acme/a", "is wrong", tc.want}); len(issues) == 0 || issues[0] != want {
+			if want := (Issue{Critical, "Machine acme/a", "is wrong" + tc.says, tc.want}); len(issues) == 0 || issues[0] != want {
 				t.Errorf("%s: got %+v, want %+v", tc.reason, issues, want)
 			}
 		})

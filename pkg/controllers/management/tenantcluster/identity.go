@@ -38,7 +38,7 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 		case taken:
 			condition.Reason, condition.Message = v1alpha1.ReasonClusterTaken, clusterTaken(observed)
 			result.RequeueAfter = waitPeriod // the other TenantCluster may be deleted
-		case tenant.Status.ClusterUID == "" || tenant.Confirms(v1alpha1.ConfirmAcceptClusterAnnotationKey, observed):
+		case tenant.Status.ClusterUID == "" || tenant.Confirms(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.ClusterToken()):
 			tenant.Status.ClusterUID = observed
 		default:
 			condition.Reason, condition.Message = v1alpha1.ReasonAnotherCluster, anotherCluster(tenant)
@@ -57,7 +57,7 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 			"clusterUID", tenant.Status.ClusterUID)
 	}
 	// An annotation that stayed would accept the cluster again, after another one was accepted.
-	if tenant.Confirms(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.Status.ClusterUID) {
+	if observed == tenant.Status.ClusterUID && tenant.Confirmation(v1alpha1.ConfirmAcceptClusterAnnotationKey) != "" {
 		return result, c.removeConfirmation(ctx, tenant, v1alpha1.ConfirmAcceptClusterAnnotationKey)
 	}
 	// The provider has recorded the confirmation. One that stayed would confirm the next release of as many servers, as
@@ -92,7 +92,7 @@ func anotherCluster(tenant *v1alpha1.TenantCluster) string {
 	return fmt.Sprintf("the kubeconfig of the provider leads to another cluster than the tenant's: its namespace kube-system has the UID %s, "+
 		"and that of the tenant's has %s. The provider writes nothing. Correct the kubeconfig. If the tenant's cluster was made anew, "+
 		"accept it: %s", tenant.Status.ObservedClusterUID, tenant.Status.ClusterUID,
-		tenant.ConfirmCommand(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.Status.ObservedClusterUID))
+		tenant.ConfirmCommand(v1alpha1.ConfirmAcceptClusterAnnotationKey, tenant.ClusterToken()))
 }
 
 func clusterTaken(uid string) string {

@@ -31,6 +31,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 const (
@@ -206,8 +207,9 @@ func (g *Guard) setAccepted(cluster *v1alpha1.TenantCluster, accepted bool) (ref
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonKubeconfigRefused
 		condition.Message = fmt.Sprintf("the tenant's API server has answered the provider with nothing but 401 Unauthorized for %v: the token "+
 			"or the certificate in its kubeconfig is not valid any more, and the provider does nothing. Renew the kubeconfig in its Secret, "+
-			"which is this one unless the chart's value kubeconfig.secretName names another: kubectl create secret generic -n %s %s-kubeconfig "+
-			"--from-file=kubeconfig=FILE --dry-run=client -o yaml | kubectl replace -f -", refusedFor, cluster.Namespace, cluster.Name)
+			"which is this one unless the chart's value kubeconfig.secretName names another: %s", refusedFor, shell.Command(
+			"kubectl create secret generic -n %s %s --from-file=kubeconfig=FILE --dry-run=client -o yaml | kubectl replace -f -",
+			cluster.Namespace, cluster.Name+"-kubeconfig"))
 	case accepted && was.Status == metav1.ConditionFalse: // also if the process before this one wrote it
 	default:
 		return refused

@@ -16,6 +16,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // DefaultResourcesGrace is how long a node has to advertise all its resources after it has registered. Operators that
@@ -104,7 +105,7 @@ func describeMissing(node, nodeType string, missing []string, grace time.Duratio
 	return fmt.Sprintf("node %s has registered, and %s later advertises %s that NodeType %s declares. Look at: "+
 		"the OS image (has it the driver, and does that load: dmesg and the vendor's tool, such as nvidia-smi, on the server); "+
 		"the container runtime (is it set up for the devices); "+
-		"the device plugin or GPU operator in this cluster (kubectl get pods -A --field-selector spec.nodeName=%s, and their logs); "+
+		"the device plugin or GPU operator in this cluster (%s, and their logs); "+
 		"and whether the NodeType is correct",
-		node, grace, strings.Join(missing, " and "), nodeType, node)
+		node, grace, strings.Join(missing, " and "), nodeType, shell.Command("kubectl get pods -A --field-selector spec.nodeName=%s", node))
 }
