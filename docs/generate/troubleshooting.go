@@ -133,8 +133,8 @@ var symptoms = []symptom{
 				"the tenant's API " +
 				"server ([metal3](metal3.md#what-goes-wrong)).",
 			v1alpha1.ReasonPoweredOff: "Switch it on: `spec.power.state` of the Machine.",
-			v1alpha1.ReasonHostError: "Metal3 tries again by itself. What it says is in the message; repair the server, or delete the " +
-				"Machine to release it " +
+			v1alpha1.ReasonHostError: "Metal3 tries again by itself. The message says what failed, and operators read Metal3's words " +
+				"on the BareMetalHost; repair the server, or delete the Machine to release it " +
 				"([errors](finite-hardware/errors.md)).",
 			v1alpha1.ReasonDeadlineExceeded: "The Machine is given up, and its pods get another server. If that happens often, look for a " +
 				"broken image, or raise " +

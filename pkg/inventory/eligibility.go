@@ -126,7 +126,7 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 		return ReasonQuarantined, quarantinedMessage(host)
 	case eligibility.Error:
 		// Without Metal3's words: tenants read this, and they may have another tenant's image or the address of a BMC.
-		return ReasonError, fmt.Sprintf("is in error (%s)", cmp.Or(string(host.Status.ErrorType), "of no type"))
+		return ReasonError, fmt.Sprintf("is in error (%s)", cmp.Or(Word(host.Status.ErrorType), "of no type"))
 	case has(host, bmov1alpha1.PausedAnnotation):
 		return ReasonPaused, "is paused"
 	case has(host, bmov1alpha1.DetachedAnnotation) || host.Status.OperationalStatus == bmov1alpha1.OperationalStatusDetached:
@@ -146,9 +146,9 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	case reboots(host):
 		return ReasonRebooting, "is to be rebooted or kept off (annotation " + bmov1alpha1.RebootAnnotationPrefix + ")"
 	case state != bmov1alpha1.StateAvailable && state != bmov1alpha1.StateReady:
-		return ReasonNotReady, fmt.Sprintf("is not available yet (state %q)", state)
+		return ReasonNotReady, fmt.Sprintf("is not available yet (state %q)", Word(state))
 	case host.Status.OperationalStatus != bmov1alpha1.OperationalStatusOK:
-		return ReasonNotOperational, fmt.Sprintf("is not operational (status %q)", host.Status.OperationalStatus)
+		return ReasonNotOperational, fmt.Sprintf("is not operational (status %q)", Word(host.Status.OperationalStatus))
 	case has(host, v1alpha1.LastTenantAnnotationKey):
 		// Without its name: tenants read this.
 		return ReasonNotCleaned, "was not cleaned after its last tenant, and is for that tenant only: an operator must erase its disks " +

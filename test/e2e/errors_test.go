@@ -26,16 +26,11 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 	system.Only(t)
 	w := enter(t, flaky)
 	fails := w.faulty(t, demoFails, "flaky", faults.ImageWriteFails)
-	// In Metal3's demo mode, and in Ironic's words.
-	why := "validation failed"
-	if w.sandbox == nil {
-		why = "Image provisioning failed"
-	}
 	w.createFaultyPool(t, "flaky", func(*v1alpha1.HardwareProfile) {}, fails, "spare")
 	w.createPodOn(t, "waiting", "flaky", resources("cpu", "4", "memory", "8Gi"))
 	w.eventually(t, "the NodeClaim of NodePool flaky says what is wrong with server "+fails+" and what to do",
-		w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "server metal3-system/"+fails, "provisioning error", why,
-			"repair the server, or delete the Machine"))
+		w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "server metal3-system/"+fails,
+			"provisioning error: Metal3 could not install its image", "repair the server, or delete the Machine"))
 	if annotation, err := w.quarantine(t.Context(), fails); err != nil || annotation != "" {
 		t.Errorf("the server is quarantined (%q, error %v), although onError is not Replace", annotation, err)
 	}

@@ -88,25 +88,25 @@ var allFaults = []faultCase{
 	{
 		server: "no-power", fault: faults.Fault{Kind: faults.PowerStuck}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Failed to set node power state to power on",
-		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Image provisioning failed: ",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-power: provisioning error: Metal3 could not install its image",
 		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "no-agent", fault: faults.Fault{Kind: faults.AgentSilent}, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Timeout reached while waiting for callback",
-		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Image provisioning failed: ",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/no-agent: provisioning error: Metal3 could not install its image",
 		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "bad-disk", fault: faults.Fault{Kind: faults.ImageWriteFails}, when: onceAvailable,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "Input/output error",
-		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Image provisioning failed: ",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-disk: provisioning error: Metal3 could not install its image",
 		afterwards: (*stackFixture).release,
 	},
 	{
 		server: "bad-sum", wrongChecksum: true, when: onceAvailable, uncleaned: true,
 		hostError: bmov1alpha1.ProvisioningError, hostSays: "checksum",
-		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Image provisioning failed: ",
+		phase: v1alpha1.MachineFailed, machineSays: "server metal3-system/bad-sum: provisioning error: Metal3 could not install its image",
 		afterwards: (*stackFixture).release,
 	},
 	{

@@ -6,7 +6,6 @@ package machine
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 const machineKind = "Machine"
@@ -54,18 +55,32 @@ func ownsHost(o owner, host *bmov1alpha1.BareMetalHost) bool {
 	return ok && consumer == o
 }
 
-// hostError returns Metal3's error message of a host, "" if there is none. It has no full stop at its end, so that a
+// failures say what Metal3's types of errors mean. Tenants read these alone: see inventory.Word.
+var failures = map[bmov1alpha1.ErrorType]string{
+	bmov1alpha1.ProvisionedRegistrationError: "Metal3 could not register it again, although it is installed",
+	bmov1alpha1.RegistrationError:            "Metal3 does not reach its BMC, or is refused there",
+	bmov1alpha1.InspectionError:              "Metal3 could not find out what hardware it has",
+	bmov1alpha1.PreparationError:             "Metal3 could not prepare it: clean it, or set its RAID and firmware up",
+	bmov1alpha1.ProvisioningError: "Metal3 could not install its image, or could not clean it. If the image is yours, compare " +
+		"its URL, checksum and format with the file",
+	bmov1alpha1.PowerManagementError: "Metal3 could not switch it on or off",
+	bmov1alpha1.DetachError:          "Metal3 could not let it go",
+	bmov1alpha1.ServicingError:       "Metal3 could not change its firmware",
+}
+
+// hostError returns what is wrong with a host, "" if Metal3 reports no error. It has no full stop at its end, so that a
 // sentence can go on after it.
 func hostError(host *bmov1alpha1.BareMetalHost) string {
 	if host.Status.ErrorType == "" && host.Status.ErrorMessage == "" && host.Status.OperationalStatus != bmov1alpha1.OperationalStatusError {
 		return ""
 	}
-	kind := cmp.Or(string(host.Status.ErrorType), "error")
+	kind := cmp.Or(inventory.Word(host.Status.ErrorType), "error")
 	if host.Status.ErrorCount > 1 {
 		kind += fmt.Sprintf(" (%d times in a row)", host.Status.ErrorCount)
 	}
-	message := cmp.Or(strings.TrimRight(host.Status.ErrorMessage, ".: \n"), "Metal3 gives no message")
-	return fmt.Sprintf("server %s/%s: %s: %s", host.Namespace, host.Name, kind, message)
+	return fmt.Sprintf("server %s/%s: %s: %s (an operator reads Metal3's own words with: %s)", host.Namespace, host.Name,
+		kind, cmp.Or(failures[host.Status.ErrorType], "Metal3 does not say what it could not do"),
+		shell.Command("kubectl describe baremetalhost -n %s %s", host.Namespace, host.Name))
 }
 
 // ignored returns why Metal3 does nothing on a host, "" if it does what the spec says.
@@ -106,7 +121,7 @@ func stateSince(host *bmov1alpha1.BareMetalHost) string {
 	if metric := host.OperationMetricForState(state); metric != nil && !metric.Start.IsZero() && metric.End.IsZero() {
 		since = " since " + metric.Start.UTC().Format(time.RFC3339)
 	}
-	return cmp.Or(string(state), "not registered with Metal3 yet") + since
+	return cmp.Or(inventory.Word(state), "not registered with Metal3 yet") + since
 }
 
 // unclean returns why a host that has been emptied cannot go back to the pool yet, "" if it can. The second value is
@@ -122,7 +137,7 @@ func unclean(host *bmov1alpha1.BareMetalHost) (string, bool) {
 	switch host.Status.OperationalStatus {
 	case "", bmov1alpha1.OperationalStatusOK:
 	default:
-		return fmt.Sprintf("server %s is %s, and its state is %s", name, host.Status.OperationalStatus, stateSince(host)), false
+		return fmt.Sprintf("server %s is %s, and its state is %s", name, inventory.Word(host.Status.OperationalStatus), stateSince(host)), false
 	}
 	switch state := host.Status.Provisioning.State; {
 	case state != bmov1alpha1.StateAvailable && state != bmov1alpha1.StateReady:

@@ -127,8 +127,8 @@ func TestHostErrorKeepsServer(t *testing.T) {
 	machine := w.get(key)
 	ready := condition(machine, v1alpha1.ConditionReady)
 	if machine.Status.Phase != v1alpha1.MachineFailed || ready.Reason != v1alpha1.ReasonHostError ||
-		!strings.Contains(ready.Message, "no power") {
-		t.Errorf("phase %s, ready %+v; want Failed, HostError with Metal3's message", machine.Status.Phase, ready)
+		!strings.Contains(ready.Message, "power management error: Metal3 could not switch it on or off") {
+		t.Errorf("phase %s, ready %+v; want Failed, HostError with Metal3's type of error", machine.Status.Phase, ready)
 	}
 	if machine.Status.HostRef.Name != name || machine.Status.ProviderID == "" {
 		t.Errorf("the Machine has let its server go: %+v", machine.Status)
@@ -231,7 +231,7 @@ func TestUncleanHostStaysClaimed(t *testing.T) {
 		t.Fatal("a server that is not clean went back to the pool")
 	}
 	if released := condition(machine, v1alpha1.ConditionReleased); released.Reason != v1alpha1.ReasonHostError ||
-		!strings.Contains(released.Message, "cleaning failed") {
+		!strings.Contains(released.Message, "could not clean it") {
 		t.Errorf("Released does not say why: %+v", released)
 	}
 	w.host("server-00", func(host *bmov1alpha1.BareMetalHost) { host.Status.ErrorType, host.Status.ErrorMessage = "", "" })

@@ -18,7 +18,7 @@ import (
 )
 
 func (r *Reconciler) watchProvisioning(_ context.Context, now *run) (result, error) {
-	state := cmp.Or(string(now.host.Status.Provisioning.State), "not registered with Metal3")
+	state := cmp.Or(inventory.Word(now.host.Status.Provisioning.State), "not registered with Metal3")
 	message := fmt.Sprintf("Metal3 is installing %s on server %s, which is %s", properties.PublicURL(now.host.Spec.Image.URL),
 		client.ObjectKeyFromObject(now.host), state)
 	return now.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "%s", cmp.Or(ignored(now.host), message)), nil

@@ -152,7 +152,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestHostStates: the Machine reports each state of Metal3, with Metal3's message.
+// TestHostStates: the Machine reports each state of Metal3, in words of ours.
 func TestHostStates(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -166,12 +166,12 @@ func TestHostStates(t *testing.T) {
 			change: func(w *fixture) { w.annotateHost("server-00", bmov1alpha1.PausedAnnotation, "x") }, says: bmov1alpha1.PausedAnnotation},
 		"DetachedWhileInstalling": {reason: "Metal3 does nothing on it", phase: v1alpha1.MachineProvisioning, want: v1alpha1.ReasonProvisioning,
 			change: func(w *fixture) { w.annotateHost("server-00", bmov1alpha1.DetachedAnnotation, "x") }, says: bmov1alpha1.DetachedAnnotation},
-		"ImageCannotBeWritten": {reason: "Metal3 says why, and how often", phase: v1alpha1.MachineProvisioning, want: v1alpha1.ReasonHostError,
-			change: func(w *fixture) {
+		"ImageCannotBeWritten": {reason: "which operation has failed, and how often", phase: v1alpha1.MachineProvisioning,
+			want: v1alpha1.ReasonHostError, change: func(w *fixture) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) {
 					host.Status.ErrorType, host.Status.ErrorMessage, host.Status.ErrorCount = bmov1alpha1.ProvisioningError, "disk is too small", 3
 				})
-			}, says: "server-00: provisioning error (3 times in a row): disk is too small"},
+			}, says: "server-00: provisioning error (3 times in a row): Metal3 could not install its image"},
 		"HostDeleting": {reason: "the server is on its way out", phase: v1alpha1.MachineProvisioned, want: v1alpha1.ReasonHostDeleting,
 			change: func(w *fixture) {
 				for _, host := range w.hosts() {

@@ -220,7 +220,7 @@ func TestUnclean(t *testing.T) {
 		"NeverOff": {reason: "a server that may not be powered off stays on in the pool",
 			change: func(h *bmov1alpha1.BareMetalHost) { h.Status.PoweredOn, h.Spec.DisablePowerOff = true, true }},
 		"Error": {reason: "it cannot be cleaned, and an operator sees what it waits for", stuck: true,
-			want: "cleaning failed; its state is deprovisioning since 2026-01-02T15:04:05Z. The server stays claimed until Metal3 has cleaned it",
+			want: "metal3 h); its state is deprovisioning since 2026-01-02T15:04:05Z. The server stays claimed until Metal3 has cleaned it",
 			change: func(h *bmov1alpha1.BareMetalHost) {
 				deprovisions(h)
 				h.Status.ErrorMessage = "cleaning failed"

@@ -113,7 +113,7 @@ func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *fac
 			// A Machine that was restored and deleted: who moves the server back finds it by this.
 			status.HostRef = &v1alpha1.HostReference{Namespace: f.host.Namespace, Name: f.host.Name, UID: f.host.UID}
 		}
-		status.HostState = string(f.host.Status.Provisioning.State)
+		status.HostState = inventory.Word(f.host.Status.Provisioning.State)
 		status.Power, status.Addresses = powerOf(status.Power, f.host), addressesOf(f.host)
 	}
 }
