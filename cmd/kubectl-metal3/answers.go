@@ -1,0 +1,49 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// maxAnswer is how long an answer of an API server may be, in bytes. The API server of a tenant is the tenant's, and may not end.
+const maxAnswer = 256 << 20
+
+// boundAnswers ends answers that are too long with an error. A watch may last.
+type boundAnswers struct {
+	http.RoundTripper
+	most int
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b boundAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(request)
+	if err != nil || request.URL.Query().Has("watch") {
+		return response, err
+	}
+	response.Body = &boundAnswer{response.Body, request.URL.Path, b.most, b.most}
+	return response, nil
+}
+
+// WrappedRoundTripper implements net.RoundTripperWrapper: without it client-go finds no connections to close.
+func (b boundAnswers) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
+
+type boundAnswer struct {
+	io.ReadCloser
+	path       string
+	most, left int
+}
+
+// Read implements io.Reader.
+func (b *boundAnswer) Read(into []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("the answer to %s has more than %d bytes: something else than an API server answers, or one that lies",
+			b.path, b.most)
+	}
+	count, err := b.ReadCloser.Read(into[:min(len(into), b.left)])
+	b.left -= count
+	return count, err
+}
