@@ -205,7 +205,7 @@ func (o *options) workload(q *question) ([]corev1.Pod, error) {
 		defer file.Close()
 		from, name = file, q.file
 	}
-	pods, err := whatif.Workload(from, "default", replicas)
+	pods, err := whatif.Workload(from, "default", replicas, whatif.FileBounds)
 	if err != nil {
 		return nil, fmt.Errorf("reading the workload, %s: %w", name, err)
 	}

@@ -35,9 +35,12 @@ const (
 	planTime = 30 * time.Second
 	// maxQuestion is how long a question may be, as it is in an address.
 	maxQuestion = 16 << 10
-	// maxPods is how many pods the form asks for.
+	// maxPods is how many pods the page plans with.
 	maxPods = 10_000
 )
+
+// bounds of the pods that an address asks for: any reader may ask, and all readers lose the page if it takes all memory.
+var bounds = whatif.Bounds{Pods: maxPods, Values: 200_000}
 
 // answer is to a question of the form.
 type answer struct {
@@ -105,7 +108,7 @@ var changesAsked = map[string]func(*answer) (whatif.Change, error){
 // workload are the pods that the form asks for, in its fields or as YAML.
 func (a *answer) workload() ([]corev1.Pod, error) {
 	if written := a.Asked.Get("yaml"); strings.TrimSpace(written) != "" {
-		pods, err := whatif.Workload(strings.NewReader(written), metav1.NamespaceDefault, nil)
+		pods, err := whatif.Workload(strings.NewReader(written), metav1.NamespaceDefault, nil, bounds)
 		if err != nil {
 			return nil, fmt.Errorf("reading the YAML, %w", err)
 		}
@@ -139,7 +142,7 @@ func (a *answer) workload() ([]corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return whatif.Workload(bytes.NewReader(document), metav1.NamespaceDefault, &number)
+	return whatif.Workload(bytes.NewReader(document), metav1.NamespaceDefault, &number, bounds)
 }
 
 // serveWhatIf answers the question that is in an address. The page is of one time: it does not follow the fleet.
@@ -190,6 +193,8 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 	switch change := changesAsked[a.Ask()]; {
 	case a.Ask() == "rollout":
 		return s.predictRollout(ctx, v, a)
+	case a.Ask() == "workload" && v.snapshot.Tenant == nil:
+		return whatif.ErrNoTenant // before anything is made
 	case a.Ask() == "workload":
 		question.Pods, err = a.workload()
 	case change != nil:

@@ -6,9 +6,11 @@ package ui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"html"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -232,6 +234,54 @@ func TestWhatIfLarge(t *testing.T) {
 	content := get(t, screen, ask("ask", "without", "labels", "rack=r002"), nil).Body.String()
 	if !strings.Contains(content, "are in racks in which nothing changes") || !strings.Contains(content, "</span> gone</span>") {
 		t.Error("no racks are left out, or none is drawn")
+	}
+}
+
+// TestWhatIfTakesNoMemory: an address of 16 KiB asks for pods of 800 containers each, or with 800 labels to select.
+// Nothing is made of them, with and without a tenant cluster.
+func TestWhatIfTakesNoMemory(t *testing.T) {
+	const most = 64 << 20 // bytes, and not at a time
+	deployment := func(replicas, containers int) string {
+		return fmt.Sprintf("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n"+
+			"spec: {replicas: %d, template: {spec: {containers: [%s]}}}", replicas, strings.Repeat("{name: a},", containers))
+	}
+	var labels []string
+	for n := range 800 {
+		labels = append(labels, fmt.Sprintf("l%d=x", n))
+	}
+	alone := *withoutWaiting(1)
+	alone.Tenant = nil
+	for name, tc := range map[string]struct {
+		reason   string
+		snapshot *view.Snapshot
+		target   string
+		want     string
+	}{
+		"NoTenant": {"there is no cluster to plan with", &alone, ask("ask", "workload", "yaml", deployment(800, 800)),
+			"name its kubeconfig with --tenant-kubeconfig"},
+		"Containers": {"800 pods are few", withoutWaiting(1), ask("ask", "workload", "yaml", deployment(800, 800)),
+			"more than 200000 values together"},
+		"Pods": {"each is small", withoutWaiting(1), ask("ask", "workload", "yaml", deployment(100_000, 1)), "it must be 0 to 10000"},
+		"Fields": {"the fields make pods, too", withoutWaiting(1),
+			ask("ask", "workload", "pods", "10000", "needs", "cpu=1", "selector", strings.Join(labels, ",")), "more than 200000 values together"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			screen := New(view.Still(tc.snapshot), Options{Token: token, Still: true, Topology: topology.Default()})
+			if len(tc.target) > maxQuestion {
+				t.Fatalf("an address of %d bytes", len(tc.target))
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			answer := get(t, screen, tc.target, nil)
+			runtime.ReadMemStats(&after)
+			content := html.UnescapeString(answer.Body.String())
+			if answer.Code != http.StatusBadRequest || !strings.Contains(content, tc.want) {
+				t.Errorf("%s: status %d without %q", tc.reason, answer.Code, tc.want)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > most {
+				t.Errorf("%s: it took %d MiB of memory", tc.reason, took>>20)
+			}
+		})
 	}
 }
 

@@ -178,10 +178,14 @@ func (p *Prediction) UnfitAlike() []Alike {
 	return all
 }
 
+// ErrNoTenant: there is nothing to plan pods with.
+var ErrNoTenant = errors.New(
+	"pods are in a tenant cluster: name its kubeconfig with --tenant-kubeconfig, or read a snapshot that has one")
+
 // Predict answers a question about a snapshot, which it does not change.
 func Predict(ctx context.Context, snapshot *view.Snapshot, question Question) (*Prediction, error) {
 	if snapshot.Tenant == nil && len(question.Pods) > 0 {
-		return nil, errors.New("pods are in a tenant cluster: name its kubeconfig with --tenant-kubeconfig, or read a snapshot that has one")
+		return nil, ErrNoTenant
 	}
 	changed := snapshot.DeepCopy()
 	p := &Prediction{Time: snapshot.Time, Servers: []Server{}, Pods: []Pod{}, Unfit: []Unfit{}}

@@ -25,18 +25,26 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// maxPods keeps a typo from taking all memory.
-const maxPods = 100_000
+// Bounds keep a workload from taking all memory. They are compared before any pod is made.
+type Bounds struct {
+	// Pods of all documents together.
+	Pods int
+	// Values that these have in YAML, together. A pod of a thousand containers takes as much memory as a thousand pods.
+	Values int
+}
+
+// FileBounds keep a typo in a file from taking all memory.
+var FileBounds = Bounds{Pods: 100_000, Values: 10_000_000}
 
 // Workload reads the pods that a file of Pods, Deployments, ReplicaSets, StatefulSets and Jobs asks for. Replicas takes the place of what
 // the documents say, unless it is nil. Pods without a namespace are in the given one. The error names the document.
-func Workload(from io.Reader, namespace string, replicas *int) ([]corev1.Pod, error) {
-	if replicas != nil && (*replicas < 1 || *replicas > maxPods) {
-		return nil, fmt.Errorf("--replicas is %d: it must be 1 to %d", *replicas, maxPods)
+func Workload(from io.Reader, namespace string, replicas *int, most Bounds) ([]corev1.Pod, error) {
+	if replicas != nil && (*replicas < 1 || *replicas > most.Pods) {
+		return nil, fmt.Errorf("--replicas is %d: it must be 1 to %d", *replicas, most.Pods)
 	}
+	pods, values := []corev1.Pod(nil), 0
 	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	documents := yaml.NewYAMLReader(bufio.NewReader(from))
-	var pods []corev1.Pod
 	for number := 1; ; number++ {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -55,6 +63,13 @@ func Workload(from io.Reader, namespace string, replicas *int) ([]corev1.Pod, er
 		if header.Kind == "" || header.APIVersion == "" {
 			return nil, fmt.Errorf("document %d has no apiVersion and kind: it must be %s", number, kinds)
 		}
+		each, err := valuesIn(document)
+		if err == nil && each > most.Values {
+			err = fmt.Errorf("it has %d values, and may have %d", each, most.Values)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d is not right: %w", number, err)
+		}
 		object, _, err := decoder.Decode(document, nil, nil)
 		switch {
 		case runtime.IsNotRegisteredError(err):
@@ -65,13 +80,21 @@ func Workload(from io.Reader, namespace string, replicas *int) ([]corev1.Pod, er
 				"strict decoding error: "))
 		}
 		view.PlainAll(object)
-		made, err := podsOf(object, namespace, replicas)
+		fits := func(count int) error {
+			if values += count * each; len(pods)+count > most.Pods {
+				return fmt.Errorf("these are more than %d pods together", most.Pods)
+			}
+			if values > most.Values {
+				return fmt.Errorf("%d pods of %d values each are more than %d values together: ask for fewer or smaller pods", count, each,
+					most.Values)
+			}
+			return nil
+		}
+		made, err := podsOf(object, namespace, replicas, most.Pods, fits)
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		if pods = append(pods, made...); len(pods) > maxPods {
-			return nil, fmt.Errorf("document %d: these are more than %d pods together", number, maxPods)
-		}
+		pods = append(pods, made...)
 	}
 	if len(pods) == 0 {
 		return nil, fmt.Errorf("it asks for no pod: it must have documents that are %s", kinds)
@@ -91,8 +114,32 @@ func isEmpty(document []byte) bool {
 	return true
 }
 
-// podsOf are the pods that an object asks for.
-func podsOf(object runtime.Object, namespace string, replicas *int) ([]corev1.Pod, error) {
+// valuesIn counts what a document consists of: maps, lists, and what is in them.
+func valuesIn(document []byte) (int, error) {
+	var tree any
+	if err := yaml.Unmarshal(document, &tree); err != nil {
+		return 0, err
+	}
+	var count func(any) int
+	count = func(value any) int {
+		all := 1
+		switch typed := value.(type) {
+		case map[string]any:
+			for _, item := range typed {
+				all += count(item)
+			}
+		case []any:
+			for _, item := range typed {
+				all += count(item)
+			}
+		}
+		return all
+	}
+	return count(tree), nil
+}
+
+// podsOf are the pods that an object asks for, if so many fit.
+func podsOf(object runtime.Object, namespace string, replicas *int, most int, fits func(int) error) ([]corev1.Pod, error) {
 	var template corev1.PodTemplateSpec
 	count := 1
 	switch typed := object.(type) {
@@ -127,8 +174,11 @@ func podsOf(object runtime.Object, namespace string, replicas *int) ([]corev1.Po
 	if replicas != nil {
 		count = *replicas
 	}
-	if count < 0 || count > maxPods {
-		return nil, fmt.Errorf("%s %s asks for %d pods: it must be 0 to %d", kind.Kind, about.GetName(), count, maxPods)
+	if count < 0 || count > most {
+		return nil, fmt.Errorf("%s %s asks for %d pods: it must be 0 to %d", kind.Kind, about.GetName(), count, most)
+	}
+	if err := fits(count); err != nil {
+		return nil, err
 	}
 	base := about.GetName()
 	if base == "" {

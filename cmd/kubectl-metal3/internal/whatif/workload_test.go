@@ -4,6 +4,7 @@
 package whatif
 
 import (
+	stdcmp "cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,10 +16,14 @@ import (
 func TestWorkload(t *testing.T) {
 	const template = `{metadata: {labels: {app: web}}, spec: {containers: [{name: main, env: [{name: TOKEN, value: secret}], ` +
 		`resources: {limits: {cpu: "2"}, requests: {memory: 1Gi}}}]}}`
+	one := "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: %s}\nspec: {replicas: 2, selector: {}, " +
+		"template: {spec: {containers: [{name: main}]}}}\n"
+	two := fmt.Sprintf(one+"---\n"+one, "first", "second")
 	for name, tc := range map[string]struct {
 		reason   string
 		text     string
 		replicas *int
+		most     Bounds
 		want     []string // namespace/name and requested CPU
 		err      string
 	}{
@@ -58,9 +63,21 @@ func TestWorkload(t *testing.T) {
 		"TooManyPods": {reason: "a typo", text: "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web}\n" +
 			"spec: {replicas: 2000000, selector: {}, template: " + template + "}",
 			err: "document 1: ReplicaSet web asks for 2000000 pods: it must be 0 to 100000"},
+		"TooManyTogether": {reason: "each document has few", most: Bounds{Pods: 3, Values: 1000}, text: two,
+			err: "document 2: these are more than 3 pods together"},
+		"TooLarge": {reason: "each pod has many containers", most: Bounds{Pods: 1000, Values: 3000},
+			text: "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web}\n" +
+				"spec: {replicas: 2, selector: {}, template: {spec: {containers: [" + strings.Repeat("{name: a}, ", 1000) + "]}}}",
+			err: "document 1: 2 pods of 2011 values each are more than 3000 values together: ask for fewer or smaller pods"},
+		"TooLargeTogether": {reason: "each document fits", most: Bounds{Pods: 1000, Values: 50}, text: two,
+			err: "document 2: 2 pods of 13 values each are more than 50"},
+		"TooLargeByItself": {reason: "it is not read further", most: Bounds{Pods: 1000, Values: 3000},
+			text: "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: &c [" + strings.Repeat("{name: a}, ", 1000) +
+				"], initContainers: *c, ephemeralContainers: *c}",
+			err: "document 1 is not right: it has 6009 values, and may have 3000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pods, err := Workload(strings.NewReader(tc.text), "default", tc.replicas)
+			pods, err := Workload(strings.NewReader(tc.text), "default", tc.replicas, stdcmp.Or(tc.most, FileBounds))
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("%s: got %v, want one sentence with %q", tc.reason, err, tc.err)
