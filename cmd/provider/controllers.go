@@ -73,7 +73,7 @@ func (o *options) provisioningControllers(
 		if err != nil {
 			return nil, err
 		}
-		core.Controllers = append(core.Controllers, traces.NewWatcher(tracer, realClock))
+		core.Controllers = append(core.Controllers, traces.NewWatcher(tracer, realClock, o.namespace))
 	}
 	return append(core.Controllers,
 		cloudprovider.NewMetrics(metal3),

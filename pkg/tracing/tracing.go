@@ -3,9 +3,10 @@
 
 // Package tracing sends the way from a pod to its node to an OpenTelemetry collector, as one trace for each NodeClaim.
 //
-// Manager and provider each see a part of the way, and pass no context to each other. So nothing of a trace is random: its ID is the UID of
-// the NodeClaim, and that of a span is a hash of the trace and the name of the span. A span is sent when its end is seen, with the times
-// that are written in the objects. If it is sent twice, after a restart or by both of two leaders, it is the same span.
+// Manager and provider each see a part of the way, and pass no context to each other. So nothing of a trace is random: its ID is a
+// hash of the tenant's namespace and the UID of the NodeClaim, and the ID of a span is a hash of the trace and the name of the span. A
+// span is sent when its end is seen, with the times that are written in the objects. If it is sent twice, after a restart or by both of
+// two leaders, it is the same span.
 package tracing
 
 import (
@@ -16,7 +17,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -37,6 +37,8 @@ const NodeClaimSpan, MachineSpan = "NodeClaim", "Machine"
 
 // Span is a part of the way that has ended.
 type Span struct {
+	// Namespace of the tenant's Machines. A tenant may write any UID on its Machines, and has no part in the traces of others.
+	Namespace string
 	// Trace is the UID of the NodeClaim, or of a Machine without one.
 	Trace types.UID
 	// Name of the span. A trace has one of each name.
@@ -126,7 +128,7 @@ func (t *Tracer) SendAll(spans []Span) {
 
 // Send queues a span. It does not wait for the collector.
 func (t *Tracer) Send(span Span) {
-	traceID := traceID(span.Trace)
+	traceID := traceID(span.Namespace, span.Trace)
 	ctx := context.WithValue(context.Background(), idsKey{}, ids{trace: traceID, span: spanID(traceID, span.Name)})
 	if span.Parent != "" {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
@@ -140,12 +142,9 @@ func (t *Tracer) Send(span Span) {
 	started.End(trace.WithTimestamp(span.End))
 }
 
-// traceID of an object: its UID. One that is no UUID is hashed.
-func traceID(uid types.UID) trace.TraceID {
-	if id, err := uuid.Parse(string(uid)); err == nil {
-		return trace.TraceID(id)
-	}
-	return trace.TraceID(hash(string(uid))[:16])
+// traceID of an object of a tenant. docs/metrics.md has the command that computes it.
+func traceID(namespace string, uid types.UID) trace.TraceID {
+	return trace.TraceID(hash(namespace + "/" + string(uid))[:16])
 }
 
 func spanID(id trace.TraceID, name string) trace.SpanID {

@@ -5,6 +5,7 @@ package tracing
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"testing"
@@ -42,15 +43,22 @@ func send(t *testing.T, receiver *otlp.Receiver, program string, spans ...Span) 
 func TestTwoPrograms(t *testing.T) {
 	receiver := otlp.Listen(t)
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	part := Span{Trace: uid, Name: MachineSpan, Parent: NodeClaimSpan, Start: begin, End: begin.Add(time.Minute), Failure: "Because"}
-	whole := Span{Trace: uid, Name: NodeClaimSpan, Start: begin, End: begin.Add(time.Hour)}
+	part := Span{Namespace: "acme", Trace: uid, Name: MachineSpan, Parent: NodeClaimSpan, Start: begin, End: begin.Add(time.Minute),
+		Failure: "Because"}
+	whole := Span{Namespace: "acme", Trace: uid, Name: NodeClaimSpan, Start: begin, End: begin.Add(time.Hour)}
 	child, root := send(t, receiver, "manager", part), send(t, receiver, "provider", whole)
 	again := send(t, receiver, "manager", part)
 	if len(child) != 1 || len(root) != 1 || len(again) != 1 {
 		t.Fatalf("there are %d, %d and %d spans, want one each", len(child), len(root), len(again))
 	}
-	if id := hex.EncodeToString(root[0].TraceId); id != "0a1b2c3d4e5f4a6b8c7d9e0f1a2b3c4d" {
-		t.Errorf("the ID of the trace is %s, want the UID %s", id, uid)
+	computed := sha256.Sum256([]byte("acme/" + uid)) // as docs/metrics.md does
+	if id := hex.EncodeToString(root[0].TraceId); id != hex.EncodeToString(computed[:16]) {
+		t.Errorf("the ID of the trace is %s, want %x", id, computed[:16])
+	}
+	// Another tenant writes the UID on a Machine of its own.
+	part.Namespace = "thief"
+	if foreign := send(t, receiver, "manager", part); string(foreign[0].TraceId) == string(root[0].TraceId) {
+		t.Error("a tenant has a part in the trace of another")
 	}
 	if string(child[0].TraceId) != string(root[0].TraceId) || string(child[0].ParentSpanId) != string(root[0].SpanId) ||
 		len(root[0].ParentSpanId) != 0 {
@@ -86,13 +94,13 @@ func TestNoCollector(t *testing.T) {
 	}
 }
 
-// TestIDs: an ID that is no UUID has a trace, too, and none is zero, which OpenTelemetry takes for no trace.
+// TestIDs: a text that is no UUID has a trace, too, and none is zero, which OpenTelemetry takes for no trace.
 func TestIDs(t *testing.T) {
 	for _, tc := range []struct {
 		uid    types.UID
 		reason string
 	}{{uid, "of an API server"}, {"", "missing"}, {"nodeclaim", "of a test"}} {
-		if id := traceID(tc.uid); !id.IsValid() || !spanID(id, MachineSpan).IsValid() {
+		if id := traceID("acme", tc.uid); !id.IsValid() || !spanID(id, MachineSpan).IsValid() {
 			t.Errorf("%s: the ID of %q is %s", tc.reason, tc.uid, id)
 		}
 	}

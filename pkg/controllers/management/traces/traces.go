@@ -51,7 +51,8 @@ const claimSpan = "Claim"
 
 // spans are the parts of the way that have ended between two states of a Machine.
 func spans(before, after *v1alpha1.Machine) []tracing.Span {
-	whole := tracing.Span{Name: tracing.MachineSpan, Trace: after.UID, Start: after.CreationTimestamp.Time, Attributes: attributes(after)}
+	whole := tracing.Span{Name: tracing.MachineSpan, Namespace: after.Namespace, Trace: after.UID,
+		Start: after.CreationTimestamp.Time, Attributes: attributes(after)}
 	if uid := after.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]; uid != "" {
 		whole.Trace, whole.Parent = types.UID(uid), tracing.NodeClaimSpan
 	}

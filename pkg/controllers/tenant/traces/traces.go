@@ -26,15 +26,24 @@ import (
 
 // Watcher sends a span when a NodeClaim gets further, and when a pod that has waited for one is bound.
 type Watcher struct {
-	clock     clock.PassiveClock
+	clock clock.PassiveClock
+	// namespace of the tenant's Machines.
+	namespace string
 	informers cache.Informers
 	reader    client.Reader
 	tracer    *tracing.Tracer
 }
 
 // NewWatcher returns a Watcher that sends to the tracer.
-func NewWatcher(tracer *tracing.Tracer, clk clock.PassiveClock) *Watcher {
-	return &Watcher{tracer: tracer, clock: clk}
+func NewWatcher(tracer *tracing.Tracer, clk clock.PassiveClock, namespace string) *Watcher {
+	return &Watcher{tracer: tracer, clock: clk, namespace: namespace}
+}
+
+func (w *Watcher) send(spans ...tracing.Span) {
+	for _, span := range spans {
+		span.Namespace = w.namespace
+		w.tracer.Send(span)
+	}
 }
 
 // Register adds the Watcher and its Tracer to the manager.
@@ -46,7 +55,7 @@ func (w *Watcher) Register(_ context.Context, mgr manager.Manager) error {
 // Start implements manager.Runnable.
 func (w *Watcher) Start(ctx context.Context) error {
 	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
-		&karpv1.NodeClaim{}: kube.OnUpdate(func(before, after *karpv1.NodeClaim) { w.tracer.SendAll(claimSpans(before, after)) }),
+		&karpv1.NodeClaim{}: kube.OnUpdate(func(before, after *karpv1.NodeClaim) { w.send(claimSpans(before, after)...) }),
 		&corev1.Pod{}: kube.OnUpdate(func(before, after *corev1.Pod) {
 			if before.Spec.NodeName == "" && after.Spec.NodeName != "" {
 				w.bound(ctx, after)
@@ -101,7 +110,7 @@ func (w *Watcher) bound(ctx context.Context, pod *corev1.Pod) {
 	}
 	for i := range claims.Items {
 		if span, waited := podSpan(pod, &claims.Items[i], w.clock); waited {
-			w.tracer.Send(span)
+			w.send(span)
 		}
 	}
 }
