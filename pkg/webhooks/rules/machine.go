@@ -138,6 +138,12 @@ func choose(
 // such a server at all.
 func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine) {
 	tenant := chargedTo(cluster, machine)
+	if tenant != nil && !tenant.DeletionTimestamp.IsZero() {
+		// Its deletion waits for its Machines, and would wait for ever for more of them.
+		r.deny(RuleQuota, field.Forbidden(spec, fmt.Sprintf("TenantCluster %s/%s is being deleted and gets no more servers", tenant.Namespace,
+			tenant.Name)))
+		return
+	}
 	if reference := machine.Spec.TenantClusterRef; reference != nil && tenant == nil {
 		r.warn(RuleReferences, spec.Child("tenantClusterRef", "name"),
 			"there is no TenantCluster %q in namespace %s yet: the Machine gets no server before there is", reference.Name, machine.Namespace)

@@ -54,6 +54,7 @@ const noNode = ": has no effect: without tenantClusterRef the server becomes no 
 
 func TestMachine(t *testing.T) {
 	const toA = "tenantClusterRef: {name: a}"
+	deleting := func(_ *testing.T, m *memory) { m.tenants[0].DeletionTimestamp = &metav1.Time{Time: time.Now()} }
 	for name, tc := range map[string]struct {
 		reason, spec string
 		change       func(*testing.T, *memory)
@@ -88,6 +89,10 @@ func TestMachine(t *testing.T) {
 		"Quota": {reason: "the tenant has all it may have", spec: "nodeTypeRef: {name: h100}, " + toA,
 			change: withQuota("{servers: 1}", "h100"), want: []string{`spec: Forbidden: TenantCluster a/a has 1 servers and ` +
 				`its spec.quota.servers is 1: raise the quota, or release a server`}},
+		"Deleting": {reason: "its deletion would wait for one more Machine", spec: "nodeTypeRef: {name: h100}, " + toA, change: deleting,
+			want: []string{`spec: Forbidden: TenantCluster a/a is being deleted and gets no more servers`}},
+		"DeletingStandAlone": {reason: "leaving the tenant out is charged to it, too", spec: "nodeTypeRef: {name: h100}", change: deleting,
+			want: []string{`spec: Forbidden: TenantCluster a/a is being deleted and gets no more servers`}},
 		"QuotaStandAlone": {reason: "leaving the tenant out gets nothing more", spec: "nodeTypeRef: {name: h100}",
 			change: withQuota("{servers: 1}", "h100"), want: []string{`spec: Forbidden: TenantCluster a/a has 1 servers and ` +
 				`its spec.quota.servers is 1: raise the quota, or release a server`}},
