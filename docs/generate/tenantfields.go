@@ -71,7 +71,8 @@ var fields = map[string]crossing{
 	"TenantCluster status.kubernetesVersion": {"B", "people", "of its own TenantCluster"},
 	"TenantCluster status.providerRenewTime": {"B", "the manager, which compares it with its clock; people and the plugin",
 		"of its own TenantCluster: says whether its provider works"},
-	"TenantCluster status.observedClusterUID": {"B", "the manager, which compares it with clusterUID", "of its own TenantCluster"},
+	"TenantCluster status.observedClusterUID": {"B", "the manager, which compares it with clusterUID",
+		"of its own TenantCluster; a UID (schema)"},
 	"TenantCluster status.observedGeneration": {"B", "people", "of its own TenantCluster"},
 	"TenantCluster status.allowedDevices":     {nobody, "a policy, for claims of its namespace", "the manager alone writes it (policy)"},
 	"TenantCluster status.rollout":            {"B", "people, metrics", "of its own TenantCluster"},
@@ -79,7 +80,8 @@ var fields = map[string]crossing{
 
 // keysOfTenants are the constants of labels, annotations and finalizers that a tenant or its provider's token may write where others read.
 var keysOfTenants = map[string]crossing{
-	"NodeClaimUIDAnnotationKey":       {"B, C", ownOnly, "its own Machine"},
+	"NodeClaimUIDAnnotationKey": {"B, C", "who looks at traces",
+		"its own Machine; the ID of a trace is a hash of it and of the namespace"},
 	"NodeClaimLabelKey":               {"B, C", "metrics and tools of operators", "its own Machine; shown as data"},
 	"NodeProfileAppliedAnnotationKey": {"A, B", manager, "labels and taints that a node may have; its own node"},
 	"RebootAnnotationKey":             {"B, C", "the manager, which reboots", "its own server; no rate"},
@@ -154,6 +156,7 @@ func tenantFields(words vocabulary, crds []*apiextensionsv1.CustomResourceDefini
 		return "", fmt.Errorf("docs/generate/tenantfields.go: decide who writes, who reads and what bounds %q; remove %q, which are gone",
 			undecided, stale)
 	}
+	page.WriteString(tenantSinks)
 	return page.String(), nil
 }
 
@@ -178,4 +181,21 @@ All others are written by the manager, operators and Metal3, where tenants canno
 
 | key | written by | read by | bounded by |
 |---|---|---|---|
+`
+
+const tenantSinks = `
+## Text that becomes more than text
+
+Text of a tenant, or of its API server, which may say anything, becomes a word of a command that a person is told to run, the name of a file, or a vote on
+what others get, in these places alone. It never becomes a process: our programs start none. A test compares the code with a list of all such places
+(TestForeignText).
+
+| text | written by | becomes | made harmless by | test |
+|---|---|---|---|---|
+| TenantCluster ` + "`status.observedClusterUID`" + ` | B, A | an input of the token that accepts another cluster | the schema takes UIDs alone, and the token is a hash | TestReportIsNoCommand |
+| names of MetalNodeClasses, NodeClaims and Nodes | A | words of commands in remedies | each word is quoted for a shell, and is no option | TestCommand, TestCommandsAreQuoted |
+| names of Machines, TenantClusters and namespaces | B, C | words of commands in remedies | as above; the API server takes names of Kubernetes alone | TestCommand, TestCommandsAreQuoted |
+| names of pods and containers in the tenant cluster | A | the name of a log in a support bundle | letters, digits, dots and dashes are left; no folder | TestBundleOfALiar |
+| ` + "`karpenter.metal3.io/nodeclaim-uid`" + ` | B, C | the ID of a trace | hashed together with the namespace of the Machine | TestTwoPrograms |
+| Machine ` + "`spec.node`" + ` | A, B | a vote | see the table of fields | |
 `

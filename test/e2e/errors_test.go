@@ -48,7 +48,7 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually(t, "an event on NodePool flaky says that server "+fails+" is replaced", w.hasEvent("NodePool", "flaky", "ServerGivenUp",
-		"NodeClaim "+held[0].Name+" is deleted", "because its server is in error", why))
+		"NodeClaim "+held[0].Name+" is deleted", "because its server is in error", "Metal3 could not install its image"))
 	w.untilRuns(t, "waiting")
 	machine := w.machineOf(t, "waiting")
 	if machine.Status.HostRef.Name != "spare" {
