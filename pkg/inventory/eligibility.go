@@ -160,6 +160,17 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	return "", ""
 }
 
+// IsReleasing returns whether the release of a host has begun by switching it off for good.
+func IsReleasing(host *bmov1alpha1.BareMetalHost) bool {
+	return has(host, v1alpha1.ReleasingAnnotationKey)
+}
+
+// IsOff returns whether a host that is being released is off, with its image on: it can leave its tenant's network.
+func IsOff(host *bmov1alpha1.BareMetalHost) bool {
+	return IsReleasing(host) && host.Spec.Image != nil && !host.Spec.Online && !host.Status.PoweredOn &&
+		host.Status.Provisioning.State == bmov1alpha1.StateProvisioned
+}
+
 // Consumer describes the consumer of a host by its kind, and by its group if that is not ours: other projects have Machines, too. It
 // leaves out the name: tenants read this, and it may be another tenant.
 func Consumer(host *bmov1alpha1.BareMetalHost) string {

@@ -128,7 +128,7 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonHostLost: the claimed server does not exist any more, or has another consumer.
 	ReasonHostLost = "HostLost"
-	// ReasonDeprovisioning: Metal3 is removing the image and cleaning the server.
+	// ReasonDeprovisioning: Metal3 is switching the server off, removing the image and cleaning it.
 	ReasonDeprovisioning = "Deprovisioning"
 	// ReasonHostDeleting: the BareMetalHost of the server is being deleted.
 	ReasonHostDeleting = "HostDeleting"

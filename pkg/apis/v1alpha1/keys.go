@@ -127,7 +127,8 @@ const (
 	// PreProvisionHookPrefix on a BareMetalHost holds its Machine before anything is installed. On the Machine is a copy.
 	PreProvisionHookPrefix = "pre-provision.hook." + Group
 	// PreReturnHookPrefix on a BareMetalHost holds its Machine, which is being deleted, once the server has been cleaned and before it
-	// goes back to the pool. Until the hook is removed no other Machine can claim the server. On the Machine is a copy.
+	// goes back to the pool. NetworkHook holds it earlier: once the server is switched off, and before it is cleaned. Until the hook is
+	// removed no other Machine can claim the server. On the Machine is a copy.
 	PreReturnHookPrefix = "pre-return.hook." + Group
 	// HookMessagePrefix begins the annotation, with a slash and the name of a hook after it, in which the owner of the
 	// hook can write what it is waiting for. The manager repeats it in the condition NetworkReady.
@@ -161,8 +162,13 @@ const (
 	// cleaned the host. Until then only Machines of that namespace get the host. An operator removes it after erasing the disks.
 	LastTenantAnnotationKey = Group + "/last-tenant"
 	// CleaningAnnotationKey is on a claimed host: the metadata.generation as of which nothing of its tenant will be left on it once it
-	// is available without an image. With another generation, the spec was changed meanwhile, and cleaning may have been off.
+	// is available without an image. With another generation, the spec was changed meanwhile, and cleaning may have been off. On a host
+	// that is installed in a tenant's network, the time of its last installation before follows.
 	CleaningAnnotationKey = Group + "/cleaning"
+	// ReleasingAnnotationKey on a claimed host says that its release has begun, and that it is switched off for good: it leaves the
+	// network of its tenant, and only then are its disks erased. Nothing switches it on for its Machine any more. It is removed with the
+	// consumer.
+	ReleasingAnnotationKey = Group + "/releasing"
 	// MaintenanceAnnotationKey takes a host out of the pool for as long as it is there. Its value says why, for people.
 	MaintenanceAnnotationKey = Group + "/maintenance"
 	// SavedNetworkDataAnnotationKey on a host names the Secret that its spec.networkData referred to, as namespace/name, while that

@@ -90,7 +90,8 @@ func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefere
 	switch {
 	case host.UID != reference.UID:
 		return nil, taken("its BareMetalHost was deleted and recreated")
-	case ownsHost(ownerOf(machine), host) && host.Spec.Image == nil && networkOfHost(host) == "" && networkOf(machine) != "":
+	case ownsHost(ownerOf(machine), host) && host.Spec.Image == nil && networkOfHost(host) == "" && networkOf(machine) != "" &&
+		!inventory.IsReleasing(host):
 		return c.claim(ctx, host, machine) // it has no hooks for the move
 	case ownsHost(ownerOf(machine), host):
 		return host, nil
@@ -196,6 +197,14 @@ func (c hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHos
 	})
 }
 
+// SwitchOff begins the release of a server that leaves its tenant's network before it is cleaned.
+func (c hostClaims) SwitchOff(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "switching off", func(host *bmov1alpha1.BareMetalHost) {
+		annotate(host, v1alpha1.ReleasingAnnotationKey, "")
+		host.Spec.Online = false
+	})
+}
+
 // Empty tells Metal3 to take the image and all data off the server and to switch it off.
 func (c hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	return c.write(ctx, host, "taking the image off", func(host *bmov1alpha1.BareMetalHost) {
@@ -246,7 +255,8 @@ func restoreNetworkData(host *bmov1alpha1.BareMetalHost) {
 // unmark takes off a host everything that claims have written on it beside its spec. A request to reboot that Metal3 has
 // not served yet would reboot the next owner's server.
 func unmark(host *bmov1alpha1.BareMetalHost) {
-	for _, key := range []string{v1alpha1.NodeTypeAnnotationKey, v1alpha1.ClaimAnnotationKey, v1alpha1.CleaningAnnotationKey} {
+	for _, key := range []string{v1alpha1.NodeTypeAnnotationKey, v1alpha1.ClaimAnnotationKey, v1alpha1.CleaningAnnotationKey,
+		v1alpha1.ReleasingAnnotationKey} {
 		delete(host.Annotations, key)
 	}
 	for _, prefix := range hookPrefixes {

@@ -50,6 +50,11 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 			_, err := c.Reboot(ctx, host, true, rebootMark("", time.Unix(1, 0)))
 			return err
 		}},
+		"SwitchOff": {"the next owner's server would be switched off",
+			func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+				_, err := c.SwitchOff(ctx, host)
+				return err
+			}},
 		"Empty": {"the next owner's image would be taken off", func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 			host.Spec.Online = true
 			_, err := c.Empty(ctx, host)

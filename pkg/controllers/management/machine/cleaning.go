@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,12 +47,16 @@ func markUncleaned(host *bmov1alpha1.BareMetalHost) {
 		delete(host.Annotations, v1alpha1.CleaningAnnotationKey)
 	} else {
 		becomesClean(host) // if the Machine is deleted before Metal3 has begun to install it
+		if networkOfHost(host) != "" {
+			host.Annotations[v1alpha1.CleaningAnnotationKey] += " " + lastInstallation(host)
+		}
 	}
 	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace)
 }
 
 // expectCleaning is part of the write that takes the image off a host, upon which Metal3 deprovisions what it has begun to install,
-// and cleans it unless that is disabled by then.
+// and cleans it unless that is disabled by then. What is erased in a tenant's network does not count as clean: another machine there
+// can answer Ironic in the place of the agent that erases.
 func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 	if host.Spec.Image == nil {
 		return // taken off by a person, and Metal3 may have deprovisioned it already
@@ -59,9 +65,11 @@ func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 	clean := false
 	switch host.Status.Provisioning.State {
 	case bmov1alpha1.StatePreparing, bmov1alpha1.StateAvailable, bmov1alpha1.StateReady:
-		clean = isUnchanged(host) // it has not begun: firmware and RAID settings come before the image
+		// It has not begun: firmware and RAID settings come before the image. If it had, it would have been cleaned in the network.
+		_, before, networked := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], " ")
+		clean = isUnchanged(host) && (!networked || before == lastInstallation(host))
 	case bmov1alpha1.StateProvisioning, bmov1alpha1.StateProvisioned:
-		clean = host.Spec.AutomatedCleaningMode != bmov1alpha1.CleaningModeDisabled
+		clean = host.Spec.AutomatedCleaningMode != bmov1alpha1.CleaningModeDisabled && networkOfHost(host) == ""
 	}
 	if delete(host.Annotations, v1alpha1.CleaningAnnotationKey); clean {
 		becomesClean(host)
@@ -75,7 +83,13 @@ func becomesClean(host *bmov1alpha1.BareMetalHost) {
 
 // isUnchanged returns whether the spec of a host is as becomesClean has left it. The cleaning mode is part of it.
 func isUnchanged(host *bmov1alpha1.BareMetalHost) bool {
-	return host.Annotations[v1alpha1.CleaningAnnotationKey] == strconv.FormatInt(host.Generation, 10)
+	generation, _, _ := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], " ")
+	return generation == strconv.FormatInt(host.Generation, 10)
+}
+
+// lastInstallation is when Metal3 has last begun to install a host, to be compared with itself.
+func lastInstallation(host *bmov1alpha1.BareMetalHost) string {
+	return host.Status.OperationHistory.Provision.Start.UTC().Format(time.RFC3339)
 }
 
 // isCleaned returns whether nothing of its tenant is left on a host, which is read past the cache and available again: cleaning was

@@ -59,6 +59,10 @@ type fixture struct {
 	processes []*process
 	// claimsSeen are those that hosts were seen with, for the record.
 	claimsSeen map[claimID]bool
+	// cleanedInside are the hosts whose disks were last erased in the network of their tenant, and networked the Machines with such a
+	// network.
+	cleanedInside map[string]bool
+	networked     map[types.UID]bool
 }
 
 // newFixture makes a fixture of its own in memory.
@@ -70,7 +74,7 @@ func newFixture(t *testing.T, servers int) *fixture {
 func newFixtureOn(t *testing.T, api *env.Environment, servers int) *fixture {
 	t.Helper()
 	w := &fixture{t: t, api: api, client: api.Client, metal3: api.Namespace(t), tenant: api.Namespace(t), reboots: map[string][]string{},
-		clock: clock.RealClock{}, claimsSeen: map[claimID]bool{}}
+		clock: clock.RealClock{}, claimsSeen: map[claimID]bool{}, cleanedInside: map[string]bool{}, networked: map[types.UID]bool{}}
 	w.nodeType, w.osImage = "type-"+w.metal3, "image-"+w.metal3
 	provider := &v1alpha1.NodeProvider{ObjectMeta: metav1.ObjectMeta{Name: "provider-" + w.metal3}}
 	provider.Spec.Metal3.ClusterRef.Namespace = w.metal3
@@ -332,6 +336,7 @@ func (w *fixture) checkClaims() {
 		claimedBy[host] = machine.Name
 	}
 	w.checkRecord()
+	w.checkCleaned()
 }
 
 // claimID is one claim of a Machine on a host.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -47,7 +48,7 @@ func waitsForHook(machine *v1alpha1.Machine) bool {
 }
 
 // TestTenantNetwork: nothing is installed on a server before it is in its tenant's network, and no other Machine claims
-// it before it has left that network.
+// it before it has left that network. Its disks are erased outside of that network.
 func TestTenantNetwork(t *testing.T) {
 	w := newFixture(t, 1)
 	w.network()
@@ -84,16 +85,19 @@ func TestTenantNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("held before its return", running, func() bool { return waitsForHook(w.get(key)) })
-	for range 3 {
-		manager.round()
+	w.rounds(manager)
+	if host := w.hosts()[0]; !inventory.IsOff(&host) || inventory.EligibilityOf(&host).Claimable {
+		t.Errorf("consumer %v, image %v: want a server that is off, with its image on, and cannot be claimed", host.Spec.ConsumerRef,
+			host.Spec.Image)
 	}
-	if host := w.hosts()[0]; inventory.EligibilityOf(&host).Claimable || host.Spec.Image != nil {
-		t.Errorf("consumer %v, image %v: want a server that is clean and cannot be claimed", host.Spec.ConsumerRef, host.Spec.Image)
-	}
-	if len(w.secrets()) > 0 {
-		t.Error("the user data outlives its use")
+	if message := condition(w.get(key), v1alpha1.ConditionReleased).Message; !strings.Contains(message, "stays switched off, and is not cleaned") {
+		t.Errorf("the Machine does not say what it waits for: %q", message)
 	}
 	w.takeHook(key, v1alpha1.PreReturnHookPrefix)
+	w.until("being cleaned", running, func() bool { return w.hosts()[0].Status.Provisioning.State == bmov1alpha1.StateDeprovisioning })
+	if got := condition(w.get(key), v1alpha1.ConditionNetworkReady); got.Status != metav1.ConditionTrue {
+		t.Errorf("it has left the network, and NetworkReady is %+v", got)
+	}
 	w.until("gone", running, func() bool { return w.get(key) == nil })
 	w.checkNothingLeft()
 }

@@ -251,7 +251,7 @@ func TestAnyMetadata(t *testing.T) {
 			for range maxRounds {
 				manager.round()
 				w.playMetal3()
-				// The network controller moves it back once it is clean.
+				// The network controller moves it back once it is off.
 				if host := w.hostNamed("server-00"); unreturned(host) {
 					w.annotateHost(host.Name, preReturn, "")
 				}
@@ -281,7 +281,7 @@ func TestAnyMetadata(t *testing.T) {
 
 func unreturned(host *bmov1alpha1.BareMetalHost) bool {
 	why, _ := unclean(host)
-	return why == "" && isEmptied(host) && host.Annotations[preReturn] != ""
+	return host.Annotations[preReturn] != "" && (why == "" && isEmptied(host) || inventory.IsOff(host))
 }
 
 // hostNamed returns the host of that name.

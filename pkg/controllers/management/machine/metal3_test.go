@@ -29,7 +29,7 @@ func (w *fixture) playMetal3() {
 			if host.Spec.Image == nil {
 				status.State = bmov1alpha1.StateDeprovisioning
 			} else if !w.hangs {
-				status.State, status.Image, host.Status.PoweredOn = bmov1alpha1.StateProvisioned, *host.Spec.Image, true
+				status.State, status.Image = bmov1alpha1.StateProvisioned, *host.Spec.Image // it looks at the power next
 			}
 		case bmov1alpha1.StateProvisioned:
 			if host.Spec.Image == nil {

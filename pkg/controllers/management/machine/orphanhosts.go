@@ -58,7 +58,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			consumer.UID)
 		return ctrl.Result{}, nil
 	}
-	if !isEmptied(host) {
+	if !isEmptied(host) && !inventory.IsReleasing(host) {
 		log.FromContext(ctx).Info("Releasing a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",
 			consumer.UID)
 	}

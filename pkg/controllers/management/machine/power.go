@@ -18,13 +18,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// powerToSet returns what a host's spec.online has to be, and whether it differs. A host with disablePowerOff stays on.
+// powerToSet returns what a host's spec.online has to be, and whether it differs. A host with disablePowerOff stays on. So does one in a
+// tenant's network until Metal3 has seen it on: what it says of the power may be older than the installation, and a release would take
+// the host for switched off.
 func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (powered, differs bool) {
 	if machine.Spec.Power == nil {
 		return false, false
 	}
 	powered = machine.Spec.Power.State != v1alpha1.PowerOff
-	if !powered && host.Spec.DisablePowerOff {
+	if !powered && (host.Spec.DisablePowerOff || networkOfHost(host) != "" && host.Spec.Online && !host.Status.PoweredOn) {
 		return true, false
 	}
 	return powered, host.Spec.Online != powered

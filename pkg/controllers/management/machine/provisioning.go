@@ -60,10 +60,10 @@ func poweredOff(now *run, outcome result) result {
 	switch {
 	case wantsPower(now.machine):
 		return outcome
-	case now.host.Spec.Online:
+	case now.host.Spec.DisablePowerOff:
 		outcome.facts.message += "; spec.power.state is Off, but its spec.disablePowerOff keeps it on"
 		return outcome
-	case now.host.Status.PoweredOn:
+	case now.host.Status.PoweredOn || now.host.Spec.Online:
 		verb = "is being"
 	}
 	return now.reports(outcome.facts.phase, v1alpha1.ReasonPoweredOff, "server %s %s switched off, as spec.power.state says",
@@ -94,6 +94,8 @@ func (r *Reconciler) watchHostLost(_ context.Context, now *run) (result, error) 
 		why = "its BareMetalHost has been deleted and created again"
 	case !ownsHost(ownerOf(now.machine), now.host):
 		why = "its consumer is now " + inventory.Consumer(now.host)
+	case inventory.IsReleasing(now.host):
+		why = "it is switched off, and being released"
 	default:
 		why = "its image has been removed from the BareMetalHost"
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
@@ -112,6 +113,10 @@ func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1
 	withUserData bool) (*facts, error) {
 	var err error
 	if !isEmptied(host) {
+		if leavesFirst(host) {
+			f, err := r.leaveNetwork(ctx, host, annotations)
+			return f, client.IgnoreNotFound(err)
+		}
 		if host, err = r.claims.Empty(ctx, host); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
@@ -129,11 +134,58 @@ func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1
 		}
 	}
 	if hooks := r.claims.returnHooks(host, annotations); len(hooks) > 0 {
-		return &facts{
-			phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonWaitingForHook, host: host,
-			message: describeHooks(hooks, annotations, v1alpha1.PreReturnHookPrefix) + "until then, server " + host.Namespace + "/" + host.Name +
-				" cannot be claimed",
-		}, nil
+		return heldBy(hooks, annotations, host, "cannot be claimed"), nil
 	}
 	return nil, client.IgnoreNotFound(r.claims.Release(ctx, host))
+}
+
+// heldBy are the facts while hooks hold the release of a host.
+func heldBy(hooks []string, annotations map[string]string, host *bmov1alpha1.BareMetalHost, until string) *facts {
+	return &facts{
+		phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonWaitingForHook, host: host,
+		message: fmt.Sprintf("%suntil then, server %s/%s %s", describeHooks(hooks, annotations, v1alpha1.PreReturnHookPrefix), host.Namespace,
+			host.Name, until),
+	}
+}
+
+// isInstalling returns whether Metal3 is installing a host. It does not switch it off before that has ended. After an error, it
+// deprovisions the host by itself.
+func isInstalling(host *bmov1alpha1.BareMetalHost) bool {
+	return host.Status.Provisioning.State == bmov1alpha1.StateProvisioning && hostError(host) == ""
+}
+
+// leavesFirst returns whether a host leaves its tenant's network before its image is taken off, upon which its disks are erased. Any other
+// is cleaned where it is, and does not count as clean (expectCleaning): it cannot be switched off, or Metal3 cleans it already because
+// its installation has failed.
+func leavesFirst(host *bmov1alpha1.BareMetalHost) bool {
+	return networkOfHost(host) != "" && host.Spec.Image != nil && !host.Spec.DisablePowerOff &&
+		(isInstalling(host) || host.Status.Provisioning.State == bmov1alpha1.StateProvisioned)
+}
+
+// leaveNetwork switches a host off with its image on, and then waits until it has been moved. It is switched off only after Metal3 has
+// seen it on: what it says of the power may be older than the installation.
+func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHost, annotations map[string]string) (*facts, error) {
+	var err error
+	idle, seen := ignored(host), host.Status.PoweredOn || !host.Spec.Online
+	if idle == "" && seen && !isInstalling(host) && (host.Spec.Online || !inventory.IsReleasing(host)) {
+		if host, err = r.claims.SwitchOff(ctx, host); err != nil {
+			return nil, err
+		}
+	}
+	f := &facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, host: host}
+	name := host.Namespace + "/" + host.Name
+	switch message := hostError(host); {
+	case idle != "":
+		f.reason, f.message = v1alpha1.ReasonHostError, idle
+	case inventory.IsOff(host):
+		return heldBy([]string{v1alpha1.NetworkHook}, annotations, host, "stays switched off, and is not cleaned"), nil
+	case message != "":
+		f.reason = v1alpha1.ReasonHostError
+		f.message = message + ". The server stays claimed, in its tenant's network, until Metal3 has switched it off"
+	case isInstalling(host):
+		f.message = fmt.Sprintf("server %s is %s: it is switched off, moved and cleaned once that has ended", name, stateSince(host))
+	default:
+		f.message = fmt.Sprintf("server %s is being switched off, to leave its tenant's network before it is cleaned", name)
+	}
+	return f, nil
 }

@@ -216,7 +216,7 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 		return nil, err
 	}
 	if full != "" {
-		if !isEmptied(host) { // only once
+		if !isEmptied(host) && !inventory.IsReleasing(host) { // only once
 			r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy),
 				fmt.Sprintf("the node on server %s/%s was unhealthy (%s), and the server is not quarantined: %s",
 					host.Namespace, host.Name, why, full))

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // state is where a Machine is in its life.
@@ -70,7 +71,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return claiming
 	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) && !cameLate(machine, host):
 		return gaveUp
-	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID:
+	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID || inventory.IsReleasing(host):
 		return hostLost
 	case hostError(host) != "", !host.DeletionTimestamp.IsZero():
 		return errored

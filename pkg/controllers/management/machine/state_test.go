@@ -145,6 +145,10 @@ func TestStateOf(t *testing.T) {
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.DeletionTimestamp = &now }},
 		"DeletedAndDone": {reason: "others may have finalizers as well", want: gone,
 			change: func(m *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) { m.DeletionTimestamp, m.Finalizers = &now, nil }},
+		"BeingReleased": {reason: "another Machine of its identity was deleted, and nothing switches the server on again", want: hostLost,
+			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) {
+				h.Annotations = map[string]string{v1alpha1.ReleasingAnnotationKey: ""}
+			}},
 		"HostGone": {reason: "the host does not exist", want: hostLost, noHost: true},
 		"HostMadeAnew": {reason: "a host of the same name is another host", want: hostLost,
 			change: func(_ *v1alpha1.Machine, h *bmov1alpha1.BareMetalHost) { h.UID = "other" }},

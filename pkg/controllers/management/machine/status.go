@@ -219,9 +219,10 @@ func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Conditi
 	switch {
 	case f.reason == v1alpha1.ReasonWaitingForHook:
 		return []metav1.Condition{newCondition(v1alpha1.ConditionNetworkReady, metav1.ConditionFalse, f.reason, f.message)}
-	case done > 0 && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNetworkReady) != nil:
+	case (done > 0 || f.phase == v1alpha1.MachineReleasing) &&
+		meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionNetworkReady) != nil:
 		return []metav1.Condition{newCondition(v1alpha1.ConditionNetworkReady, metav1.ConditionTrue, v1alpha1.ReasonNetworkReady,
-			"all hooks have been removed")}
+			"no hook holds the server")}
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
@@ -101,6 +102,9 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	value, held := host.Annotations[key]
 	if !held {
 		return ctrl.Result{}, c.removeCopy(ctx, machine, key)
+	}
+	if hook == v1alpha1.PreReturnHookPrefix && !isHooked(host) {
+		return ctrl.Result{RequeueAfter: lastRetry}, nil // what the status says is older
 	}
 	move := c.moveOf(host)
 	if hook == v1alpha1.PreProvisionHookPrefix {
@@ -199,13 +203,13 @@ const orphansName = "network.orphans"
 // orphans moves servers back whose Machine was deleted by force, or has another server.
 type orphans struct{ *Controller }
 
-// isHooked returns whether a host that is empty and clean has the hook.
+// isHooked returns whether a host has the hook that is switched off to be cleaned, or that is empty and clean.
 func isHooked(host *bmov1alpha1.BareMetalHost) bool {
 	_, hooked := host.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
-	state := host.Status.Provisioning.State
-	clean := host.Spec.Image == nil && (!host.Spec.Online || host.Spec.DisablePowerOff) && host.Status.Provisioning.Image.URL == "" &&
+	state, off := host.Status.Provisioning.State, !host.Spec.Online && !host.Status.PoweredOn || host.Spec.DisablePowerOff
+	clean := host.Spec.Image == nil && off && host.Status.Provisioning.Image.URL == "" &&
 		(state == bmov1alpha1.StateAvailable || state == bmov1alpha1.StateReady)
-	return hooked && clean && host.Spec.ConsumerRef != nil
+	return hooked && (clean || inventory.IsOff(host)) && host.Spec.ConsumerRef != nil
 }
 
 // Reconcile moves one host back, if its Machine is gone.

@@ -71,6 +71,30 @@ func held(t *testing.T, phase v1alpha1.MachinePhase, reason string) (*v1alpha1.M
 	return machine, host
 }
 
+// switchedOff makes a server one whose release has begun, and provisioned what Metal3 says of it.
+func switchedOff(_ *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
+	host.Annotations[v1alpha1.ReleasingAnnotationKey] = ""
+	host.Spec.Image = &bmov1alpha1.Image{URL: "http://images.example.com/os.qcow2"}
+}
+
+func provisioned(powered bool) func(*bmov1alpha1.BareMetalHost) {
+	return func(host *bmov1alpha1.BareMetalHost) {
+		host.Status.Provisioning.State, host.Status.PoweredOn = bmov1alpha1.StateProvisioned, powered
+		host.Status.Provisioning.Image = *host.Spec.Image
+	}
+}
+
+func setStatus(t *testing.T, host *bmov1alpha1.BareMetalHost, change func(*bmov1alpha1.BareMetalHost)) {
+	t.Helper()
+	if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(host), host); err != nil {
+		t.Fatal(err)
+	}
+	change(host)
+	if err := environment.Client.Status().Update(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestReconcile(t *testing.T) {
 	waiting := v1alpha1.ReasonWaitingForHook
 	for name, tc := range map[string]struct {
@@ -78,6 +102,8 @@ func TestReconcile(t *testing.T) {
 		phase  v1alpha1.MachinePhase
 		why    string
 		change func(*v1alpha1.Machine, *bmov1alpha1.BareMetalHost)
+		// status of the server, if it is not clean.
+		status func(*bmov1alpha1.BareMetalHost)
 		answer error
 		asked  []string
 		left   map[string]string
@@ -96,6 +122,19 @@ func TestReconcile(t *testing.T) {
 			asked:     []string{"h to network vlan:100"}, left: map[string]string{before: "vlan:100", after: "vlan:100", words: "no switch"}},
 		"Returned": {reason: "the way back", phase: v1alpha1.MachineReleasing, why: waiting,
 			asked: []string{"h to the parking lot"}, left: map[string]string{before: "vlan:100"}, holds: map[string]string{before: "vlan:100"}},
+		"SwitchedOff": {reason: "it is moved before it is cleaned", phase: v1alpha1.MachineReleasing, why: waiting,
+			change: switchedOff, status: provisioned(false),
+			asked: []string{"h to the parking lot"}, left: map[string]string{before: "vlan:100"},
+			holds: map[string]string{before: "vlan:100", v1alpha1.ReleasingAnnotationKey: ""}},
+		"StillOn": {reason: "what its tenant has installed would run in the parking lot", phase: v1alpha1.MachineReleasing, why: waiting,
+			change: switchedOff, status: provisioned(true), askedAgain: true,
+			left:  map[string]string{before: "vlan:100", after: "vlan:100"},
+			holds: map[string]string{before: "vlan:100", after: "vlan:100", v1alpha1.ReleasingAnnotationKey: ""}},
+		"NotSwitchedOff": {reason: "that it is off may have been true before it was installed", phase: v1alpha1.MachineReleasing, why: waiting,
+			change: func(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
+				switchedOff(machine, host)
+				delete(host.Annotations, v1alpha1.ReleasingAnnotationKey)
+			}, status: provisioned(false), askedAgain: true, left: map[string]string{before: "vlan:100", after: "vlan:100"}},
 		"AnotherNetwork": {reason: "a tenant can write the Machine", phase: v1alpha1.MachineClaimed, why: waiting,
 			change: func(machine *v1alpha1.Machine, _ *bmov1alpha1.BareMetalHost) {
 				machine.Annotations[before] = "vlan:200"
@@ -135,6 +174,9 @@ func TestReconcile(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+			}
+			if tc.status != nil {
+				setStatus(t, host, tc.status)
 			}
 			endpoint := &switches{answer: tc.answer}
 			c := NewController(environment.Client, environment.Client, endpoint, topology.Default())
@@ -193,12 +235,18 @@ func TestOrphans(t *testing.T) {
 		t.Errorf("annotations %v: the hook of a server that its Machine does not have is left", left)
 	}
 	host.Annotations[after], endpoint.asked = "vlan:100", nil
+	switchedOff(nil, host)
 	if err := environment.Client.Update(t.Context(), host); err != nil {
 		t.Fatal(err)
 	}
 	if err := environment.Client.Delete(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
+	setStatus(t, host, provisioned(true))
+	if left := reconcile(); left[after] == "" || len(endpoint.asked) > 0 {
+		t.Errorf("a server that is on was moved: %v", endpoint.asked)
+	}
+	setStatus(t, host, provisioned(false))
 	if left := reconcile(); left[after] != "" {
 		t.Errorf("annotations %v: the hook is left", left)
 	}
