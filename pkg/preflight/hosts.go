@@ -33,7 +33,8 @@ const seenWithin = 5 * time.Minute
 
 func (c *Cluster) hosts(ctx context.Context) []Result {
 	providers, nodeTypes, hosts := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &bmov1alpha1.BareMetalHostList{}
-	for _, list := range []client.ObjectList{providers, nodeTypes, hosts} {
+	tenants := &v1alpha1.TenantClusterList{}
+	for _, list := range []client.ObjectList{providers, nodeTypes, hosts, tenants} {
 		if err := c.Reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return []Result{unreadable(hostsCheck, err)}
 		}
@@ -48,16 +49,18 @@ func (c *Cluster) hosts(ctx context.Context) []Result {
 			there.Insert(namespaces.Items[i].Name)
 		}
 	}
-	results := checkHosts(providers.Items, nodeTypes.Items, hosts.Items, there, c.Clock.Now())
+	networked := lo.ContainsBy(tenants.Items, func(tenant v1alpha1.TenantCluster) bool { return tenant.Spec.Network != nil })
+	results := checkHosts(providers.Items, nodeTypes.Items, hosts.Items, there, networked, c.Clock.Now())
 	if err != nil {
 		results = append(results, unreadable("namespaces", err))
 	}
 	return results
 }
 
-// checkHosts judges the hosts, namespace by namespace. there are the namespaces that exist, nil if that is not known.
+// checkHosts judges the hosts, namespace by namespace. there are the namespaces that exist, nil if that is not known; networked is whether
+// a tenant has a network of its own.
 func checkHosts(providers []v1alpha1.NodeProvider, nodeTypes []v1alpha1.NodeType, hosts []bmov1alpha1.BareMetalHost, there sets.Set[string],
-	now time.Time) []Result {
+	networked bool, now time.Time) []Result {
 	known := inventory.NewInventory(inventory.Options{})
 	byName := lo.KeyBy(lo.ToSlicePtr(providers), func(provider *v1alpha1.NodeProvider) string { return provider.Name })
 	for i := range nodeTypes {
@@ -79,7 +82,7 @@ func checkHosts(providers []v1alpha1.NodeProvider, nodeTypes []v1alpha1.NodeType
 			Remedy: "kubectl apply -f provider.yaml (docs/first-server.md, step 3)"})
 	}
 	for _, namespace := range sets.List(sets.KeySet(byNamespace).Union(sets.KeySet(users))) {
-		group := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], known: known, now: now}
+		group := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], known: known, networked: networked, now: now}
 		results = append(results, group.check(there)...)
 	}
 	return results
@@ -91,6 +94,7 @@ type hostsOf struct {
 	hosts     []*bmov1alpha1.BareMetalHost
 	users     []*v1alpha1.NodeProvider
 	known     *inventory.Inventory
+	networked bool
 	now       time.Time
 }
 
@@ -176,6 +180,9 @@ func (h *hostsOf) problems() []problem {
 			return shell.Command("kubectl patch baremetalhost -n %s %s --type=merge --patch=%s", host.Namespace, host.Name,
 				`{"spec": {"bootMACAddress": "MAC of the card that it boots from"}}`)
 		}},
+		{Warn, func(host *bmov1alpha1.BareMetalHost) bool { return h.networked && !bootsFromMedia(host) }, "boot by network, and a " +
+			"TenantCluster has spec.network: Ironic takes for the agent of a server who asks first, from whatever network it is asked",
+			same("give spec.bmc.address a scheme of virtual media, or keep lookups from tenants' networks (docs/network.md)")},
 		{Warn, isDetached, "are detached: Metal3 does nothing on them", inventory.ReasonDetached.Remedy},
 		{Warn, isPaused, "are paused: Metal3 does nothing on them", inventory.ReasonPaused.Remedy},
 	}
@@ -197,8 +204,12 @@ func isUninspected(host *bmov1alpha1.BareMetalHost) bool {
 }
 
 func isWithoutMAC(host *bmov1alpha1.BareMetalHost) bool {
+	return host.Spec.BootMACAddress == "" && !bootsFromMedia(host)
+}
+
+func bootsFromMedia(host *bmov1alpha1.BareMetalHost) bool {
 	scheme, _, _ := strings.Cut(host.Spec.BMC.Address, "://")
-	return host.Spec.BootMACAddress == "" && !strings.Contains(scheme, "virtualmedia")
+	return strings.Contains(scheme, "virtualmedia")
 }
 
 func isDetached(host *bmov1alpha1.BareMetalHost) bool {

@@ -201,6 +201,7 @@ func TestHosts(t *testing.T) {
 		providers []v1alpha1.NodeProvider
 		hosts     []host
 		there     sets.Set[string]
+		networked bool  // whether a tenant has a network of its own
 		want      Level // of the worst result
 		says      []string
 	}{
@@ -264,13 +265,19 @@ func TestHosts(t *testing.T) {
 			hosts: []host{changed(func(host *host) { host.Spec.BootMACAddress, host.Spec.BMC.Address = "", "192.0.2.1:623" })}},
 		"VirtualMediaWithoutMAC": {reason: "it needs none", providers: single, want: OK,
 			hosts: []host{changed(func(host *host) { host.Spec.BootMACAddress = "" })}},
+		"BootsByNetwork": {reason: "another machine in the tenant's network could be taken for its agent", providers: single, networked: true,
+			want: Warn, says: []string{"1 of 1 boot by network, and a TenantCluster has spec.network", "a scheme of virtual media"},
+			hosts: []host{changed(func(host *host) { host.Spec.BMC.Address = "redfish+https://192.0.2.1/1" })}},
+		"BootsByNetworkAlone": {reason: "tenants have no networks", providers: single, want: OK,
+			hosts: []host{changed(func(host *host) { host.Spec.BMC.Address = "redfish+https://192.0.2.1/1" })}},
+		"BootsFromMedia": {reason: "the token is on the medium", providers: single, networked: true, want: OK, hosts: []host{changed(nil)}},
 		"Deleting": {reason: "it goes", providers: single, want: OK, hosts: []host{changed(func(host *host) {
 			deleted := metav1.NewTime(now)
 			host.Spec.AutomatedCleaningMode, host.DeletionTimestamp = bmov1alpha1.CleaningModeDisabled, &deleted
 		})}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			results := checkHosts(tc.providers, []v1alpha1.NodeType{nodeType()}, tc.hosts, tc.there, now)
+			results := checkHosts(tc.providers, []v1alpha1.NodeType{nodeType()}, tc.hosts, tc.there, tc.networked, now)
 			if len(results) == 0 {
 				t.Fatalf("%s: no result", tc.reason)
 			}
@@ -366,7 +373,7 @@ func TestPrint(t *testing.T) {
 	results = append(results, checkHosts([]v1alpha1.NodeProvider{provider("")}, []v1alpha1.NodeType{nodeType()},
 		[]bmov1alpha1.BareMetalHost{changed(nil), changed(func(host *bmov1alpha1.BareMetalHost) {
 			host.Name, host.UID, host.Status.ErrorType = "server-02", "server-02", bmov1alpha1.InspectionError
-		})}, nil, now)...)
+		})}, nil, false, now)...)
 	results = append(results, unreadable(policiesCheck, forbidden()))
 	var got bytes.Buffer
 	if err := Print(&got, results); err != nil {
