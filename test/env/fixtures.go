@@ -123,7 +123,7 @@ func MarkTexts(host *bmov1alpha1.BareMetalHost, text string) {
 func markTexts(value reflect.Value, text string) {
 	switch value.Type() {
 	case reflect.TypeFor[bmov1alpha1.OperationalStatus](), reflect.TypeFor[bmov1alpha1.ErrorType](), reflect.TypeFor[bmov1alpha1.BootMode](),
-		reflect.TypeFor[bmov1alpha1.DiskType](), reflect.TypeFor[*bmov1alpha1.RAIDConfig](), reflect.TypeFor[*bmov1alpha1.FirmwareConfig](),
+		reflect.TypeFor[bmov1alpha1.DiskType](), reflect.TypeFor[*bmov1alpha1.RAIDConfig](), reflect.TypeOf(bmov1alpha1.ProvisionStatus{}.Firmware),
 		reflect.TypeFor[bmov1alpha1.VLANID](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[*metav1.Time](),
 		reflect.TypeFor[bmov1alpha1.OperationHistory](), reflect.TypeFor[bmov1alpha1.Image]():
 		return
