@@ -49,19 +49,25 @@ func missingDisk() error {
 // bootBy makes servers boot by the program from now on, and returns the boot command.
 func (w *stackFixture) bootBy(t *testing.T, program string) string {
 	t.Helper()
-	template, err := os.ReadFile(filepath.Join("testdata", "boot"))
+	command, err := w.writeBoot(program, w.network.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return command
+}
+
+// writeBoot writes the boot command of servers that are plugged into a bridge.
+func (w *stackFixture) writeBoot(program, bridge string) (string, error) {
+	template, err := os.ReadFile(filepath.Join("testdata", "boot"))
+	if err != nil {
+		return "", err
+	}
 	script := strings.NewReplacer("@INVENTORY@", filepath.Join(w.dir, "inventory"), "@PROGRAM@", program, "@BIN@", bin,
-		"@BRIDGE@", w.network.Name).Replace(string(template))
+		"@BRIDGE@", bridge).Replace(string(template))
 	command := filepath.Join(w.dir, "boot")
 	// Rename, because a server may be reading the file.
-	writeFile(t, command+".new", []byte(script), 0o700)
-	if err := os.Rename(command+".new", command); err != nil {
-		t.Fatal(err)
-	}
-	return command
+	err = os.WriteFile(command+".new", []byte(script), 0o700)
+	return command, errors.Join(err, os.Rename(command+".new", command))
 }
 
 // serveImages serves two images, for servers that boot by one of the programs. Containers take anything for an image.

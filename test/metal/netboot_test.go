@@ -24,7 +24,8 @@ import (
 )
 
 // TestNetworkBoot inspects, installs and cleans a virtual machine with nothing on its disk, which boots by DHCP, TFTP and iPXE each time. A
-// pod runs on it, and writes to its disk; what the disk has in the end is read from outside.
+// pod runs on it, and writes to its disk; what the disk has in the end is read from outside. Then a tenant with a network of its own has the
+// server. While the tenant gives it back, another machine in that network tries to answer Ironic in the place of the agent.
 func TestNetworkBoot(t *testing.T) {
 	needVirtualMachines(t)
 	w := newChain(t, "network-rack.yaml", missingDisk, programs(ramdisk.Program))
@@ -72,6 +73,9 @@ func TestNetworkBoot(t *testing.T) {
 	}
 	w.logf("the disk of server %s is read: nothing is on it", server.Name)
 	w.checkNetworkBoots(t)
+
+	w.logf("== a tenant with a network of its own has the server next; it is moved while it is off")
+	w.checkReleaseIsNotForged(t)
 }
 
 // checkNetworkBoots fails if dnsmasq has not given the server an address and iPXE's files for each of its boots by network: for the

@@ -29,7 +29,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/emulator/scenario"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/boot"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ironic"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/stack"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/vlan"
 )
@@ -49,6 +48,8 @@ type stackFixture struct {
 	kube   kubernetes.Interface
 	// lab is the switch that servers are moved by, nil if there is none.
 	lab *vlan.Lab
+	// networks are those that a server which boots by network is moved between, nil if there is none.
+	networks *twoNetworks
 	// ids are the image IDs in the names of operating systems, by checksum of the image.
 	ids map[string]string
 }
@@ -120,10 +121,7 @@ func (w *stackFixture) startRack(t *testing.T, rackFile string) {
 	}
 	if slices.ContainsFunc(rack.Servers, func(s scenario.Server) bool { return s.Machine }) {
 		config.Host, config.AgentTimeout = w.network.Address.Addr().String(), 5*time.Minute
-		// Far from the addresses of servers that are installed.
-		config.Provisioning = &ironic.Provisioning{
-			Interface: w.network.Name, First: w.network.Server(199).Addr(), Last: w.network.Server(249).Addr(),
-		}
+		w.startNetworks(t, rack.Servers[0], &config)
 	}
 	w.startStack(t, config)
 }

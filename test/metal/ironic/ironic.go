@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"os"
@@ -55,8 +56,10 @@ type Config struct {
 	Supervisor *process.Supervisor
 	// Inspector says that the inspector runs, too. Servers behind IPMI need it: others are inspected by their BMCs.
 	Inspector bool
-	// Provisioning is the network that servers boot by, where Host is; nil if none does.
-	Provisioning *Provisioning
+	// Provisioning are the networks that servers boot by, which reach Host; none if no server does.
+	Provisioning []Provisioning
+	// Guard is between agents and Ironic, which other machines do not reach then. Nil has agents reach Ironic itself.
+	Guard func(http.Handler) http.Handler
 	// AgentTimeout is how long Ironic waits for the agent of a server that it has switched on, in whole seconds; zero
 	// means a minute.
 	AgentTimeout time.Duration
@@ -74,15 +77,18 @@ type Provisioning struct {
 	First, Last netip.Addr
 }
 
-// arguments returns those of dnsmasq, without settings from elsewhere and without DNS. Another user's rights, which --no-daemon leaves
+// dnsmasqArguments are those of dnsmasq, without settings from elsewhere and without DNS. Another user's rights, which --no-daemon leaves
 // out, would keep the kernel from ending it with this process.
-func (p Provisioning) arguments(dir string) []string {
-	return []string{
-		"--no-daemon", "--conf-file=/dev/null", "--log-dhcp", "--port=0",
-		"--interface=" + p.Interface, "--bind-interfaces", fmt.Sprintf("--dhcp-range=%s,%s", p.First, p.Last),
+func dnsmasqArguments(dir string, networks []Provisioning) []string {
+	arguments := []string{
+		"--no-daemon", "--conf-file=/dev/null", "--log-dhcp", "--port=0", "--bind-interfaces",
 		"--dhcp-leasefile=" + filepath.Join(dir, "leases"), "--enable-tftp", "--tftp-root=" + filepath.Join(dir, "http"),
 		"--dhcp-boot=" + bootScript,
 	}
+	for _, p := range networks {
+		arguments = append(arguments, "--interface="+p.Interface, fmt.Sprintf("--dhcp-range=%s,%s", p.First, p.Last))
+	}
+	return arguments
 }
 
 // bootScript is what Ironic writes for iPXE to begin with: it leads to the configuration of a MAC address.
@@ -90,14 +96,16 @@ const bootScript = "boot.ipxe"
 
 // Ironic is a running Ironic. It must be closed. Its process ends with the supervisor.
 type Ironic struct {
-	// URL of Ironic itself, for agents, without a version.
+	// URL of Ironic for agents, without a version.
 	URL string
 	// Endpoint is the URL, version included, of the bridge to it, for baremetal-operator.
 	Endpoint string
 	// FilesURL is where servers find what they boot from by network.
 	FilesURL string
 
-	files, bridge *web.Server
+	// api is the URL of Ironic itself on this machine.
+	api                  string
+	files, bridge, guard *web.Server
 }
 
 // Check returns an error with what is missing to run Ironic, and how to get it.
@@ -147,9 +155,16 @@ func (i *Ironic) start(ctx context.Context, config Config, port, inspectorPort i
 	if i.bridge, err = web.Start(web.Loopback, bridge.New(upstream)); err != nil {
 		return err
 	}
-	i.Endpoint, i.FilesURL = i.bridge.URL+"/v1/", i.files.URL
+	i.Endpoint, i.FilesURL, i.api = i.bridge.URL+"/v1/", i.files.URL, upstream.String()
+	listenAPI := listen
+	if config.Guard != nil {
+		if i.guard, err = web.Start(config.Host, config.Guard(httputil.NewSingleHostReverseProxy(upstream))); err != nil {
+			return err
+		}
+		listenAPI, i.URL = web.Loopback, i.guard.URL
+	}
 	s := settings{
-		Dir: config.Dir, Listen: listen, CallbackHost: callback, Port: port, InspectorPort: inspectorPort, URL: i.URL, FilesURL: i.files.URL,
+		Dir: config.Dir, Listen: listen, ListenAPI: listenAPI, API: i.api, CallbackHost: callback, Port: port, InspectorPort: inspectorPort, URL: i.URL, FilesURL: i.files.URL,
 		AgentTimeout: seconds(config.AgentTimeout, time.Minute), PowerTimeout: seconds(config.PowerTimeout, 20*time.Second),
 	}
 	if err := s.write(config.Tree); err != nil {
@@ -159,8 +174,8 @@ func (i *Ironic) start(ctx context.Context, config Config, port, inspectorPort i
 	if config.Inspector {
 		programs[inspector] = []string{"--config-file", s.path(inspector)}
 	}
-	if config.Provisioning != nil {
-		programs[dnsmasq] = config.Provisioning.arguments(config.Dir)
+	if len(config.Provisioning) > 0 {
+		programs[dnsmasq] = dnsmasqArguments(config.Dir, config.Provisioning)
 	}
 	for program, arguments := range programs {
 		err := config.Supervisor.Start(process.Spec{
@@ -187,7 +202,7 @@ func seconds(given, otherwise time.Duration) int {
 
 // ready returns an error until Ironic has its drivers: the API works before the conductor has any.
 func (i *Ironic) ready(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL+"/v1/drivers", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, i.api+"/v1/drivers", nil)
 	if err != nil {
 		return err
 	}
@@ -220,7 +235,7 @@ func (i *Ironic) ready(ctx context.Context) error {
 
 // Close stops the servers in this process. The supervisor must stop Ironic first.
 func (i *Ironic) Close() error {
-	return errors.Join(i.bridge.Close(), i.files.Close())
+	return errors.Join(i.guard.Close(), i.bridge.Close(), i.files.Close())
 }
 
 //go:embed *.conf.tmpl
@@ -232,8 +247,9 @@ var databases = map[string]string{Name: "schema.sqlite", inspector: "inspector.s
 // settings are what differs from one Ironic to the next. Timeouts are in seconds.
 type settings struct {
 	Dir string
-	// Listen is the address that both APIs are served on, and URL where agents find Ironic's.
-	Listen string
+	// Listen is the address that the inspector is served on, ListenAPI that of Ironic's API, and URL where agents find it. API is where
+	// this machine does.
+	Listen, ListenAPI, API string
 	// CallbackHost is where agents find the inspector.
 	CallbackHost  string
 	Port          int

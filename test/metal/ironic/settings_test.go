@@ -13,7 +13,7 @@ import (
 
 func TestSettings(t *testing.T) {
 	tree, dir := t.TempDir(), t.TempDir()
-	made := settings{Dir: dir, Listen: "0.0.0.0", Port: 6385, CallbackHost: "metal3", InspectorPort: 5050, URL: "http://metal3:6385",
+	made := settings{Dir: dir, Listen: "0.0.0.0", ListenAPI: "127.0.0.1", API: "http://127.0.0.1:6385", Port: 6385, CallbackHost: "metal3", InspectorPort: 5050, URL: "http://metal3:6385",
 		FilesURL: "http://127.0.0.1:8080", AgentTimeout: seconds(0, time.Minute),
 		PowerTimeout: seconds(5*time.Second, time.Minute)}
 	if err := made.write(tree); err == nil || !strings.Contains(err.Error(), "empty database") {
@@ -28,13 +28,13 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for program, lines := range map[string][]string{Name: {
-		"host_ip = 0.0.0.0", "port = 6385", "endpoint_override = http://metal3:6385",
+		"host_ip = 127.0.0.1", "port = 6385", "endpoint_override = http://metal3:6385",
 		"http_url = http://127.0.0.1:8080", "http_root = " + dir + "/http", "connection = sqlite:///" + dir + "/ironic.sqlite",
 		"clean_callback_timeout = 60", "deploy_callback_timeout = 60", "power_state_change_timeout = 5", "auth_strategy = noauth",
 		"callback_endpoint_override = http://metal3:5050",
 	}, inspector: {
 		"listen_address = 0.0.0.0", "listen_port = 5050", "connection = sqlite:///" + dir + "/ironic-inspector.sqlite",
-		"endpoint_override = http://metal3:6385", "timeout = 60",
+		"endpoint_override = http://127.0.0.1:6385", "timeout = 60",
 	}} {
 		content, err := os.ReadFile(made.path(program))
 		if err != nil {

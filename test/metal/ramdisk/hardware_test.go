@@ -4,6 +4,7 @@
 package ramdisk
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,8 +104,12 @@ func TestParseInterface(t *testing.T) {
 		"By iPXE": {
 			reason:      "Ironic writes the first, and iPXE fills in addresses",
 			commandLine: "text ip=10.0.0.200::10.0.0.1:255.255.255.0 ipa-debug=1 BOOTIF=52:54:00:00:00:01 initrd=deploy_ramdisk\n",
-			want:        "52:54:00:00:00:01 10.0.0.200/24",
+			want:        "52:54:00:00:00:01 10.0.0.200/24 by 10.0.0.1",
 		},
+		"No gateway": {reason: "Ironic is in the same network", commandLine: "ip=10.0.0.200:::255.255.255.0 BOOTIF=52:54:00:00:00:01",
+			want: "52:54:00:00:00:01 10.0.0.200/24 by invalid IP"},
+		"Bad gateway": {reason: "Ironic would not be reached", commandLine: "ip=10.0.0.200::x:255.255.255.0 BOOTIF=52:54:00:00:00:01",
+			err: "the gateway"},
 		"Not by network": {reason: "there is no address", commandLine: "console=ttyS0", err: "it must have BOOTIF=MAC and ip="},
 		"No MAC":         {reason: "any interface could be meant", commandLine: "ip=10.0.0.200::10.0.0.1:255.255.255.0 BOOTIF=e", err: "BOOTIF"},
 		"No DHCP":        {reason: "iPXE had no address", commandLine: "ip=::: BOOTIF=52:54:00:00:00:01", err: "ip of the kernel"},
@@ -120,7 +125,7 @@ func TestParseInterface(t *testing.T) {
 				}
 				return
 			}
-			if got := found.MAC.String() + " " + found.Address.String(); err != nil || got != tc.want {
+			if got := fmt.Sprintf("%s %s by %s", found.MAC, found.Address, found.Gateway); err != nil || got != tc.want {
 				t.Errorf("%s: the interface is %s, %v, want %s", tc.reason, got, err, tc.want)
 			}
 		})

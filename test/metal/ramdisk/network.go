@@ -18,6 +18,8 @@ import (
 type Interface struct {
 	MAC     net.HardwareAddr
 	Address netip.Prefix
+	// Gateway to Ironic, which may be in another network; none if iPXE was given none.
+	Gateway netip.Addr
 }
 
 var (
@@ -38,7 +40,7 @@ func ParseInterface(commandLine string) (Interface, error) {
 	if found.MAC, err = net.ParseMAC(mac[1]); err != nil {
 		return Interface{}, fmt.Errorf("BOOTIF of the kernel's command line, %w", err)
 	}
-	const netmask = 3
+	const gateway, netmask = 2, 3
 	fields := strings.Split(given[1], ":")
 	if len(fields) <= netmask {
 		return Interface{}, fmt.Errorf("ip of the kernel's command line is %q: it must be ADDRESS:SERVER:GATEWAY:NETMASK", given[1])
@@ -51,10 +53,15 @@ func ParseInterface(commandLine string) (Interface, error) {
 	if found.Address = netip.PrefixFrom(address, bits); bits == 0 {
 		return Interface{}, fmt.Errorf("ip of the kernel's command line has the netmask %q: it must be like 255.255.255.0", fields[netmask])
 	}
+	if fields[gateway] != "" {
+		if found.Gateway, err = netip.ParseAddr(fields[gateway]); err != nil {
+			return Interface{}, fmt.Errorf("ip of the kernel's command line, the gateway, %w", err)
+		}
+	}
 	return found, nil
 }
 
-// Up gives the interface its address. Ironic is in the same network.
+// Up gives the interface its address, and has the machine send by the gateway.
 func (i Interface) Up() error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -67,7 +74,10 @@ func (i Interface) Up() error {
 		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: netipx.PrefixIPNet(i.Address)}); err != nil {
 			return fmt.Errorf("giving %s the address %s, %w", link.Attrs().Name, i.Address, err)
 		}
-		return netlink.LinkSetUp(link)
+		if err := netlink.LinkSetUp(link); err != nil || !i.Gateway.IsValid() {
+			return err
+		}
+		return netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: i.Gateway.AsSlice()})
 	}
 	return fmt.Errorf("no network interface has the address %s, by which the machine has booted", i.MAC)
 }

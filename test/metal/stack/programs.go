@@ -34,15 +34,15 @@ func (s *Stack) startIronic(ctx context.Context) error {
 	if s.Media, err = startMedia(s.config.Host); err != nil {
 		return err
 	}
-	if s.config.Provisioning != nil {
+	if len(s.config.Provisioning) > 0 {
 		if err := s.Media.addRamdisk(s.config.Bin); err != nil {
 			return err
 		}
 	}
 	s.Ironic, err = ironic.Start(ctx, ironic.Config{
 		Tree: filepath.Join(s.config.Bin, "ironic"), Dir: filepath.Join(s.config.Dir, "ironic"), Host: s.config.Host, Supervisor: s.Processes,
-		Inspector: s.Rack.hasIPMI(), Provisioning: s.config.Provisioning, AgentTimeout: s.config.AgentTimeout,
-		PowerTimeout: s.config.PowerTimeout, Environment: s.environment(),
+		Inspector: s.Rack.hasIPMI(), Provisioning: s.config.Provisioning, Guard: s.config.Guard,
+		AgentTimeout: s.config.AgentTimeout, PowerTimeout: s.config.PowerTimeout, Environment: s.environment(),
 	})
 	if err == nil {
 		s.config.Progress("Ironic takes work at %s", s.Ironic.URL)

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -53,9 +54,11 @@ type Config struct {
 	// Host is the name or address at which a rack elsewhere, or servers that are machines, reach Ironic and the image server; empty means
 	// web.Loopback.
 	Host string
-	// Provisioning is the network that servers boot by, in which Host is an address; nil if the rack emulates the boot of all servers. Then
-	// what they boot is in Bin.
-	Provisioning *ironic.Provisioning
+	// Provisioning are the networks that servers boot by, which reach the address Host; none if the rack emulates the boot of all servers.
+	// What they boot is in Bin.
+	Provisioning []ironic.Provisioning
+	// Guard is between agents and Ironic; may be nil.
+	Guard func(http.Handler) http.Handler
 	// ManagerFlags are further flags of our manager.
 	ManagerFlags []string
 	// AgentTimeout and PowerTimeout are Ironic's; zero means what package ironic says.
