@@ -195,4 +195,5 @@ var otherFlags = map[string]bool{
 	"installer-extra-kernel-param": true, "callback-insecure-skip-verify": true,
 	"show-labels": true, "sort-by": true, "no-headers": true,
 	"service-account-max-token-expiration": true, "oidc-issuer-url": true, "oidc-ca-file": true, "set-authorization-header": true,
+	"quota-backend-bytes": true, "etcd-compaction-interval": true, "oidc-groups-prefix": true,
 }
