@@ -38,12 +38,12 @@ type boundAnswer struct {
 }
 
 // Read implements io.Reader.
-func (b *boundAnswer) Read(into []byte) (int, error) {
+func (b *boundAnswer) Read(buffer []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, fmt.Errorf("the answer to %s has more than %d bytes: something else than an API server answers, or one that lies",
 			b.path, b.most)
 	}
-	count, err := b.ReadCloser.Read(into[:min(len(into), b.left)])
+	count, err := b.ReadCloser.Read(buffer[:min(len(buffer), b.left)])
 	b.left -= count
 	return count, err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 )
 
 func (o *options) proposeTypesCommand() *cobra.Command {

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 const hostsCheck = "BareMetalHosts"
@@ -82,7 +82,8 @@ func checkHosts(providers []v1alpha1.NodeProvider, nodeTypes []v1alpha1.NodeType
 			Remedy: "kubectl apply -f provider.yaml (docs/first-server.md, step 3)"})
 	}
 	for _, namespace := range sets.List(sets.KeySet(byNamespace).Union(sets.KeySet(users))) {
-		group := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], known: known, networked: networked, now: now}
+		group := hostsOf{namespace: namespace, hosts: byNamespace[namespace], users: users[namespace], known: known,
+			networked: networked, now: now}
 		results = append(results, group.check(there)...)
 	}
 	return results

@@ -72,6 +72,7 @@ func TestWrites(t *testing.T) {
 	}
 	handler := writes.(timed).Handler.(*writesHandler)
 	if len(handler.accounts) > accountsLimit {
-		t.Errorf("%d accounts are counted, and at most %d can be: a client that names more fills the memory", len(handler.accounts), accountsLimit)
+		t.Errorf("%d accounts are counted, and at most %d can be: a client that names more fills the memory",
+			len(handler.accounts), accountsLimit)
 	}
 }

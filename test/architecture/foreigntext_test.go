@@ -21,7 +21,7 @@ import (
 )
 
 // These tests list each text that becomes a part of a command, a path or a process. Text of a tenant, or of an API server that
-// may lie, is among the words of commands, which pkg/shell quotes, and in the name of a log in a support bundle, which fileName
+// may lie, is among the words of commands, which pkg/apis/shell quotes, and in the name of a log in a support bundle, which fileName
 // makes, and nowhere else. docs/tenant-fields.md has the same from the tenant's side.
 
 // commandWords are what is not a constant in the commands that messages tell a person to run, by file. All of them are names and
@@ -149,7 +149,7 @@ var (
 func TestCommandsAreQuoted(t *testing.T) {
 	parsed, positions := sources(t)
 	for _, path := range slices.Sorted(maps.Keys(parsed)) {
-		if strings.HasPrefix(path, "pkg/shell/") {
+		if strings.HasPrefix(path, "pkg/apis/shell/") {
 			continue
 		}
 		var parents []ast.Node
@@ -159,7 +159,7 @@ func TestCommandsAreQuoted(t *testing.T) {
 				return true
 			}
 			if literal, is := node.(*ast.BasicLit); is && literal.Kind == token.STRING && goesOn(literal, parents) {
-				t.Errorf("%s: a command has parts that are not constant: have shell.Command of pkg/shell write it", positions.Position(node.Pos()))
+				t.Errorf("%s: a command has parts that are not constant: have shell.Command of pkg/apis/shell write it", positions.Position(node.Pos()))
 			}
 			parents = append(parents, node)
 			return true

@@ -23,6 +23,7 @@ var ownWaits = map[string]string{
 	"test/bench/dra_test.go":                          "it measures for a time",
 	"test/bench/sandbox_test.go":                      "it measures how long something takes",
 	"test/bench/yardstick_test.go":                    "it measures for a time",
+	"test/metal/agents_test.go":                       "it plays an agent that repeats its requests, until it is stopped",
 	"test/neighbours/move_test.go":                    "it plays another controller, until it is stopped",
 	"pkg/controllers/management/machine/race_test.go": "it has writers wait for a random time",
 	"pkg/dra/memory_test.go":                          "it plays the manager of the controllers, until it is stopped",

@@ -123,7 +123,8 @@ func MarkTexts(host *bmov1alpha1.BareMetalHost, text string) {
 func markTexts(value reflect.Value, text string) {
 	switch value.Type() {
 	case reflect.TypeFor[bmov1alpha1.OperationalStatus](), reflect.TypeFor[bmov1alpha1.ErrorType](), reflect.TypeFor[bmov1alpha1.BootMode](),
-		reflect.TypeFor[bmov1alpha1.DiskType](), reflect.TypeFor[*bmov1alpha1.RAIDConfig](), reflect.TypeOf(bmov1alpha1.ProvisionStatus{}.Firmware),
+		reflect.TypeFor[bmov1alpha1.DiskType](), reflect.TypeFor[*bmov1alpha1.RAIDConfig](),
+		reflect.TypeOf(bmov1alpha1.ProvisionStatus{}.Firmware),
 		reflect.TypeFor[bmov1alpha1.VLANID](), reflect.TypeFor[metav1.Time](), reflect.TypeFor[*metav1.Time](),
 		reflect.TypeFor[bmov1alpha1.OperationHistory](), reflect.TypeFor[bmov1alpha1.Image]():
 		return
@@ -148,9 +149,9 @@ func markTexts(value reflect.Value, text string) {
 			markTexts(value.Index(i), text)
 		}
 	case reflect.Struct:
-		for field, of := range value.Fields() {
+		for field, fieldValue := range value.Fields() {
 			if field.Name != "MAC" { // has a pattern
-				markTexts(of, text)
+				markTexts(fieldValue, text)
 			}
 		}
 	}

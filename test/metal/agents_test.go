@@ -109,7 +109,8 @@ func (n *twoNetworks) move(w http.ResponseWriter, r *http.Request) {
 	n.lock.Lock()
 	defer n.lock.Unlock()
 	n.in = move.Network
-	n.moves = append(n.moves, fmt.Sprintf("to %q: %s, %s, image %t", move.Network, host.Status.Provisioning.State, power, host.Spec.Image != nil))
+	n.moves = append(n.moves, fmt.Sprintf("to %q: %s, %s, image %t", move.Network, host.Status.Provisioning.State, power,
+		host.Spec.Image != nil))
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]string{"network": move.Network}) // it is asked again
 }
@@ -202,8 +203,9 @@ func (w *stackFixture) checkReleaseIsNotForged(t *testing.T) {
 	}
 	w.logf("during the release: requests of agents %v", requests)
 	w.logf("during the release: connections of Ironic to agents in the tenant's network %v, in the cleaning network %v", inRed(), inParking())
-	if count := requests[fmt.Sprintf("lookup, refused from %q", redNetwork)]; count == 0 || requests[fmt.Sprintf("lookup from %q", redNetwork)] > 0 {
-		t.Errorf("of the lookups of the machine in the tenant's network, %d are refused and others are not: want all refused", count)
+	refused, answered := requests[fmt.Sprintf("lookup, refused from %q", redNetwork)], requests[fmt.Sprintf("lookup from %q", redNetwork)]
+	if refused == 0 || answered > 0 {
+		t.Errorf("of the lookups of the machine in the tenant's network, %d are refused and others are not: want all refused", refused)
 	}
 	if requests[fmt.Sprintf("heartbeat from %q", redNetwork)] == 0 || requests[`lookup from ""`] == 0 || requests[`heartbeat from ""`] == 0 {
 		t.Errorf("the agent in the cleaning network, or the machine in the tenant's network, has not called: %v", requests)
@@ -216,7 +218,8 @@ func (w *stackFixture) checkReleaseIsNotForged(t *testing.T) {
 	}
 	after := w.leases(t)
 	if after[n.red.Name] != leases[n.red.Name] || after[w.network.Name] != leases[w.network.Name]+1 {
-		t.Errorf("dnsmasq has given addresses %v, and %v before the release: want one more, in the cleaning network %s", after, leases, w.network.Name)
+		t.Errorf("dnsmasq has given addresses %v, and %v before the release: want one more, in the cleaning network %s", after, leases,
+			w.network.Name)
 	}
 	w.logf("the other machine has looked the server up %d times, sent %d heartbeats, and was never asked", forger.lookups.Load(),
 		forger.heartbeats.Load())
@@ -354,7 +357,7 @@ func watchConnections(t *testing.T, bridge *network.Bridge) func() map[string]in
 		packet := make([]byte, 1<<16)
 		for ctx.Err() == nil {
 			count, from, err := unix.Recvfrom(fd, packet, 0)
-			if at, ok := from.(*unix.SockaddrLinklayer); err != nil || !ok || at.Pkttype != unix.PACKET_OUTGOING {
+			if link, ok := from.(*unix.SockaddrLinklayer); err != nil || !ok || link.Pkttype != unix.PACKET_OUTGOING {
 				continue // nothing has come
 			}
 			if to, is := connectionTo(packet[:count]); is {

@@ -23,9 +23,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/metal/ramdisk"
 )
 
-// TestNetworkBoot inspects, installs and cleans a virtual machine with nothing on its disk, which boots by DHCP, TFTP and iPXE each time. A
-// pod runs on it, and writes to its disk; what the disk has in the end is read from outside. Then a tenant with a network of its own has the
-// server. While the tenant gives it back, another machine in that network tries to answer Ironic in the place of the agent.
+// TestNetworkBoot inspects, installs and cleans a virtual machine with nothing on its disk, which boots by DHCP, TFTP and
+// iPXE each time. A pod runs on it, and writes to its disk; the content of the disk is read from outside in the end. Then
+// a tenant with a network of its own has the server. While the tenant gives it back, another machine in that network tries
+// to answer Ironic in the place of the agent.
 func TestNetworkBoot(t *testing.T) {
 	needVirtualMachines(t)
 	w := newChain(t, "network-rack.yaml", missingDisk, programs(ramdisk.Program))

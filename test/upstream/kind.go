@@ -51,11 +51,13 @@ func schedulerOfKind(ctx context.Context) ([]byte, error) {
 // joining is the startup taint of the default pool.
 var joining = corev1.Taint{Key: "conformance.example.com/joining", Effect: corev1.TaintEffectNoSchedule}
 
-// kind makes the tenant what specs expect of Karpenter's kind cluster. It has a Node on which kwok has pods run: the pod of the scheduler, and
-// those of a Deployment of Karpenter. The provider runs with the environment of the latter's pod, as if it were its process.
+// kind makes the tenant what specs expect of Karpenter's kind cluster. It has a Node on which kwok has pods run: the pod of
+// the scheduler, and the pods of a Deployment of Karpenter. The provider runs with the environment of the Deployment's pod,
+// as if it were its process.
 //
-// The nodes of Karpenter's own provider are there at one time, and those here one after the other. kube-scheduler spreads pods over the nodes
-// that it knows, so that all would be on the first one. The default pool has a startup taint, which is taken off once all are there.
+// The nodes of Karpenter's own provider come at one time, and here one after the other. kube-scheduler spreads pods over the
+// nodes that it knows, so that all would be on the first one. The default pool has a startup taint, which is taken off once
+// all nodes are there.
 type kind struct {
 	box    *sandbox.Sandbox
 	tenant client.Client

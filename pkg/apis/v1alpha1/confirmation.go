@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 )
 
 // What can harm a tenant is done to its TenantCluster only after an operator has confirmed it, by an annotation. Each danger has a key,

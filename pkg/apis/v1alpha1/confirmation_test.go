@@ -53,7 +53,7 @@ func TestConfirmations(t *testing.T) {
 func TestConfirmsDeletion(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, value string
-		of            map[int]bool
+		confirms      map[int]bool
 	}{
 		"None":   {"nothing is confirmed", "", map[int]bool{0: false, 3: false}},
 		"Number": {"it is the number that was looked at", "3", map[int]bool{2: false, 3: true, 30: false}},
@@ -65,7 +65,7 @@ func TestConfirmsDeletion(t *testing.T) {
 			tenant := &TenantCluster{}
 			tenant.Namespace, tenant.Name = "acme", "blue"
 			tenant.Annotations = map[string]string{ConfirmDeleteMachinesAnnotationKey: tc.value}
-			for machines, want := range tc.of {
+			for machines, want := range tc.confirms {
 				if got := tenant.ConfirmsDeletion(machines); got != want {
 					t.Errorf("%s: %q confirms %d: %t", tc.reason, tc.value, machines, got)
 				}

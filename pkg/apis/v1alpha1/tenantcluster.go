@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 )
 
 // TenantClusterSpec is how servers join a tenant and which servers it may have.

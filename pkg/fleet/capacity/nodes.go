@@ -40,8 +40,8 @@ func NodesOf(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) Nodes {
 		for _, name := range Measured() {
 			has, reported := machine.NodeSize()[name]
 			if floor, found := least[name]; found && reported && has.Cmp(floor) < 0 {
-				said := resources[name]
-				lacks = append(lacks, fmt.Sprintf("%s %s of %s", name, has.String(), said.String()))
+				declared := resources[name]
+				lacks = append(lacks, fmt.Sprintf("%s %s of %s", name, has.String(), declared.String()))
 			}
 		}
 		if host := machine.Status.HostRef; len(lacks) > 0 && host != nil {

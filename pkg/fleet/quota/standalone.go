@@ -10,8 +10,8 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // ChargedTo returns the TenantCluster that a Machine is charged to, of those in its namespace: its server counts in the quota of that

@@ -341,19 +341,19 @@ func confirming(namespace, name, confirmed string) *v1alpha1.TenantCluster {
 
 // TestConfirmation: the author is told of a confirmation that stays, and of one that confirms nothing.
 func TestConfirmation(t *testing.T) {
-	const at = `warning: metadata.annotations["confirm.karpenter.metal3.io/delete-machines"]: `
+	const prefix = `warning: metadata.annotations["confirm.karpenter.metal3.io/delete-machines"]: `
 	for name, tc := range map[string]struct {
 		reason, before, after string
 		want                  []string
 	}{
 		"None":   {"there is none", "", "", nil},
 		"Number": {"it is used once", "", "3", nil},
-		"Any": {"it stays", "", "any", []string{at + "releases any number of servers with the TenantCluster or its pools, " +
+		"Any": {"it stays", "", "any", []string{prefix + "releases any number of servers with the TenantCluster or its pools, " +
 			"also by mistake"}},
-		"AnyNow":  {"it was of one number", "3", "any", []string{at + "releases any number of servers"}},
-		"AnyKept": {"it still holds", "any", "any", []string{at + "releases any number of servers"}},
+		"AnyNow":  {"it was of one number", "3", "any", []string{prefix + "releases any number of servers"}},
+		"AnyKept": {"it still holds", "any", "any", []string{prefix + "releases any number of servers"}},
 		"Gone":    {"it ends", "any", "", nil},
-		"Word": {"it is not understood", "", "yes", []string{at + `is "yes", which confirms nothing: write how many ` +
+		"Word": {"it is not understood", "", "yes", []string{prefix + `is "yes", which confirms nothing: write how many ` +
 			`Machines go, or any`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestConfirmation(t *testing.T) {
 		made := tenantWith(t, "c", "quota: {servers: 1}, allowedNodeTypes: []")
 		made.Annotations = confirming("c", "t", "any").Annotations
 		return made
-	}()), at+"releases any number of servers")
+	}()), prefix+"releases any number of servers")
 }
 
 func clusterInUse(t *testing.T) *memory {

@@ -164,7 +164,9 @@ func (i *Ironic) start(ctx context.Context, config Config, port, inspectorPort i
 		listenAPI, i.URL = web.Loopback, i.guard.URL
 	}
 	s := settings{
-		Dir: config.Dir, Listen: listen, ListenAPI: listenAPI, API: i.api, CallbackHost: callback, Port: port, InspectorPort: inspectorPort, URL: i.URL, FilesURL: i.files.URL,
+		Dir: config.Dir, Listen: listen, ListenAPI: listenAPI, API: i.api, CallbackHost: callback, Port: port,
+		InspectorPort: inspectorPort,
+		URL:           i.URL, FilesURL: i.files.URL,
 		AgentTimeout: seconds(config.AgentTimeout, time.Minute), PowerTimeout: seconds(config.PowerTimeout, 20*time.Second),
 	}
 	if err := s.write(config.Tree); err != nil {

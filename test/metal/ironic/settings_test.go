@@ -13,7 +13,8 @@ import (
 
 func TestSettings(t *testing.T) {
 	tree, dir := t.TempDir(), t.TempDir()
-	made := settings{Dir: dir, Listen: "0.0.0.0", ListenAPI: "127.0.0.1", API: "http://127.0.0.1:6385", Port: 6385, CallbackHost: "metal3", InspectorPort: 5050, URL: "http://metal3:6385",
+	made := settings{Dir: dir, Listen: "0.0.0.0", ListenAPI: "127.0.0.1", API: "http://127.0.0.1:6385", Port: 6385,
+		CallbackHost: "metal3", InspectorPort: 5050, URL: "http://metal3:6385",
 		FilesURL: "http://127.0.0.1:8080", AgentTimeout: seconds(0, time.Minute),
 		PowerTimeout: seconds(5*time.Second, time.Minute)}
 	if err := made.write(tree); err == nil || !strings.Contains(err.Error(), "empty database") {

@@ -16,9 +16,9 @@ import (
 func TestWorkload(t *testing.T) {
 	const template = `{metadata: {labels: {app: web}}, spec: {containers: [{name: main, env: [{name: TOKEN, value: secret}], ` +
 		`resources: {limits: {cpu: "2"}, requests: {memory: 1Gi}}}]}}`
-	one := "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: %s}\nspec: {replicas: 2, selector: {}, " +
+	document := "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: %s}\nspec: {replicas: 2, selector: {}, " +
 		"template: {spec: {containers: [{name: main}]}}}\n"
-	two := fmt.Sprintf(one+"---\n"+one, "first", "second")
+	two := fmt.Sprintf(document+"---\n"+document, "first", "second")
 	for name, tc := range map[string]struct {
 		reason   string
 		text     string

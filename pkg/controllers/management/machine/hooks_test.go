@@ -90,7 +90,8 @@ func TestTenantNetwork(t *testing.T) {
 		t.Errorf("consumer %v, image %v: want a server that is off, with its image on, and cannot be claimed", host.Spec.ConsumerRef,
 			host.Spec.Image)
 	}
-	if message := condition(w.get(key), v1alpha1.ConditionReleased).Message; !strings.Contains(message, "stays switched off, and is not cleaned") {
+	message := condition(w.get(key), v1alpha1.ConditionReleased).Message
+	if !strings.Contains(message, "stays switched off, and is not cleaned") {
 		t.Errorf("the Machine does not say what it waits for: %q", message)
 	}
 	w.takeHook(key, v1alpha1.PreReturnHookPrefix)

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 const machineKind = "Machine"

@@ -224,13 +224,13 @@ func TestHostErrorSays(t *testing.T) {
 		host := &bmov1alpha1.BareMetalHost{}
 		host.Namespace, host.Name = "metal3", "h"
 		host.Status.ErrorType, host.Status.ErrorMessage, host.Status.ErrorCount = kind, imageSecrets, 3
-		said := hostError(host)
-		if !strings.HasPrefix(said, "server metal3/h: ") || !strings.Contains(said, "(3 times in a row): ") ||
-			!strings.HasSuffix(said, "kubectl describe baremetalhost -n metal3 h)") || strings.Contains(said, "hunter2") {
-			t.Errorf("%q: %s", kind, said)
+		message := hostError(host)
+		if !strings.HasPrefix(message, "server metal3/h: ") || !strings.Contains(message, "(3 times in a row): ") ||
+			!strings.HasSuffix(message, "kubectl describe baremetalhost -n metal3 h)") || strings.Contains(message, "hunter2") {
+			t.Errorf("%q: %s", kind, message)
 		}
 	}
-	if said := hostError(&bmov1alpha1.BareMetalHost{}); said != "" {
-		t.Errorf("a server without an error: %s", said)
+	if message := hostError(&bmov1alpha1.BareMetalHost{}); message != "" {
+		t.Errorf("a server without an error: %s", message)
 	}
 }

@@ -173,7 +173,7 @@ func TestRequests(t *testing.T) {
 // TestUnidentified: before the manager has said that the cluster is the tenant's nothing is written, in neither cluster.
 func TestUnidentified(t *testing.T) {
 	g := newGuarded(t)
-	g.identifiedAs(func(string) string { return "another" })
+	g.identifiedAs(func(string) string { return env.UID("another") })
 	for name, c := range map[string]client.Client{"tenant": g.tenant, "management": g.management} {
 		object := g.object(name)
 		if err := c.Delete(briefly(t), object); !errors.Is(err, context.DeadlineExceeded) {

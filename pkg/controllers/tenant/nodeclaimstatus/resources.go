@@ -14,9 +14,9 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/shell"
 )
 
 // DefaultResourcesGrace is how long a node has to advertise all its resources after it has registered. Operators that
