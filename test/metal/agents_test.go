@@ -203,9 +203,9 @@ func (w *stackFixture) checkReleaseIsNotForged(t *testing.T) {
 	}
 	w.logf("during the release: requests of agents %v", requests)
 	w.logf("during the release: connections of Ironic to agents in the tenant's network %v, in the cleaning network %v", inRed(), inParking())
-	refused, answered := requests[fmt.Sprintf("lookup, refused from %q", redNetwork)], requests[fmt.Sprintf("lookup from %q", redNetwork)]
-	if refused == 0 || answered > 0 {
-		t.Errorf("of the lookups of the machine in the tenant's network, %d are refused and others are not: want all refused", refused)
+	// Lookups pass the guard until the server has left the network. Ironic answers none of them: it does not clean the server yet.
+	if requests[fmt.Sprintf("lookup, refused from %q", redNetwork)] == 0 {
+		t.Error("no lookup of the machine in the tenant's network was refused: it did not try after the server had left")
 	}
 	if requests[fmt.Sprintf("heartbeat from %q", redNetwork)] == 0 || requests[`lookup from ""`] == 0 || requests[`heartbeat from ""`] == 0 {
 		t.Errorf("the agent in the cleaning network, or the machine in the tenant's network, has not called: %v", requests)
