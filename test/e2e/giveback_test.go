@@ -118,6 +118,23 @@ func (w *fixture) setPrivateNodes(t *testing.T, nodes *v1alpha1.PrivateNodes) *v
 	return before.Spec.PrivateNodes
 }
 
+// confirmDeletions confirms that Machines of pools are deleted. An empty value takes the confirmation back.
+func (w *fixture) confirmDeletions(t *testing.T, value string) {
+	t.Helper()
+	cluster, key := &v1alpha1.TenantCluster{}, client.ObjectKey{Namespace: tenantNamespace, Name: tenantNamespace}
+	if err := w.management.Get(context.Background(), key, cluster); err != nil {
+		t.Fatal(err)
+	}
+	before := cluster.DeepCopy()
+	delete(cluster.Annotations, v1alpha1.ConfirmDeleteMachinesAnnotationKey)
+	if value != "" {
+		metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, v1alpha1.ConfirmDeleteMachinesAnnotationKey, value)
+	}
+	if err := w.management.Patch(context.Background(), cluster, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A platform team writes a pool of one server, and configures the kubelets of all pools. Later it configures them
 // otherwise, and then that pool by itself. Each time the node is replaced, and its kubelet starts with what was said
 // last.
@@ -136,7 +153,9 @@ func TestKubeletArgsOfPools(t *testing.T) {
 	}
 	before := w.setPrivateNodes(t, pool(0, "{}", nil))
 	t.Cleanup(func() { w.setPrivateNodes(t, before) })
-	t.Cleanup(func() { // a pool that has Machines is not taken away without a confirmation
+	t.Cleanup(func() { // a pool that has Machines is neither emptied nor taken away without a confirmation
+		w.confirmDeletions(t, v1alpha1.ConfirmAnyNumber)
+		defer w.confirmDeletions(t, "")
 		w.setPrivateNodes(t, pool(0, "{}", nil))
 		check := func(ctx context.Context) (string, error) {
 			machines, err := w.machines(ctx)
