@@ -30,7 +30,7 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 	w.createPodOn(t, "waiting", "flaky", resources("cpu", "4", "memory", "8Gi"))
 	w.eventually(t, "the NodeClaim of NodePool flaky says what is wrong with server "+fails+" and what to do",
 		w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "server metal3-system/"+fails,
-			"provisioning error: Metal3 could not install its image", "repair the server, or delete the Machine"))
+			"provisioning error", "Metal3 could not install its image", "repair the server, or delete the Machine"))
 	if annotation, err := w.quarantine(t.Context(), fails); err != nil || annotation != "" {
 		t.Errorf("the server is quarantined (%q, error %v), although onError is not Replace", annotation, err)
 	}

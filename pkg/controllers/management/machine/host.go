@@ -74,12 +74,13 @@ func hostError(host *bmov1alpha1.BareMetalHost) string {
 	if host.Status.ErrorType == "" && host.Status.ErrorMessage == "" && host.Status.OperationalStatus != bmov1alpha1.OperationalStatusError {
 		return ""
 	}
-	kind := cmp.Or(inventory.Word(host.Status.ErrorType), "error")
+	times := ""
 	if host.Status.ErrorCount > 1 {
-		kind += fmt.Sprintf(" (%d times in a row)", host.Status.ErrorCount)
+		times = fmt.Sprintf("; %d times in a row", host.Status.ErrorCount)
 	}
-	return fmt.Sprintf("server %s/%s: %s: %s (an operator reads Metal3's own words with: %s)", host.Namespace, host.Name,
-		kind, cmp.Or(failures[host.Status.ErrorType], "Metal3 does not say what it could not do"),
+	return fmt.Sprintf("server %s/%s: %s: %s%s (an operator reads Metal3's own words with: %s)", host.Namespace, host.Name,
+		cmp.Or(inventory.Word(host.Status.ErrorType), "error"),
+		cmp.Or(failures[host.Status.ErrorType], "Metal3 does not say what it could not do"), times,
 		shell.Command("kubectl describe baremetalhost -n %s %s", host.Namespace, host.Name))
 }
 

@@ -225,7 +225,7 @@ func TestHostErrorSays(t *testing.T) {
 		host.Namespace, host.Name = "metal3", "h"
 		host.Status.ErrorType, host.Status.ErrorMessage, host.Status.ErrorCount = kind, imageSecrets, 3
 		message := hostError(host)
-		if !strings.HasPrefix(message, "server metal3/h: ") || !strings.Contains(message, "(3 times in a row): ") ||
+		if !strings.HasPrefix(message, "server metal3/h: ") || !strings.Contains(message, "; 3 times in a row (an operator") ||
 			!strings.HasSuffix(message, "kubectl describe baremetalhost -n metal3 h)") || strings.Contains(message, "hunter2") {
 			t.Errorf("%q: %s", kind, message)
 		}

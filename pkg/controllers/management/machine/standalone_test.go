@@ -171,7 +171,7 @@ func TestHostStates(t *testing.T) {
 				w.host("server-00", func(host *bmov1alpha1.BareMetalHost) {
 					host.Status.ErrorType, host.Status.ErrorMessage, host.Status.ErrorCount = bmov1alpha1.ProvisioningError, "disk is too small", 3
 				})
-			}, says: "server-00: provisioning error (3 times in a row): Metal3 could not install its image"},
+			}, says: "server-00: provisioning error: Metal3 could not install its image"},
 		"HostDeleting": {reason: "the server is on its way out", phase: v1alpha1.MachineProvisioned, want: v1alpha1.ReasonHostDeleting,
 			change: func(w *fixture) {
 				for _, host := range w.hosts() {
