@@ -69,11 +69,11 @@ func TestErrorsHoldAndReplace(t *testing.T) {
 	})
 	w.failHost(t, "spare", bmov1alpha1.PowerManagementError, "the BMC does not answer")
 	w.eventually(t, "the NodeClaim of NodePool flaky says that the BMC does not answer",
-		w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "the BMC does not answer"))
+		w.claimHasCondition("flaky", v1alpha1.ReasonHostError, "power management error"))
 	w.eventually(t, "Node "+machine.Status.NodeName+" says that the BMC does not answer",
-		w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionFalse, "the BMC does not answer"))
+		w.nodeHasCondition(machine.Status.NodeName, corev1.ConditionFalse, "power management error"))
 	w.eventually(t, "an event on Node "+machine.Status.NodeName+" says that the BMC does not answer",
-		w.hasEvent("Node", machine.Status.NodeName, v1alpha1.ReasonHostError, "the BMC does not answer"))
+		w.hasEvent("Node", machine.Status.NodeName, v1alpha1.ReasonHostError, "power management error"))
 	if missing, err := w.runs("waiting")(t.Context()); missing != "" || err != nil {
 		t.Errorf("the pod is not left alone: %s, %v", missing, err)
 	}
