@@ -44,7 +44,7 @@ import (
 // ourPods are the labels that the charts give to pods and Deployments.
 const ourPods = "app.kubernetes.io/part-of=karpenter-metal3"
 
-// What is collected has bounds, in bytes: the API server of a tenant is the tenant's, and may answer without an end.
+// Bounds of a bundle, in bytes. A tenant controls its own API server, which may answer without an end.
 const (
 	maxLog    = 8 << 20
 	maxEvents = 16 << 20

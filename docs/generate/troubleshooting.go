@@ -94,7 +94,7 @@ var symptoms = []symptom{
 			"NoNodeProfile": "Have the NodeProfile that the message names be there, or name another " +
 				"([node profiles](node-profiles.md)).",
 			"InvalidProperties": "Correct the property that the message names, in the MetalNodeClass.",
-			"InvalidKubeletArgs": "Correct `kubeletArgs` of the MetalNodeClass, or those of the pool that it is made of: " +
+			"InvalidKubeletArgs": "Correct `kubeletArgs` of the MetalNodeClass, or of the pool that it is made of: " +
 				"the message has the argument.",
 			"InUse": "The class goes with its last NodeClaim. Give its NodePools another class, or delete them.",
 		},

@@ -167,8 +167,8 @@ func describeShort(instanceType *cloudprovider.InstanceType, requests, total cor
 	return fmt.Sprintf("NodeType %s is too small for the pod beside the DaemonSets: %s", instanceType.Name, strings.Join(parts, "; "))
 }
 
-// forEachFree joins what why says of each type that has a free server for a pod within the quota, for each NodePool
-// that could get it. It is empty if one of them works: then Karpenter is working on it.
+// forEachFree joins the messages of why about each type that has a free server for a pod within the quota, for each
+// NodePool that could get it. It is empty if one of them works: then Karpenter is working on it.
 func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
 	why func(scope, *cloudprovider.InstanceType) (message string, works bool)) (string, error) {
 	return c.forEachInAnyQuota(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string,

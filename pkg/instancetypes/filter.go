@@ -170,9 +170,9 @@ func HasFree(instanceType *cloudprovider.InstanceType, alternatives ...schedulin
 	})
 }
 
-// LimitTypes returns types of which no offering has more servers than the quota leaves. Those that have no more anyway
-// are returned as they are; the others are copies. A type of which it leaves none keeps its offerings, which are not
-// available: to core the nodes of a type that vanishes have drifted.
+// LimitTypes returns types whose offerings have no more servers than the quota leaves. A type within the quota
+// is returned as it is; the others are copies. If the quota leaves none of a type, the type keeps its offerings, which are
+// not available: to core the nodes of a type that vanishes have drifted.
 //
 // If the quota of a type leaves fewer servers than the quota of all types, the type's offerings draw from one
 // reservation, so that a burst plans no more than the quota leaves. It may plan more if a place has fewer servers than

@@ -65,7 +65,7 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// TestWithoutWithinQuota: a Machine that fits two types gets one of the type of which the quota leaves a server.
+// TestWithoutWithinQuota: a Machine that fits two types gets a server of the type that is within the quota.
 func TestWithoutWithinQuota(t *testing.T) {
 	waiting := func(names ...string) (machines []*v1alpha1.Machine) {
 		for _, name := range names {

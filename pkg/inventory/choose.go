@@ -49,9 +49,9 @@ func (i *Inventory) Choose(request Request) (Choice, error) {
 	return choice, err
 }
 
-// ChooseWithin gives the request a host of the cheapest type that fits and of which a quota leaves one, as choose finds
-// it. Within returns a *quota.ExceededError for a type of which it leaves none. If it leaves none of any type that has
-// a host, the error is the one for the cheapest.
+// ChooseWithin gives the request a host of the cheapest type that fits and is within a quota, as choose finds it.
+// Within returns a *quota.ExceededError for a type that the quota leaves no server of. If the quota leaves none of any
+// type that has a host, ChooseWithin returns the error of the cheapest type.
 func ChooseWithin(request Request, choose func(Request) (Choice, error),
 	within func(nodeType string) error) (Choice, error) {
 	allowed, tried := request.Allowed, map[string]bool{}

@@ -230,7 +230,7 @@ type Profile struct {
 	Drivers []string
 	// Undeclared are what shows accelerators that the type does not declare.
 	Undeclared []string
-	// Server is what the type says that each of them has.
+	// Server has the resources that the type declares for each server.
 	Server capacity.Server
 	// Instance are the labels that say how big they are.
 	Instance map[string]string

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// words are those of Metal3 for what a host does and what is wrong with it.
+// words are Metal3's words for the states of a host and the types of its errors.
 var words = sets.New(
 	"", string(bmov1alpha1.StateUnmanaged), string(bmov1alpha1.StateRegistering), string(bmov1alpha1.StateMatchProfile),
 	string(bmov1alpha1.StatePreparing), string(bmov1alpha1.StateReady), string(bmov1alpha1.StateAvailable),

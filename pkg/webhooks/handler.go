@@ -162,7 +162,7 @@ type timed struct {
 	clock clock.PassiveClock
 }
 
-// operations are those of an API server. Others would be labels of metrics, as many as a client likes.
+// operations are the operations that an API server asks about. A client could make labels of metrics without end by others.
 var operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete,
 	admissionv1.Connect}
 

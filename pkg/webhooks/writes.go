@@ -35,8 +35,8 @@ type account struct{ client, name string }
 const accountsLimit = 10_000
 
 // writesHandler bounds how much each provider writes: the API server bounds requests at a time, and not their size. It
-// counts what each client says apart: without certificates, any client can name the account of a provider, and use up its
-// bytes.
+// counts each client apart: without certificates, any client can name the account of a provider, and would use up the
+// provider's bytes.
 type writesHandler struct {
 	clock    clock.PassiveClock
 	lock     sync.Mutex

@@ -81,7 +81,7 @@ type Field struct {
 }
 
 // WithoutEffect returns the fields of an object's spec that are set, have no effect and need a warning, in the order of
-// the API, and last those of a configuration of the kubelet. The providerRef of a type in a NodeProvider needs none if
+// the API. The fields of a configuration of the kubelet come last. The providerRef of a type in a NodeProvider needs none if
 // it names that NodeProvider.
 func WithoutEffect(object metav1.Object) []Field {
 	fields := visit(nil, field.NewPath("spec"), reflect.Indirect(reflect.ValueOf(object)).FieldByName("Spec"))

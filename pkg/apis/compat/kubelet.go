@@ -123,7 +123,7 @@ var insteadOfKubeletConfig = map[string]string{
 
 const byTheJoin = "the join sets it: leave it out"
 
-// errNoArgument: the argument of the kubelet cannot say what the field says.
+// errNoArgument: the kubelet's argument cannot express the value of the field.
 var errNoArgument = errors.New("no argument says this")
 
 // kubeletArgument is an argument of the kubelet, and how it is written.

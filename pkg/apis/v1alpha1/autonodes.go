@@ -93,7 +93,7 @@ type NodesTemplate struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
 	// KubeletArgs are extra arguments of the kubelet of every node of the pool, as in a MetalNodeClass. They win over
-	// those of privateNodes.kubelet.config. A change replaces the nodes, within the budgets of the pool.
+	// the arguments from privateNodes.kubelet.config. A change replaces the nodes, within the budgets of the pool.
 	// +optional
 	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`
 	// Taints of the nodes.

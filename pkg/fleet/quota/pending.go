@@ -14,8 +14,8 @@ import (
 const MorePending = 10
 
 // Allowance is how many servers a namespace with these tenants may have: the sum of their quotas. For a tenant without
-// a quota on servers those of the types count that it may have, no more of each than its quota, and for a namespace
-// without tenants all. nodeTypes are all there are, and total is how many servers one has.
+// a quota on servers, the servers of its allowed types count, no more of each type than its quota. For a namespace
+// without tenants, all servers count. nodeTypes are all there are, and total is how many servers one has.
 func Allowance(tenants []*v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, total func(nodeType string) int32) (sum int64) {
 	servers := func(allowed func(nodeType, madeBy string) bool, rest Rest) (sum int64) {
 		for _, nodeType := range nodeTypes {

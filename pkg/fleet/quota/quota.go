@@ -68,7 +68,7 @@ func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.
 
 // Usage is what a tenant has, or is about to get, of what a quota counts.
 type Usage struct {
-	// Servers are those of all types, and GPUs the accelerators that they have, if the quota bounds accelerators.
+	// Servers counts the servers of all types. GPUs counts their accelerators, if the quota bounds accelerators.
 	Servers, GPUs int64
 	// NodeTypes is how many of the servers are of each NodeType.
 	NodeTypes map[string]int64
@@ -85,7 +85,7 @@ type Rest struct {
 	// Suspects are the types of servers in the usage that are quarantined because of the tenant's Machines. The tenant has
 	// no Machines for them, and does not see them.
 	Suspects []string
-	// Accelerators counts those of one server of a type; nil counts none. A type that does not exist any more has none, so
+	// Accelerators counts the accelerators of one server of a type; nil counts none. A type that does not exist any more has none, so
 	// that it does not keep the tenant from all others.
 	Accelerators func(nodeType string) int64
 }
@@ -110,7 +110,7 @@ func (r Rest) gpus(nodeType string) int64 {
 	return r.Accelerators(nodeType)
 }
 
-// Of is how many servers more of a type the quota leaves. The type is empty if it is not known.
+// Of returns how many more servers of a type the quota leaves. The type is empty if it is not known.
 func (r Rest) Of(nodeType string) int64 { return min(r.Servers(), r.OwnOf(nodeType)) }
 
 // Servers is how many servers more it leaves, of all types together.
@@ -121,8 +121,8 @@ func (r Rest) Servers() int64 {
 	return max(0, *r.Quota.Servers-r.Usage.Servers)
 }
 
-// OwnOf is how many servers more of a type it leaves by what bounds this type and not every one: its own number, and
-// its accelerators.
+// OwnOf returns how many more servers of a type the bounds on this type alone leave: its own number, and its
+// accelerators.
 func (r Rest) OwnOf(nodeType string) int64 {
 	left := int64(math.MaxInt64)
 	if r.Quota == nil || nodeType == "" {

@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -156,7 +157,7 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 		case r.warningsFull():
 		case provider && !cluster.Exists(KindNodeProvider, name):
 			r.warn(RuleReferences, entryPath, "there is no NodeProvider %q yet", name)
-		case !provider && cluster.NodeType(name) == nil && !isQualified(cluster, name):
+		case !provider && cluster.NodeType(name) == nil && qualified(cluster, name) == "":
 			r.warn(RuleReferences, entryPath, "there is no NodeType %q yet (there are: %s)", name, orNone(typeNames(cluster)))
 		}
 	}
@@ -171,10 +172,7 @@ func (r *Result) quotaTypes(cluster Cluster, path *field.Path, tenant *v1alpha1.
 		if r.warningsFull() || cluster.NodeType(name) != nil {
 			continue
 		}
-		meant := closest(name, typeNames(cluster))
-		if isQualified(cluster, name) {
-			_, meant, _ = strings.Cut(name, ".")
-		}
+		meant := cmp.Or(qualified(cluster, name), closest(name, typeNames(cluster)))
 		if meant != "" {
 			meant = fmt.Sprintf(": is %s meant?", meant)
 		}
@@ -221,12 +219,15 @@ func distance(a, b string, most int) int {
 	return min(row[len(b)], most)
 }
 
-// isQualified returns whether a name is that of a NodeProvider, a dot, and that of a type that it lists.
-func isQualified(cluster Cluster, name string) bool {
-	return slices.ContainsFunc(cluster.NodeProviders(), func(provider *v1alpha1.NodeProvider) bool {
-		nodeType, prefixed := strings.CutPrefix(name, provider.Name+".")
-		return prefixed && slices.Contains(templateNames(provider), nodeType)
-	})
+// qualified returns the type of a name that has a NodeProvider, a dot and a type that the NodeProvider lists. It is empty
+// for any other name.
+func qualified(cluster Cluster, name string) string {
+	for _, provider := range cluster.NodeProviders() {
+		if nodeType, found := strings.CutPrefix(name, provider.Name+"."); found && slices.Contains(templateNames(provider), nodeType) {
+			return nodeType
+		}
+	}
+	return ""
 }
 
 func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {

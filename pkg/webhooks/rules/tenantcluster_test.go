@@ -69,6 +69,11 @@ func TestTenantCluster(t *testing.T) {
 	}
 	mentions(t, "BMC credentials are there", TenantCluster(newCluster(t), nil, tenantWith(t, "metal3-system", "quota: {}")),
 		`metadata.namespace: Invalid value: "metal3-system": NodeProvider fleet has its servers here`)
+	dotted := newCluster(t)
+	dotted.providers[0].Name = "fleet.example.com"
+	mentions(t, "the name of a NodeProvider may have dots", TenantCluster(dotted, open, tenantWith(t, "c",
+		"quota: {nodeTypes: {fleet.example.com.h100: 4}}")), `warning: spec.quota.nodeTypes["fleet.example.com.h100"]: there is no NodeType `+
+		`of this name yet, and the number bounds nothing before there is: is h100 meant?`)
 	after := tenantWith(t, "c", "quota: {}")
 	after.Spec.APIServerEndpoint = "t:70000"
 	mentions(t, "no port has such a number", TenantCluster(newCluster(t), open, after),

@@ -126,7 +126,7 @@ type Quota struct {
 	Tenant  string `json:"tenant"`
 	Servers *int64 `json:"servers,omitempty"`
 	GPUs    *int64 `json:"gpus,omitempty"`
-	// NodeTypes are those of which it has a number.
+	// NodeTypes are the types that the quota has a number for.
 	NodeTypes map[string]int64 `json:"nodeTypes,omitempty"`
 }
 

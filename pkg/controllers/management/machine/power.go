@@ -19,7 +19,7 @@ import (
 )
 
 // powerToSet returns what a host's spec.online has to be, and whether it differs. A host with disablePowerOff stays on. So does one in a
-// tenant's network until Metal3 has seen it on: what it says of the power may be older than the installation, and a release would take
+// tenant's network until Metal3 has seen it on: its report of the power may be older than the installation, and a release would take
 // the host for switched off.
 func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (powered, differs bool) {
 	if machine.Spec.Power == nil {

@@ -163,7 +163,7 @@ func leavesFirst(host *bmov1alpha1.BareMetalHost) bool {
 }
 
 // leaveNetwork switches a host off with its image on, and then waits until it has been moved. It is switched off only after Metal3 has
-// seen it on: what it says of the power may be older than the installation.
+// seen it on: Metal3's report of the power may be older than the installation.
 func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHost, annotations map[string]string) (*facts, error) {
 	var err error
 	idle, seen := ignored(host), host.Status.PoweredOn || !host.Spec.Online

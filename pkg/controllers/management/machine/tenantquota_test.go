@@ -60,7 +60,7 @@ func TestTenantQuota(t *testing.T) {
 }
 
 // TestTenantQuotaOfTypes: a tenant gets no more servers of a type than its quota of the type, another type instead if
-// that fits, and the rest when the quota is raised. What is refused says of which type there are how many.
+// that fits, and the rest when the quota is raised. A refusal names the type and the number of its servers.
 func TestTenantQuotaOfTypes(t *testing.T) {
 	w := newFixtureOn(t, &environment, 6)
 	cheap := &v1alpha1.NodeType{}

@@ -85,7 +85,7 @@ func known(t *testing.T) map[string][]string {
 	names["karpenter_metal3_webhook_duration_seconds"] = []string{"kind", "operation"}
 	// Of the provider, which the manager does not import, either. TestScrape of test/prometheus sees it.
 	names["karpenter_metal3_gangs_planned"] = nil
-	// Of the API server. TestRevisions of test/bench reads it there.
+	// A metric of the API server. test/fleet reads it there.
 	names["apiserver_storage_size_bytes"] = []string{"job", "storage_cluster_id"}
 	for name, labels := range maps.Clone(names) {
 		// Only a histogram has them; a wrong suffix on something else gives no series, and no label but these.
