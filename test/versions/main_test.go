@@ -81,8 +81,8 @@ func TestJourneysExist(t *testing.T) {
 	}
 }
 
-// built returns the releases of the control planes that tools has, by minor version: that of all other tests, and those of tools/versions.
-// Each module has the version that its folder says, with all parts of that release.
+// built returns the releases of the control planes that tools has, by minor version: the one in tools/cluster, which all other tests use,
+// and the ones in tools/versions. Each module has the version that its folder says, with all parts of that release.
 func built(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "tools", "versions", "*", "go.mod"))
@@ -90,14 +90,14 @@ func built(t *testing.T) map[string]string {
 		t.Fatalf("tools/versions has no modules (%v)", err)
 	}
 	releases := map[string]string{}
-	for _, file := range append(files, filepath.Join(root, "tools", "controlplane", "go.mod")) {
+	for _, file := range append(files, filepath.Join(root, "tools", "cluster", "go.mod")) {
 		module := read(t, file)
 		found := regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes v((1\.\d+)\.\d+)( // indirect)?$`).FindStringSubmatch(module)
 		if found == nil {
 			t.Fatalf("%s requires no k8s.io/kubernetes", file)
 		}
 		release, minor := found[1], found[2]
-		if folder := filepath.Base(filepath.Dir(file)); folder != "controlplane" && folder != minor {
+		if folder := filepath.Base(filepath.Dir(file)); folder != "cluster" && folder != minor {
 			t.Errorf("%s requires Kubernetes %s", file, release)
 		}
 		if releases[minor] != "" {
