@@ -132,8 +132,7 @@ func (o *options) register(ctx context.Context, mgr manager.Manager, callers *we
 		&v1alpha1.MachineConfigTemplate{}, kube.NamespaceMetadata(), kube.MetadataOf(names.ClaimKind),
 		kube.MetadataOf(names.TemplateKind)} {
 		_, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil && !meta.IsNoMatchError(err) { // before Kubernetes 1.34 there are no claims
-
+		if err != nil && !meta.IsNoMatchError(err) { // before Kubernetes 1.34 there are no claims of this version
 			return fmt.Errorf("watching %T, %w", kind, err)
 		}
 	}

@@ -24,6 +24,8 @@ const (
 	// A body with more bytes or values than these is large. One large body is decoded at a time, and no other waits for
 	// it: Machines and pods are smaller.
 	largeBytes, largeElements = 32 << 10, 4096
+	// smallBytes is how long an object may be whose lengths are not looked at: the square of what is in it is little.
+	smallBytes = 4 << 10
 )
 
 // elements counts the values of JSON that comes in pieces. Memory follows their number more than the bytes: "{}," has
@@ -92,8 +94,11 @@ func shapeOf(schema *apiextensionsv1.JSONSchemaProps) *shape {
 // before it asks. Others that reach the webhook have not asked the API server, and the time of some rules is the
 // square of a length.
 func (s *shape) decode(raw []byte, object any) error {
-	w := &walk{Decoder: json.NewDecoder(bytes.NewReader(raw))}
-	err := w.value(s)
+	var err error
+	if len(raw) > smallBytes {
+		w := &walk{Decoder: json.NewDecoder(bytes.NewReader(raw))}
+		err = w.value(s)
+	}
 	if err == nil {
 		err = utiljson.Unmarshal(raw, object) // it knows a field by one spelling, as the shape does
 	}
