@@ -6,6 +6,7 @@ package webhooks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/webhook"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -165,4 +168,41 @@ func TestPodsOfTenants(t *testing.T) {
 	if err := vcluster.Create(ctx, hostPod(t, "inference", "elsewhere")); !apierrors.IsForbidden(err) {
 		t.Errorf("the rights of vCluster reach other namespaces: %v", err)
 	}
+}
+
+// TestClaimOfAnotherNamespace: where vCluster translates names, the webhook knows from its cache whose claim a name is
+// on the host. A claim that is not there may become one of the pod's own.
+func TestClaimOfAnotherNamespace(t *testing.T) {
+	fleet(t)
+	hook := start(t, "")
+	configure(t, hook.address)
+	rotate(t, "default", settings)
+	hook.await(t)
+	awaitAsked(t)
+	origin := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "gpu", UID: "u"}}
+	short, err := names.HostNameShort(origin.Name, origin.Namespace, "inference")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := types.NamespacedName{Namespace: "inference", Name: short}
+	metadata := names.HostMetadata(origin, names.ClaimKind, key, "inference", names.Metadata{})
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
+		Labels: metadata.Labels, Annotations: metadata.Annotations}}
+	vcluster := asVCluster(t, "inference")
+	if err := vcluster.Create(t.Context(), hostPod(t, "inference", "early", short), client.DryRunAll); err != nil {
+		t.Errorf("there is no such claim yet: %v", err)
+	}
+	create(t, claim)
+	t.Cleanup(func() {
+		if err := environment.Client.Delete(context.Background(), claim); err != nil {
+			t.Error(err)
+		}
+	})
+	poll.Eventually(t, "a pod of another namespace may not have the claim", func(ctx context.Context) error {
+		err := vcluster.Create(ctx, hostPod(t, "inference", "thief", short), client.DryRunAll)
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "is not translated") {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	})
 }
