@@ -13,6 +13,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -115,6 +116,7 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 
 			kube.MetadataOf(names.ClaimKind):    {Transform: operator.TrimAlso(cluster.Trim)},
 			kube.MetadataOf(names.TemplateKind): {Transform: operator.TrimAlso(cluster.Trim)},
+			&resourcev1.DeviceClass{}:           {Transform: operator.TrimAlso(cluster.TrimClass)},
 		}},
 		WebhookServer: server,
 	}, nil)
@@ -130,7 +132,7 @@ func (o *options) register(ctx context.Context, mgr manager.Manager, callers *we
 	// Kinds that are only read by name are watched from the start, too, not from the first request on.
 	for _, kind := range []client.Object{&v1alpha1.NodeProfile{}, &v1alpha1.OSImage{}, &v1alpha1.SSHKey{},
 		&v1alpha1.MachineConfigTemplate{}, kube.NamespaceMetadata(), kube.MetadataOf(names.ClaimKind),
-		kube.MetadataOf(names.TemplateKind)} {
+		kube.MetadataOf(names.TemplateKind), &resourcev1.DeviceClass{}} {
 		_, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil && !meta.IsNoMatchError(err) { // before Kubernetes 1.34 there are no claims of this version
 			return fmt.Errorf("watching %T, %w", kind, err)

@@ -118,8 +118,12 @@ func TestMutatingRules(t *testing.T) {
 				{Key: "karpenter.metal3.io/admission", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"ignore"}}}},
 			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 				{Key: names.MarkerLabel, Operator: metav1.LabelSelectorOpExists}}},
-			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "claims",
-				Expression: "has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0"}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "devices",
+				Expression: "has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0 || has(object.spec.resources) || " +
+					"[has(object.spec.containers) ? object.spec.containers : [], has(object.spec.initContainers) ? object.spec.initContainers : [], " +
+					"has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers : []].exists(containers, containers.exists(c, " +
+					"has(c.resources) && (has(c.resources.limits) && c.resources.limits.exists(r, r.contains('/')) || " +
+					"has(c.resources.requests) && c.resources.requests.exists(r, r.contains('/')))))"}},
 			FailurePolicy: &fail, MatchPolicy: &equivalent, ReinvocationPolicy: &never, TimeoutSeconds: ptr.To[int32](5),
 			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 		}, {

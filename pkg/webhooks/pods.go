@@ -5,6 +5,7 @@ package webhooks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,9 +13,11 @@ import (
 
 	"gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -37,8 +40,49 @@ type podFields struct {
 		Annotations map[string]string `json:"annotations"`
 	} `json:"metadata"`
 	Spec struct {
-		ResourceClaims []corev1.PodResourceClaim `json:"resourceClaims"`
+		ResourceClaims      []corev1.PodResourceClaim `json:"resourceClaims"`
+		Containers          []containerFields         `json:"containers"`
+		InitContainers      []containerFields         `json:"initContainers"`
+		EphemeralContainers []containerFields         `json:"ephemeralContainers"`
+		Resources           resourceFields            `json:"resources"`
 	} `json:"spec"`
+}
+
+type (
+	containerFields struct {
+		Resources resourceFields `json:"resources"`
+	}
+	// resourceFields have no quantities: a resource that a class serves is judged, however much of it a container asks for.
+	resourceFields struct {
+		Limits   map[corev1.ResourceName]json.RawMessage `json:"limits"`
+		Requests map[corev1.ResourceName]json.RawMessage `json:"requests"`
+	}
+)
+
+// asked returns the resources that a pod asks for in any way, each with the first field that does.
+func (p *podFields) asked() rules.Asked {
+	asked, spec := rules.Asked{}, field.NewPath("spec")
+	add := func(resources *resourceFields, path *field.Path) {
+		path = path.Child("resources")
+		for resource := range resources.Limits {
+			asked.Add(resource, path.Child("limits"))
+		}
+		for resource := range resources.Requests {
+			asked.Add(resource, path.Child("requests"))
+		}
+	}
+	for _, list := range []struct {
+		name       string
+		containers []containerFields
+	}{
+		{"containers", p.Spec.Containers}, {"initContainers", p.Spec.InitContainers}, {"ephemeralContainers", p.Spec.EphemeralContainers},
+	} {
+		for i := range list.containers {
+			add(&list.containers[i].Resources, spec.Child(list.name).Index(i))
+		}
+	}
+	add(&p.Spec.Resources, spec)
+	return asked
 }
 
 // Handle implements admission.Handler.
@@ -56,18 +100,10 @@ func (h *podHandler) Handle(ctx context.Context, request admission.Request) admi
 	if err != nil {
 		return unread(ctx, podKind, err)
 	}
-	given := slices.Clone(pod.Spec.ResourceClaims)
-	var unknown error
-	result := rules.Pod(tenant, pod, func(kind schema.GroupVersionKind, name string) client.Object {
-		claim, err := h.cluster.Metadata(ctx, kind, types.NamespacedName{Namespace: request.Namespace, Name: name})
-		unknown = errors.Join(unknown, err)
-		if claim == nil {
-			return nil
-		}
-		return claim
-	})
-	if unknown != nil {
-		return unread(ctx, podKind, unknown)
+	given, host := slices.Clone(pod.Spec.ResourceClaims), &podHost{cluster: h.cluster, ctx: ctx, namespace: request.Namespace}
+	result := rules.Pod(tenant, pod, fields.asked(), host)
+	if host.err != nil {
+		return unread(ctx, podKind, host.err)
 	}
 	count(podKind, result)
 	response := responseOf(&request, result)
@@ -92,4 +128,36 @@ func renamed(given, now []corev1.PodResourceClaim) []jsonpatch.Operation {
 		}
 	}
 	return patches
+}
+
+// podHost is what one request about a pod reads of the host. It implements rules.Host.
+type podHost struct {
+	cluster   *cluster.Cluster
+	ctx       context.Context
+	namespace string
+	err       error
+}
+
+// Claim implements rules.Host.
+func (h *podHost) Claim(kind schema.GroupVersionKind, name string) client.Object {
+	claim, err := h.cluster.Metadata(h.ctx, kind, types.NamespacedName{Namespace: h.namespace, Name: name})
+	h.err = errors.Join(h.err, err)
+	if claim == nil {
+		return nil
+	}
+	return claim
+}
+
+// DeviceClasses implements rules.Host.
+func (h *podHost) DeviceClasses() []resourcev1.DeviceClass {
+	classes, err := h.cluster.DeviceClasses(h.ctx)
+	h.err = errors.Join(h.err, err)
+	return classes
+}
+
+// Claims implements rules.Host.
+func (h *podHost) Claims(tenant string) int {
+	count, err := h.cluster.Claims(h.ctx, h.namespace, tenant)
+	h.err = errors.Join(h.err, err)
+	return count
 }

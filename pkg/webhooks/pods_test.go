@@ -135,3 +135,35 @@ func TestPods(t *testing.T) {
 		})
 	}
 }
+
+// TestAsked: each field of a pod by which devices can be asked for is read, and the path of the first is the one that errors name.
+func TestAsked(t *testing.T) {
+	for name, tc := range map[string]struct{ reason, spec, want string }{
+		"Limits": {"the usual way",
+			`{containers: [{}, {resources: {limits: {a/b: 1}}}]}`, "spec.containers[1].resources.limits[a/b]"},
+		"Requests": {"kube-scheduler reads these",
+			`{containers: [{resources: {requests: {a/b: 1}}}]}`, "spec.containers[0].resources.requests[a/b]"},
+		"Init": {"a container that ends",
+			`{initContainers: [{resources: {limits: {a/b: "1"}}}]}`, "spec.initContainers[0].resources.limits[a/b]"},
+		"Sidecar": {"it runs on",
+			`{initContainers: [{restartPolicy: Always, resources: {requests: {a/b: 1}}}]}`, "spec.initContainers[0].resources.requests[a/b]"},
+		"Ephemeral": {"no version allows it yet",
+			`{ephemeralContainers: [{resources: {limits: {a/b: 1}}}]}`, "spec.ephemeralContainers[0].resources.limits[a/b]"},
+		"Pod": {"no version allows it yet",
+			`{resources: {limits: {a/b: 1}}}`, "spec.resources.limits[a/b]"},
+		"Zero":   {"it is judged all the same", `{containers: [{resources: {limits: {a/b: 0}}}]}`, "spec.containers[0].resources.limits[a/b]"},
+		"Native": {"a node has these", `{containers: [{resources: {limits: {cpu: 1, memory: 1Gi, hugepages-2Mi: 4Mi}}}]}`, ""},
+	} {
+		fields := podFields{}
+		if err := yaml.Unmarshal([]byte("spec: "+tc.spec), &fields); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got string
+		if path := fields.asked()["a/b"]; path != nil {
+			got = path.String()
+		}
+		if got != tc.want {
+			t.Errorf("%s: got %q, want %q: %s", name, got, tc.want, tc.reason)
+		}
+	}
+}

@@ -6,6 +6,7 @@ package dra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,7 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/dra/environment"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
@@ -182,6 +185,72 @@ func TestDeviceStatus(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	s.deleteAll()
+}
+
+// TestExtendedResource: a pod gets a device of the tenant's own class by a resource of a container, and none of a class of others,
+// by either name of the resource. kube-scheduler makes the claim on the host, and the tenant has no copy of it.
+func TestExtendedResource(t *testing.T) {
+	system.Only(t)
+	s := newTenantObjects(t)
+	for _, object := range documents(t, `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: others-gpu, labels: {for: others}}
+spec:
+  extendedResourceName: gpu.example.com/whole
+  selectors: [{cel: {expression: 'device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].type == "gpu"'}}]
+`) {
+		if err := s.environment.Host.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.environment.Host.Client.Delete(context.Background(), object); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	asking := func(name, resource string) {
+		s.create(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: registry.example.com/main:1, resources: {limits: {%s: "1"}}}]
+`, name, resource))
+	}
+	// The syncer copies one pod after the other: once the last one runs, it has tried the others.
+	asking("by-class", "deviceclass.resource.kubernetes.io/others-gpu")
+	asking("by-resource", "gpu.example.com/whole")
+	asking("own", "deviceclass.resource.kubernetes.io/tested-gpu")
+	s.untilRunning("own")
+	pods := &corev1.PodList{}
+	if err := s.environment.Host.Client.List(t.Context(), pods, client.InNamespace(s.tenant.Name)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		if name := pods.Items[i].Annotations[names.NameAnnotation]; name != "own" {
+			t.Errorf("pod %s is on the host", name)
+		}
+	}
+	claims := &resourcev1.ResourceClaimList{}
+	if err := s.environment.Host.Client.List(t.Context(), claims, client.InNamespace(s.tenant.Name)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range claims.Items {
+		if class := claims.Items[i].Spec.Devices.Requests[0].Exactly.DeviceClassName; class != "tested-gpu" {
+			t.Errorf("claim %s is of class %s", claims.Items[i].Name, class)
+		}
+	}
+	if len(claims.Items) != 1 {
+		t.Errorf("the host has %d claims, want the one that kube-scheduler made", len(claims.Items))
+	}
+	if err := s.tenant.Client.List(t.Context(), claims); err != nil {
+		t.Fatal(err)
+	} else if len(claims.Items) != 0 {
+		t.Errorf("the tenant has %d claims, and has made none", len(claims.Items))
 	}
 	s.deleteAll()
 }

@@ -65,11 +65,12 @@ func (c *CopyController[T]) admit(ctx context.Context, s policy.Settings, object
 	return nil
 }
 
-// copies counts the tenant's copies on the host: those in the cache, and those that this process creates and that are not there yet.
+// copies counts what the tenant has on the host: the objects in the cache that names.Counts counts, and the copies that this process
+// creates and that are not in the cache yet.
 func (c *CopyController[T]) copies(ctx context.Context) (int, error) {
 	list := c.kind.list()
 	if err := c.clusters.Management.Client.List(ctx, list, client.InNamespace(c.clusters.TenantCluster.Namespace),
-		client.MatchingLabels{names.MarkerLabel: c.clusters.TenantCluster.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("counting the copies on the host, %w", err)
 	}
 	objects, err := meta.ExtractList(list)
@@ -77,8 +78,10 @@ func (c *CopyController[T]) copies(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("counting the copies on the host, %w", err)
 	}
 	all := sets.New[string]()
-	for _, object := range objects {
-		all.Insert(object.(client.Object).GetName())
+	for _, listed := range objects {
+		if object := listed.(client.Object); names.Counts(object, c.clusters.TenantCluster.Name) {
+			all.Insert(object.GetName())
+		}
 	}
 	c.created.Range(func(_, name any) bool {
 		all.Insert(name.(string))

@@ -311,3 +311,10 @@ func setManagedKeys(annotations map[string]string, annotation string, own map[st
 	}
 	annotations[annotation] = strings.Join(slices.Sorted(maps.Keys(own)), "\n")
 }
+
+// Counts returns whether an object on the host counts in the limit of a tenant's copies. A copy does, and so does a claim that
+// kube-scheduler has made for the extended resources of a pod. Such a claim does not say whose pod it is for, so it counts for each tenant
+// of its namespace.
+func Counts(object client.Object, tenant string) bool {
+	return object.GetLabels()[MarkerLabel] == tenant || object.GetAnnotations()[resourcev1.ExtendedResourceClaimAnnotation] == "true"
+}

@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -69,6 +71,46 @@ func (p Policy) WhyNot(class string) string {
 		return fmt.Sprintf("Device class %s does not exist in the host", class)
 	default:
 		return fmt.Sprintf("Device class %s does not match the selector under 'sync.fromHost.deviceClasses.selector' (%s)", class, p.selector)
+	}
+}
+
+// Resources are the resources of containers for which kube-scheduler makes a claim itself, because a device class serves them.
+type Resources struct {
+	policy Policy
+	// allowed and denied are the names that the classes of the host serve. kube-scheduler takes the newest class that serves a name, so one
+	// class that the tenant may not ask for is enough to deny the name.
+	allowed, denied sets.Set[corev1.ResourceName]
+}
+
+// ResourcesOf returns what the classes of the host serve, each by its name and by its spec.extendedResourceName.
+func (p Policy) ResourcesOf(classes []resourcev1.DeviceClass) Resources {
+	r := Resources{policy: p, allowed: sets.New[corev1.ResourceName](), denied: sets.New[corev1.ResourceName]()}
+	for i := range classes {
+		class, resources := &classes[i], r.denied
+		if p.Allows(class) {
+			resources = r.allowed
+		}
+		resources.Insert(corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix + class.Name))
+		if name := class.Spec.ExtendedResourceName; name != nil {
+			resources.Insert(corev1.ResourceName(*name))
+		}
+	}
+	return r
+}
+
+// Judge returns whether a class serves a resource of a container, and why the tenant may not ask for it, empty if it may. A class that
+// does not exist may exist later, so that its name is denied, too.
+func (r Resources) Judge(resource corev1.ResourceName) (served bool, whyNot string) {
+	class, byClass := strings.CutPrefix(string(resource), resourcev1.ResourceDeviceClassPrefix)
+	switch {
+	case byClass && !r.allowed.Has(resource):
+		return true, r.policy.WhyNot(class)
+	case r.denied.Has(resource):
+		// The class is not named: the tenant is not told which classes the host has.
+		return true, fmt.Sprintf("A device class of the host serves %s, and 'sync.fromHost.deviceClasses' does not give it to this cluster",
+			resource)
+	default:
+		return r.allowed.Has(resource), ""
 	}
 }
 

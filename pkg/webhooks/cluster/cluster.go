@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,15 +164,40 @@ func (c *Cluster) Metadata(ctx context.Context, kind schema.GroupVersionKind,
 	return found, err
 }
 
+// DeviceClasses are all device classes, as TrimClass leaves them. There are none if the API server does not serve them.
+func (c *Cluster) DeviceClasses(ctx context.Context) ([]resourcev1.DeviceClass, error) {
+	found := &resourcev1.DeviceClassList{}
+	if err := c.reader.List(ctx, found, client.UnsafeDisableDeepCopy); err != nil && !meta.IsNoMatchError(err) {
+		return nil, err
+	}
+	return found.Items, nil
+}
+
+// Claims returns how many claims of a namespace count in the limit of a tenant.
+func (c *Cluster) Claims(ctx context.Context, namespace, tenant string) (count int, err error) {
+	found := &metav1.PartialObjectMetadataList{}
+	found.SetGroupVersionKind(names.ClaimKind.GroupVersion().WithKind(names.ClaimKind.Kind + "List"))
+	err = c.reader.List(ctx, found, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
+	if err != nil && !meta.IsNoMatchError(err) {
+		return 0, err
+	}
+	return lo.CountBy(found.Items, func(claim metav1.PartialObjectMetadata) bool { return names.Counts(&claim, tenant) }), nil
+}
+
+// TrimClass leaves of a device class what says who may ask for it, and by which resource.
+func TrimClass(class *resourcev1.DeviceClass) {
+	class.Spec = resourcev1.DeviceClassSpec{ExtendedResourceName: class.Spec.ExtendedResourceName}
+}
+
 // maxOrigin is the longest value that is kept of what says whose copy a claim is. No name in Kubernetes is longer.
 const maxOrigin = 253
 
-// Trim leaves of the metadata of a claim what says whose copy it is. Others write the rest, of up to 256 KiB.
+// Trim leaves of the metadata of a claim what says whose copy it is, and whether it counts. Others write the rest, of up to 256 KiB.
 func Trim(claim *metav1.PartialObjectMetadata) {
 	claim.ObjectMeta = metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 		ResourceVersion: claim.ResourceVersion, Labels: lo.PickByKeys(claim.Labels, []string{names.MarkerLabel}),
 		Annotations: lo.PickBy(claim.Annotations, func(key, value string) bool {
-			return slices.Contains(names.OriginAnnotations, key) && len(value) <= maxOrigin
+			return (slices.Contains(names.OriginAnnotations, key) || key == resourcev1.ExtendedResourceClaimAnnotation) && len(value) <= maxOrigin
 		})}
 }
 

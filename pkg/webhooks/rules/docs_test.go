@@ -40,7 +40,7 @@ func TestDocs(t *testing.T) {
 	for _, rule := range []Rule{RulePinning, RuleHostSelector, RuleNodeTypeSelector, RuleResources, RuleProperties, RuleReferences, RuleInUse,
 		RuleNames,
 		RuleNodes, RuleTemplate, RuleSSHKey, RuleAllowed, RuleNodeProfile, RuleQuota, RuleNamespaces, RuleDevices, RuleDeadline,
-		RuleKubeletArgs, RulePodClaims, RuleImmutable, RuleNoEffect, RuleSpelling, RuleTopology, RuleMirrors} {
+		RuleKubeletArgs, RulePodClaims, RulePodResources, RuleImmutable, RuleNoEffect, RuleSpelling, RuleTopology, RuleMirrors} {
 		if !strings.Contains(docs, "`"+string(rule)+"`") {
 			t.Errorf("the rule %s is not in docs/webhook-messages.md", rule)
 		}
@@ -48,7 +48,7 @@ func TestDocs(t *testing.T) {
 	source := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go",
 		"pkg/fleet/quota/*.go", "pkg/fleet/pools/*.go", "pkg/fleet/nodeprofiles/*.go",
 		"pkg/fleet/matching/*.go",
-		"pkg/apis/v1alpha1/*.go", "pkg/apis/compat/*.go", "test/webhooks/testdata/*.golden")
+		"pkg/apis/v1alpha1/*.go", "pkg/apis/compat/*.go", "pkg/dra/policy/*.go", "test/webhooks/testdata/*.golden")
 	_, tables, _ := strings.Cut(docs, "## The rules")
 	tables, _, _ = strings.Cut(tables, "\n## ")
 	count := 0

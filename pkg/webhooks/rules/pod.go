@@ -5,14 +5,19 @@ package rules
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/names"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
 )
 
 // maxClaims is how many claims a pod of a tenant may have. Each is looked up, and other pods wait meanwhile.
@@ -27,10 +32,17 @@ const maxClaims = 64
 //
 // Where vCluster translates, the name of a claim that is already on the host must be that of a copy from the pod's namespace:
 // any other name is the tenant's word, and vCluster has not translated it.
-func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Result {
+//
+// A pod may also ask for devices by a resource of a container. Then kube-scheduler makes the claim, and it asks nobody. So the resource is
+// judged here, even if another program syncs the claims of the vCluster.
+func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, asked Asked, host Host) Result {
 	r := &Result{}
-	if tenant == nil || !tenant.Spec.Sync.Enabled() {
-		return *r // another program syncs the claims of this vCluster
+	if tenant == nil {
+		return *r // the platform knows nothing of this vCluster
+	}
+	r.podResources(tenant, asked, host)
+	if !tenant.Spec.Sync.Enabled() {
+		return r.done() // another program syncs the claims of this vCluster
 	}
 	translate := tenant.Spec.Sync.ToHost.PodTranslation == v1alpha1.PodTranslationWebhook
 	var namespace string // in the tenant
@@ -70,7 +82,7 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Re
 			fieldPath, given := path.Child(reference.field), **reference.name
 			short := names.IsShort(given)
 			switch {
-			case !translate && short && !(reference.synced && ofOthers(tenant, pod, reference.kind, onHost(reference.kind, given))):
+			case !translate && short && !(reference.synced && ofOthers(tenant, pod, reference.kind, host.Claim(reference.kind, given))):
 			case !reference.synced:
 				r.deny(RulePodClaims, field.Invalid(fieldPath, given,
 					"is not synced to the host: set spec."+reference.setting+" of TenantCluster "+key))
@@ -95,8 +107,47 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, onHost ClaimOnHost) Re
 	return r.done()
 }
 
-// ClaimOnHost returns the claim or template of that name in the namespace of the pod on the host, nil if there is none.
-type ClaimOnHost func(kind schema.GroupVersionKind, name string) client.Object
+// Host is what the rules about a pod read of the host.
+type Host interface {
+	// Claim returns the claim or template of that name in the namespace of the pod, nil if there is none.
+	Claim(kind schema.GroupVersionKind, name string) client.Object
+	// DeviceClasses returns all device classes.
+	DeviceClasses() []resourcev1.DeviceClass
+	// Claims returns how many claims in the namespace of the pod count in the limit of a tenant (names.Counts).
+	Claims(tenant string) int
+}
+
+// podResources denies resources of containers that a device class serves which the tenant may not ask for, and those beyond the number of
+// claims that the tenant may have. The size of such a claim needs no bound: it names a class for each resource, and nothing else.
+func (r *Result) podResources(tenant *v1alpha1.TenantCluster, asked Asked, host Host) {
+	if len(asked) == 0 {
+		return
+	}
+	settings := policy.Of(tenant)
+	resources := settings.Policy.ResourcesOf(host.DeviceClasses())
+	claimed := false
+	for _, resource := range slices.Sorted(maps.Keys(asked)) {
+		served, whyNot := resources.Judge(resource)
+		if claimed = claimed || served; whyNot == "" {
+			continue
+		}
+		r.deny(RulePodResources, field.Forbidden(asked[resource], whyNot))
+	}
+	if limit := settings.MaxCopies(settings.Sync.ToHost.ResourceClaims); claimed && host.Claims(tenant.Name) >= limit {
+		r.refuse(RulePodResources, "kube-scheduler would make a claim for its resources, and this cluster has %d claims on the host, as many "+
+			"as it may have: delete some, or ask the platform's administrator for a higher 'sync.toHost.resourceClaims.max'", limit)
+	}
+}
+
+// Asked are the resources that a pod asks for, each with the first field that does.
+type Asked map[corev1.ResourceName]*field.Path
+
+// Add adds a resource that a field asks for, if it is an extended one: an extended resource has a domain.
+func (a Asked) Add(resource corev1.ResourceName, path *field.Path) {
+	if _, known := a[resource]; !known && strings.Contains(string(resource), "/") {
+		a[resource] = path.Key(string(resource))
+	}
+}
 
 // ofOthers returns whether a claim or template on the host is none of the pod's namespace in the tenant. What does not exist
 // yet may become one.

@@ -12,8 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,8 +72,25 @@ func platforms(name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "research", Name: name}}
 }
 
-// nothing is on the host.
-func nothing(schema.GroupVersionKind, string) client.Object { return nil }
+// fakeHost has claims and templates by name, device classes, and a number of claims that count.
+type fakeHost struct {
+	claims  []client.Object
+	classes []resourcev1.DeviceClass
+	count   int
+}
+
+func (h fakeHost) Claim(kind schema.GroupVersionKind, name string) client.Object {
+	for _, claim := range h.claims {
+		if kind == names.ClaimKind && claim.GetName() == name {
+			return claim
+		}
+	}
+	return nil
+}
+
+func (h fakeHost) DeviceClasses() []resourcev1.DeviceClass { return h.classes }
+
+func (h fakeHost) Claims(string) int { return h.count }
 
 // referred are the names in the claims of a pod.
 func referred(pod *corev1.Pod) []string {
@@ -247,14 +266,7 @@ func TestPod(t *testing.T) {
 			if tc.names == nil {
 				tc.names = referred(tc.pod)
 			}
-			result := Pod(tenant, tc.pod, func(kind schema.GroupVersionKind, name string) client.Object {
-				for _, claim := range tc.onHost {
-					if kind == names.ClaimKind && claim.GetName() == name {
-						return claim
-					}
-				}
-				return nil
-			})
+			result := Pod(tenant, tc.pod, nil, fakeHost{claims: tc.onHost})
 			mentions(t, tc.reason, result, tc.says...)
 			if !result.Allowed() {
 				return
@@ -328,7 +340,7 @@ func checkPods(t *testing.T, seed uint64) {
 			pod.Labels[pick("app", "vcluster.loft.sh/controlled-by")] = pick(namespaces...)
 		}
 		given := referred(pod)
-		result := Pod(research(t, byWebhook), pod, nothing)
+		result := Pod(research(t, byWebhook), pod, nil, fakeHost{})
 		checkResult(t, result)
 		if !result.Allowed() {
 			continue
@@ -351,7 +363,7 @@ func TestPodOfManyClaims(t *testing.T) {
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, claimOf(fmt.Sprint("a-x-", i)), templateOf("v0123456789abc"))
 	}
 	for _, sync := range []string{byWebhook, byVCluster} {
-		checkResult(t, Pod(research(t, sync), pod.DeepCopy(), nothing))
+		checkResult(t, Pod(research(t, sync), pod.DeepCopy(), nil, fakeHost{}))
 	}
 }
 
@@ -368,5 +380,78 @@ func TestPodTranslationWithoutSync(t *testing.T) {
 		if got := strings.Contains(output, "spec.sync.toHost.podTranslation: no claim is synced to the host"); got != warns || !result.Allowed() {
 			t.Errorf("with %q: %s", sync, output)
 		}
+	}
+}
+
+// classOf is a class of the host. labels select it; resource is its spec.extendedResourceName, empty for none.
+func classOf(name, accelerator, resource string) resourcev1.DeviceClass {
+	class := resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"accelerator": accelerator}}}
+	if resource != "" {
+		class.Spec.ExtendedResourceName = &resource
+	}
+	return class
+}
+
+// TestPodResources: kube-scheduler makes a claim for a resource that a class serves, and asks nobody whether the tenant may have the class.
+func TestPodResources(t *testing.T) {
+	const (
+		slices = "fromHost: {deviceClasses: {enabled: true, selector: {matchLabels: {accelerator: slice}}}}"
+		all    = "fromHost: {deviceClasses: {enabled: true}}"
+		prefix = corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix)
+	)
+	deleted := classOf("mig-gone", "slice", "")
+	deleted.DeletionTimestamp = &metav1.Time{}
+	deleted.DeletionTimestamp.Time = deleted.DeletionTimestamp.AddDate(2026, 1, 1)
+	classes := []resourcev1.DeviceClass{classOf("whole-gpu", "whole", "example.com/gpu"), classOf("mig", "slice", "example.com/mig"),
+		classOf("old", "slice", "example.com/both"), classOf("new", "whole", "example.com/both"), deleted}
+	for name, tc := range map[string]struct {
+		reason, sync string
+		asked        []corev1.ResourceName
+		claims       int
+		says         []string
+	}{
+		"NoTenantCluster": {reason: "another's vCluster", sync: "none", asked: []corev1.ResourceName{prefix + "whole-gpu"}},
+		"Plain":           {reason: "no class serves it", sync: slices, asked: []corev1.ResourceName{"cpu", "rdma/hca", "example.com/fpga"}},
+		"ByName":          {reason: "the class is the tenant's", sync: slices, asked: []corev1.ResourceName{prefix + "mig"}},
+		"ByResource":      {reason: "the class is the tenant's", sync: slices, asked: []corev1.ResourceName{"example.com/mig"}},
+		"Every": {reason: "all classes are the tenant's", sync: all,
+			asked: []corev1.ResourceName{"example.com/both", prefix + "whole-gpu"}},
+		"OthersByName": {reason: "the class is not the tenant's", sync: slices, asked: []corev1.ResourceName{prefix + "whole-gpu"},
+			says: []string{`spec.containers[0].resources.limits[deviceclass.resource.kubernetes.io/whole-gpu]: Forbidden: Device class whole-gpu ` +
+				`does not match the selector under 'sync.fromHost.deviceClasses.selector' (accelerator=slice)`}},
+		"OthersByResource": {reason: "the class is not the tenant's, and its name is not told", sync: slices,
+			asked: []corev1.ResourceName{"example.com/gpu"}, says: []string{`spec.containers[0].resources.limits[example.com/gpu]: Forbidden: ` +
+				`A device class of the host serves example.com/gpu, and 'sync.fromHost.deviceClasses' does not give it to this cluster`}},
+		"OneOfTwo": {reason: "kube-scheduler takes the newer class", sync: slices, asked: []corev1.ResourceName{"example.com/both"},
+			says: []string{"A device class of the host serves example.com/both"}},
+		"None": {reason: "the class may be there later", sync: slices, asked: []corev1.ResourceName{prefix + "none"},
+			says: []string{"Device class none"}},
+		"Deleted": {reason: "the tenant does not see it any more", sync: slices, asked: []corev1.ResourceName{prefix + "mig-gone"},
+			says: []string{"mig-gone"}},
+		"NoSync": {reason: "no class is the tenant's", sync: "", asked: []corev1.ResourceName{prefix + "mig", "example.com/mig"},
+			says: []string{"Device class mig is not available: 'sync.fromHost.deviceClasses' is not enabled", "serves example.com/mig"}},
+		"Room": {reason: "one claim less than the limit", sync: slices, asked: []corev1.ResourceName{"example.com/mig"}, claims: 999},
+		"TooMany": {reason: "the limit counts what kube-scheduler makes", sync: slices, claims: 1000,
+			asked: []corev1.ResourceName{"example.com/mig"},
+			says:  []string{"this cluster has 1000 claims on the host, as many as it may have"}},
+		"Limit": {reason: "the platform's limit", sync: slices + ", toHost: {resourceClaims: {enabled: true, max: 3}}",
+
+			asked: []corev1.ResourceName{"example.com/mig"}, claims: 3,
+			says: []string{"has 3 claims on the host, as many as it may have: delete some, or ask " +
+				"the platform's administrator for a higher 'sync.toHost.resourceClaims.max'"}},
+		"NotCounted": {reason: "kube-scheduler makes no claim", sync: slices, asked: []corev1.ResourceName{"example.com/fpga"}, claims: 5000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tenant *v1alpha1.TenantCluster
+			if tc.sync != "none" {
+				tenant = research(t, tc.sync)
+			}
+			asked := Asked{}
+			for _, resource := range tc.asked {
+				asked.Add(resource, field.NewPath("spec", "containers").Index(0).Child("resources", "limits"))
+			}
+			result := Pod(tenant, hostPod(t, "train", "ml"), asked, fakeHost{classes: classes, count: tc.claims})
+			mentions(t, tc.reason, result, tc.says...)
+		})
 	}
 }

@@ -67,6 +67,8 @@ const (
 	RuleKubeletArgs Rule = "kubelet-args"
 	// RulePodClaims: the pods of a tenant refer to its own claims on the host.
 	RulePodClaims Rule = "pod-claims"
+	// RulePodResources: the pods of a tenant get devices of its own classes alone, also by resources of containers.
+	RulePodResources Rule = "pod-resources"
 	// RuleSpelling: fields have the form of the schema.
 	RuleSpelling Rule = "spelling"
 	// RuleNoEffect: fields of the reference that do nothing here.
