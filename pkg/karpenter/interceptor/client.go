@@ -10,6 +10,7 @@ package interceptor
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +19,10 @@ import (
 
 // Interceptor changes objects of one type. The zero value changes nothing.
 type Interceptor struct {
-	list   func(ctx context.Context, list client.ObjectList, opts []client.ListOption) error
-	get    func(ctx context.Context, object client.Object, opts []client.GetOption) error
+	list func(ctx context.Context, list client.ObjectList, opts []client.ListOption) error
+	get  func(ctx context.Context, object client.Object, opts []client.GetOption) error
+	// supply fills in an object that the API server cannot have, and returns whether there is such an object.
+	supply func(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error)
 	create func(object client.Object)
 	// skipPatch and skipStatusPatch return whether a patch of an object, or of its status, is not sent.
 	skipPatch, skipStatusPatch func(object client.Object, patch []byte) bool
@@ -44,6 +47,16 @@ func OnGet[O client.Object](change func(ctx context.Context, object O, opts []cl
 			return change(ctx, typed, opts)
 		}
 		return nil
+	}}
+}
+
+// Supply reads objects that exist for core alone. supply returns false for the name of any other object.
+func Supply[O client.Object](supply func(ctx context.Context, key client.ObjectKey, object O) (bool, error)) Interceptor {
+	return Interceptor{supply: func(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
+		if typed, ok := object.(O); ok {
+			return supply(ctx, key, typed)
+		}
+		return false, nil
 	}}
 }
 
@@ -85,6 +98,14 @@ type interceptedClient struct {
 
 // Get implements client.Client.
 func (c *interceptedClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	for _, interceptor := range c.interceptors {
+		if interceptor.supply == nil {
+			continue
+		}
+		if supplied, err := interceptor.supply(ctx, key, object); err != nil || supplied {
+			return err
+		}
+	}
 	if err := c.Client.Get(ctx, key, object, opts...); err != nil {
 		return err
 	}
@@ -115,8 +136,11 @@ func (c *interceptedClient) List(ctx context.Context, list client.ObjectList, op
 	return nil
 }
 
-// Create implements client.Client.
+// Create implements client.Client. Core makes several objects from one template at the same time, and they share its metadata.
 func (c *interceptedClient) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
+	object.SetLabels(maps.Clone(object.GetLabels()))
+	object.SetAnnotations(maps.Clone(object.GetAnnotations()))
+	object.SetFinalizers(slices.Clone(object.GetFinalizers()))
 	for _, interceptor := range c.interceptors {
 		if interceptor.create != nil {
 			interceptor.create(object)

@@ -88,7 +88,6 @@ func StoredHash(nodeClaim *karpv1.NodeClaim) {
 	if !planned {
 		return
 	}
-	nodeClaim.Annotations = maps.Clone(nodeClaim.Annotations) // shared with the other NodeClaims of the NodePool
 	delete(nodeClaim.Annotations, v1alpha1.NodePoolHashAnnotationKey)
 	nodeClaim.Annotations[karpv1.NodePoolHashAnnotationKey] = hash
 }
