@@ -183,11 +183,31 @@ func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
 // forEachInAnyQuota is forEachFree as if there were no quota.
 func (c *CloudProvider) forEachInAnyQuota(ctx context.Context, pod *corev1.Pod,
 	why func(scope, *cloudprovider.InstanceType) (message string, works bool)) (string, error) {
+	var messages []string
+	anyWorks, err := c.anyType(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType, wanted []scheduling.Requirements) bool {
+		if !instancetypes.HasFree(instanceType, wanted...) {
+			return false
+		}
+		message, works := why(s, instanceType)
+		if message != "" {
+			messages = append(messages, message)
+		}
+		return works
+	})
+	if err != nil || anyWorks {
+		return "", err
+	}
+	return conditions.Truncate(strings.Join(lo.Uniq(messages), "; "), conditions.MaxEventNote), nil
+}
+
+// anyType returns whether something holds for any type that a NodePool which takes a pod may have. wanted are the alternatives that the
+// pod and the NodePool require of nodes.
+func (c *CloudProvider) anyType(ctx context.Context, pod *corev1.Pod,
+	holds func(s scope, instanceType *cloudprovider.InstanceType, wanted []scheduling.Requirements) bool) (bool, error) {
 	pools := &karpv1.NodePoolList{}
 	if err := c.tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
-		return "", fmt.Errorf("listing NodePools, %w", err)
+		return false, fmt.Errorf("listing NodePools, %w", err)
 	}
-	var messages []string
 	for i := range pools.Items {
 		wanted, unfit := instancetypes.PoolFits(&pools.Items[i], pod, karpv1.WellKnownLabels)
 		if unfit != nil {
@@ -198,22 +218,26 @@ func (c *CloudProvider) forEachInAnyQuota(ctx context.Context, pod *corev1.Pod,
 			continue
 		}
 		if err != nil {
-			return "", err
+			return false, err
 		}
 		for _, instanceType := range s.catalog.InstanceTypes(s.filter()) {
-			if !instancetypes.HasFree(instanceType, wanted...) {
-				continue
-			}
-			message, works := why(s, instanceType)
-			if works {
-				return "", nil
-			}
-			if message != "" {
-				messages = append(messages, message)
+			if holds(s, instanceType, wanted) {
+				return true, nil
 			}
 		}
 	}
-	return conditions.Truncate(strings.Join(lo.Uniq(messages), "; "), conditions.MaxEventNote), nil
+	return false, nil
+}
+
+// ByDriver returns whether a pod gets the resources that DeviceClasses serve from drivers: whether one of the types that it may get declares
+// devices. Types without devices have a device plugin. Free servers make no difference: a pod that is planned stays planned in the same way.
+func (c *CloudProvider) ByDriver(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	return c.anyType(ctx, pod, func(_ scope, instanceType *cloudprovider.InstanceType, wanted []scheduling.Requirements) bool {
+		return len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 &&
+			slices.ContainsFunc(wanted, func(alternative scheduling.Requirements) bool {
+				return instanceType.Requirements.Intersects(alternative) == nil
+			})
+	})
 }
 
 // holds returns whether a server of a type has room for the requests, and may be used for them.

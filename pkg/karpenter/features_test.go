@@ -88,8 +88,8 @@ func TestGatedCode(t *testing.T) {
 			before := &disruption.Controller{}
 			core := &Core{Controllers: []controller.Controller{before, &disruption.Queue{}, &lifecycle.Controller{}},
 				Provisioner: &provisioning.Provisioner{}}
-			without := len((&Core{}).interceptors(Dependencies{Manager: d.Manager, Enabled: func(featuregate.Feature) bool { return false }}))
-			if got := len(core.interceptors(d)) > without; got != tc.gangs || (core.gangs != nil) != tc.gangs {
+			without := len((&Core{}).interceptors(Dependencies{Manager: d.Manager, Enabled: func(featuregate.Feature) bool { return false }}, true))
+			if got := len(core.interceptors(d, true)) > without; got != tc.gangs || (core.gangs != nil) != tc.gangs {
 				t.Errorf("%s: pods are changed: %v", tc.reason, got)
 			}
 			if shortage := core.Shortage(&corev1.Pod{}); !tc.gangs && shortage != "" {

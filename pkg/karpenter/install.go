@@ -97,7 +97,7 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 		return nil, fmt.Errorf("installing Karpenter's core, %w", err)
 	}
 	core.Cluster = state.NewCluster(d.Clock, tenantClient, core.CloudProvider, state.WithRepairPolicyMatcher(repairs))
-	coreClient := interceptor.NewClient(tenantClient, core.interceptors(d)...)
+	coreClient := interceptor.NewClient(tenantClient, core.interceptors(d, !options.FromContext(ctx).IgnoreDRARequests)...)
 	core.Controllers = controllers.NewControllers(ctx, writes.Events(d.Manager), d.Clock, coreClient, d.Recorder, core.CloudProvider, measured,
 		core.Cluster, overlays, prediction.NewStore())
 	if core.Provisioner, err = find[*provisioning.Provisioner](core.Controllers); err != nil {
@@ -110,14 +110,14 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 // what it would read with Install. Only Clusters, Servers, Recorder, Clock and Enabled are required. Core finds its options in the context.
 func Plan(d Dependencies) (*Core, client.Client) {
 	core := &Core{CloudProvider: d.Servers, Cluster: state.NewCluster(d.Clock, d.Clusters.Tenant.Client, d.Servers)}
-	coreClient := interceptor.NewClient(d.Clusters.Tenant.Client, core.interceptors(d)...)
+	coreClient := interceptor.NewClient(d.Clusters.Tenant.Client, core.interceptors(d, false)...)
 	core.Provisioner = provisioning.NewProvisioner(coreClient, d.Recorder, d.Servers, core.Cluster, d.Clock,
 		deviceallocation.NewController(coreClient), virtualpods.NewVirtualPodCache(coreClient))
 	return core, coreClient
 }
 
-// interceptors change what core reads and creates.
-func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
+// interceptors change what core reads and creates. devices is whether core plans with devices of drivers.
+func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Interceptor {
 	tenantClient := d.Clusters.Tenant.Client
 	all := []interceptor.Interceptor{
 		interceptor.OnCreate(instancetypes.RemoveReservationIDs),
@@ -127,10 +127,16 @@ func (c *Core) interceptors(d Dependencies) []interceptor.Interceptor {
 		writes.Unknown(),
 		nodeprofiles.NodePools(d.Clusters),
 		resourceclaims.Claims(tenantClient),
+	}
+	if devices {
+		extended := resourceclaims.NewExtended(tenantClient, d.Servers.ByDriver)
+		all = append(all, extended.Claims(), extended.Pods())
+	}
+	all = append(all,
 		holdback.Pods(d.Servers, c.Cluster.PodNodeClaimMapping),
 		accelerators.Templates(),
 		accelerators.Pods(),
-	}
+	)
 	if d.Enabled(GangPlacement) {
 		c.gangs = gangs.NewPlacer(gangs.Dependencies{
 			Client: tenantClient, Live: d.Clusters.Tenant.Live, Clock: d.Clock, IdleDuration: d.GangIdleDuration,
@@ -168,9 +174,13 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 		}
 	}
 	machines := timelimits.Machines{Client: d.Management.Client, Namespace: d.Clusters.TenantCluster.Namespace, Synced: d.Management.Synced}
+	var registered []interceptor.Interceptor
+	if !options.FromContext(ctx).IgnoreDRARequests {
+		registered = append(registered, resourceclaims.Registered(d.Clusters.Tenant.Client))
+	}
 	if err := replace(c.Controllers, func(core *lifecycle.Controller) controller.Controller {
 		// Each of its workers waits ten seconds at most for the claim of a server.
-		return workers.Limited(timelimits.Lifecycle(core, d.Clock, machines), 200)
+		return workers.Limited(timelimits.Lifecycle(core, d.Clock, machines, registered...), 200)
 	}); err != nil {
 		return err
 	}

@@ -77,6 +77,74 @@ func TestDRAMatchAttribute(t *testing.T) {
 	}
 }
 
+// Pods ask for GPUs by a resource that a DeviceClass serves (KEP-5004), once by its extendedResourceName and once by the name of the class.
+// The type declares devices alone, or the same GPUs as a resource, too. The pods run, those of one type on one server, the node is
+// initialized, and the server is released when they have gone.
+func TestDRAExtendedResource(t *testing.T) {
+	system.Only(t)
+	w := enter(t, devices)
+	w.needsDrivers(t)
+	w.deviceTypes(t)
+	w.make(t, w.tenant, &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"},
+		Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To(extendedGPU), Selectors: []resourcev1.DeviceSelector{
+			{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver == "gpu.example.com"`}}}},
+	})
+	asking := func(name, nodeType, resource, count string) {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name},
+			Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](0),
+				Containers: []corev1.Container{w.container(resources("cpu", "4", resource, count))}},
+		}
+		w.group.place(&pod.Spec)
+		if pod.Spec.NodeSelector == nil {
+			pod.Spec.NodeSelector = map[string]string{}
+		}
+		pod.Spec.NodeSelector[v1alpha1.NodeTypeLabelKey] = nodeType
+		if err := w.tenant.Create(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, nodeType := range []string{"dra-40", "dra-80"} {
+		asking("two-of-"+nodeType, nodeType, extendedGPU, "2")
+		w.untilRuns(t, "two-of-"+nodeType)
+		machine := w.machineOf(t, "two-of-"+nodeType)
+		if got := strings.Join(machine.Spec.RequestedDrivers, ","); got != "gpu.example.com" {
+			t.Errorf("the Machine of %s asks for the drivers %q, want gpu.example.com", nodeType, got)
+		}
+		asking("more-of-"+nodeType, nodeType, resourcev1.ResourceDeviceClassPrefix+"gpu.example.com", "2")
+		w.untilRuns(t, "more-of-"+nodeType)
+		if again := w.machineOf(t, "more-of-"+nodeType); again.Name != machine.Name {
+			t.Errorf("the second pod of %s is on Machine %s, and two GPUs of %s were free", nodeType, again.Name, machine.Name)
+		}
+	}
+	w.eventually(t, "both NodeClaims are initialized", func(ctx context.Context) (string, error) {
+		claims, err := w.nodeClaims(ctx)
+		if err != nil || len(claims) != 2 {
+			return fmt.Sprintf("%d NodeClaims", len(claims)), err
+		}
+		for i := range claims {
+			if condition := claims[i].StatusConditions().Get(karpv1.ConditionTypeInitialized); !condition.IsTrue() {
+				return claims[i].Name + ": " + condition.Message, nil
+			}
+			if condition := claims[i].StatusConditions().Get(v1alpha1.ConditionResourcesAdvertised); condition.IsFalse() {
+				return "", fmt.Errorf("%s: %s", claims[i].Name, condition.Message)
+			}
+		}
+		return "", nil
+	})
+	for _, name := range []string{"two-of-dra-40", "more-of-dra-40", "two-of-dra-80", "more-of-dra-80"} {
+		w.remove(t, w.tenant, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name}})
+	}
+	w.eventually(t, "the servers are released", func(ctx context.Context) (string, error) {
+		machines, err := w.machines(ctx)
+		if err != nil || len(machines) > 0 {
+			return fmt.Sprintf("%d Machines", len(machines)), err
+		}
+		return "", nil
+	})
+}
+
 // A pod that claims no device never gets a server with devices, even if it insists on that type.
 func TestDRANodeTypeNeedsClaim(t *testing.T) {
 	system.Only(t)
@@ -103,14 +171,17 @@ func TestDRANodeTypeNeedsClaim(t *testing.T) {
 	}
 }
 
+// extendedGPU is a resource that the dear type lists besides its devices, for a cluster with a device plugin. It is the same GPUs.
+const extendedGPU = "dra.example.com/gpu"
+
 // deviceTypes are two types of servers with devices, a cheap one and a dear one, a pool of both for the tenant, and the
 // class by which its pods claim devices. They are gone when the test ends.
 func (w *fixture) deviceTypes(t *testing.T) {
 	t.Helper()
 	w.needsServers(t)
-	nodeType := func(name string, cost int64, devices ...v1alpha1.NodeTypeDevice) v1alpha1.NodeTypeTemplate {
+	nodeType := func(name string, cost int64, has corev1.ResourceList, devices ...v1alpha1.NodeTypeDevice) v1alpha1.NodeTypeTemplate {
 		return v1alpha1.NodeTypeTemplate{Name: "dra-" + name, HardwareProfile: v1alpha1.HardwareProfile{
-			Resources:      resources("cpu", "64", "memory", "256Gi"),
+			Resources:      has,
 			Cost:           &cost,
 			Devices:        devices,
 			BareMetalHosts: &v1alpha1.HostSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"devices": "gpu-" + name}}},
@@ -125,8 +196,8 @@ func (w *fixture) deviceTypes(t *testing.T) {
 		Spec: v1alpha1.NodeProviderSpec{
 			Properties: w.fleetProperties(t),
 			Metal3: v1alpha1.Metal3Fleet{ClusterRef: v1alpha1.Metal3ClusterRef{Namespace: hostNamespace}, NodeTypes: []v1alpha1.NodeTypeTemplate{
-				nodeType("40", 1000, gpus("40Gi")),
-				nodeType("80", 2000, gpus("80Gi", "a", "b"),
+				nodeType("40", 1000, resources("cpu", "64", "memory", "256Gi"), gpus("40Gi")),
+				nodeType("80", 2000, resources("cpu", "64", "memory", "256Gi", extendedGPU, "4"), gpus("80Gi", "a", "b"),
 					v1alpha1.NodeTypeDevice{Driver: "nic.example.com", Count: 2, PCIeRoots: []string{"a", "b"}}),
 			}},
 		},

@@ -46,26 +46,30 @@ type Machines struct {
 	Synced func() error
 }
 
-// Lifecycle returns core's lifecycle controller with its limit on registration moved.
-func Lifecycle(core *lifecycle.Controller, clk clock.PassiveClock, machines Machines) controller.Controller {
-	return &wrappedController{core, func(client.Client) interceptor.Interceptor { return Registering(clk, machines) }}
+// Lifecycle returns core's lifecycle controller with its limit on registration moved, and with other changes of what it reads.
+func Lifecycle(core *lifecycle.Controller, clk clock.PassiveClock, machines Machines, others ...interceptor.Interceptor) controller.Controller {
+	return &wrappedController{core, func(client.Client) []interceptor.Interceptor {
+		return append([]interceptor.Interceptor{Registering(clk, machines)}, others...)
+	}}
 }
 
 // Queue returns core's disruption queue with its limit on replacements moved.
 func Queue(core *disruption.Queue, clk clock.PassiveClock, machines Machines) controller.Controller {
-	return &wrappedController{core, func(c client.Client) interceptor.Interceptor { return Replacing(c, core, clk, machines) }}
+	return &wrappedController{core, func(c client.Client) []interceptor.Interceptor {
+		return []interceptor.Interceptor{Replacing(c, core, clk, machines)}
+	}}
 }
 
-// wrappedController is a controller of core that reads the object of a request through an interceptor.
+// wrappedController is a controller of core that reads the object of a request through interceptors.
 type wrappedController struct {
 	controller.Controller
-	interceptor func(client.Client) interceptor.Interceptor
+	interceptors func(client.Client) []interceptor.Interceptor
 }
 
 // Register registers the controller as core does, including its predicates and rate limits.
 func (w *wrappedController) Register(ctx context.Context, m manager.Manager) error {
 	c := m.GetClient()
-	return w.Controller.Register(ctx, operator.WithClient(m, interceptor.NewClient(c, w.interceptor(c))))
+	return w.Controller.Register(ctx, operator.WithClient(m, interceptor.NewClient(c, w.interceptors(c)...)))
 }
 
 // startOfWait is when core's limit for a NodeClaim starts: now, as long as its server is being installed or that is not

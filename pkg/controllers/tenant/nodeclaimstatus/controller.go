@@ -77,7 +77,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	// 2. Its conditions, in one write.
 	stored := nodeClaim.DeepCopy()
 	published, untilWritten := c.setServerReady(nodeClaim, machine)
-	advertised, wait := c.setResourcesAdvertised(nodeClaim, node)
+	advertised, wait, err := c.setResourcesAdvertised(ctx, nodeClaim, node)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	published = append(published, advertised...)
 	published = append(published, c.setNodeAsPlanned(nodeClaim, node)...)
 	if untilWritten > 0 {

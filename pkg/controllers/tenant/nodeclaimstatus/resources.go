@@ -4,18 +4,22 @@
 package nodeclaimstatus
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/resourceclaims"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
@@ -32,21 +36,26 @@ type firstSeen struct {
 // setResourcesAdvertised sets ResourcesAdvertised on the NodeClaim of a node that advertises fewer accelerators than its
 // NodeType has, and when they are there after all. It returns the events to publish, and after how long to check again.
 // Core waits without limit for a node whose GPUs no device plugin advertises, and neither the pod nor the node says why.
-func (c *Controller) setResourcesAdvertised(nodeClaim *karpv1.NodeClaim, node *corev1.Node) ([]events.Event, time.Duration) {
+func (c *Controller) setResourcesAdvertised(ctx context.Context, nodeClaim *karpv1.NodeClaim,
+	node *corev1.Node) ([]events.Event, time.Duration, error) {
 	if node == nil || nodeClaim.Status.NodeName == "" {
 		c.forget(nodeClaim.Name)
-		return nil, 0
+		return nil, 0, nil
+	}
+	missing, err := c.missing(ctx, nodeClaim, node)
+	if err != nil {
+		return nil, 0, err
 	}
 	before := conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionResourcesAdvertised)
 	after := metav1.Condition{
 		Type: v1alpha1.ConditionResourcesAdvertised, LastTransitionTime: metav1.NewTime(c.clock.Now()), ObservedGeneration: nodeClaim.Generation,
 	}
-	switch missing := missingResources(nodeClaim.Status.Capacity, node.Status.Allocatable); {
+	switch {
 	// 1. All resources are there.
 	case len(missing) == 0:
 		c.forget(nodeClaim.Name)
 		if before.Status != metav1.ConditionFalse {
-			return nil, 0
+			return nil, 0, nil
 		}
 		after.Status, after.Reason = metav1.ConditionTrue, v1alpha1.ReasonResourcesAdvertised
 		after.Message = "node " + node.Name + " advertises all resources of its NodeType"
@@ -54,18 +63,32 @@ func (c *Controller) setResourcesAdvertised(nodeClaim *karpv1.NodeClaim, node *c
 	default:
 		wait := c.firstMissing(nodeClaim).Add(c.grace).Sub(c.clock.Now())
 		if wait > 0 && before.Status != metav1.ConditionFalse {
-			return nil, wait
+			return nil, wait, nil
 		}
 		after.Status, after.Reason = metav1.ConditionFalse, v1alpha1.ReasonResourcesMissing
 		after.Message = describeMissing(node.Name, nodeClaim.Labels[corev1.LabelInstanceTypeStable], missing, c.grace)
 	}
 	if !conditions.Set(&nodeClaim.Status.Conditions, after) {
-		return nil, 0
+		return nil, 0, nil
 	}
 	return []events.Event{
 		newEvent(nodeClaim, after.Reason, after.Message, nodeClaim.Name, after.Message),
 		newEvent(node, after.Reason, after.Message, node.Name, after.Message),
-	}, 0
+	}, 0, nil
+}
+
+// missing returns the accelerators of which a node has fewer than its type. A driver publishes devices of a class in the place of a
+// resource.
+func (c *Controller) missing(ctx context.Context, nodeClaim *karpv1.NodeClaim, node *corev1.Node) ([]string, error) {
+	has, declared := node.Status.Allocatable, nodeClaim.Status.Capacity
+	if len(missingResources(declared, has)) == 0 {
+		return nil, nil
+	}
+	published, err := resourceclaims.Published(ctx, c.clusters.Tenant.Client, node.Name, v1alpha1.Accelerators(declared))
+	if meta.IsNoMatchError(err) { // the cluster has no device classes
+		err = nil
+	}
+	return missingResources(declared, resources.MaxResources(has, published)), err
 }
 
 func (c *Controller) firstMissing(nodeClaim *karpv1.NodeClaim) time.Time {
