@@ -9,7 +9,6 @@ import (
 	"net/http"
 
 	"github.com/awslabs/operatorpkg/controller"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -94,8 +93,6 @@ func (o *options) provisioningControllers(
 		protection.NewPoolController(clusters, o.trustedUsers),
 		autonodes.NewController(realClock, clusters, catalog, servers),
 		unschedulable.NewNodePoolController(core.CloudProvider, metal3.Meets, recorder),
-		unschedulable.NewPodController(clusters, recorder, func(pod types.NamespacedName) bool {
-			return core.Cluster.PodNodeClaimMapping(pod) != ""
-		}, metal3.Checks(core, core.Cluster.GetDaemonSetPod)...),
+		unschedulable.NewPodController(clusters, recorder, core.Planned, metal3.Checks(core, core.Cluster.GetDaemonSetPod)...),
 	), nil
 }

@@ -82,6 +82,8 @@ type Core struct {
 	Provisioner   *provisioning.Provisioner
 	// gangs is nil without GangPlacement.
 	gangs *gangs.Placer
+	// extended is nil if core plans without devices of drivers.
+	extended *resourceclaims.Extended
 }
 
 // Install returns core with the changes. An error says that core refuses the repair policies, or does not have the expected
@@ -129,8 +131,8 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		resourceclaims.Claims(tenantClient),
 	}
 	if devices {
-		extended := resourceclaims.NewExtended(tenantClient, d.Servers.ByDriver)
-		all = append(all, extended.Claims(), extended.Pods())
+		c.extended = resourceclaims.NewExtended(tenantClient, d.Servers.ByDriver)
+		all = append(all, c.extended.Claims(), c.extended.Pods())
 	}
 	all = append(all,
 		holdback.Pods(d.Servers, c.Cluster.PodNodeClaimMapping),
@@ -148,6 +150,18 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		all = append(all, c.gangs.PendingPods(), interceptor.OnCreate(c.gangs.Mark))
 	}
 	return all
+}
+
+// Planned returns whether core has a NodeClaim for a pod, or plans it with devices of drivers.
+func (c *Core) Planned(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	if c.Cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(pod)) != "" {
+		return true, nil
+	}
+	if c.extended == nil {
+		return false, nil
+	}
+	planned, err := c.extended.Pod(ctx, pod)
+	return err == nil && len(planned.Spec.ResourceClaims) > 0, err
 }
 
 // Shortage returns why no topology domain has room for the gang of a pod; empty if there is no gang or one has.

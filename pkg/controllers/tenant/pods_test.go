@@ -95,7 +95,7 @@ func TestPodEvents(t *testing.T) {
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
 				events.NewRecorder(published),
-				func(types.NamespacedName) bool { return tc.planned })
+				func(context.Context, *corev1.Pod) (bool, error) { return tc.planned, nil })
 			waiting := unschedulablePod(cluster.Namespace)
 			if tc.change != nil {
 				tc.change(waiting)

@@ -174,3 +174,84 @@ func TestDevicesAreAllocatedBeforeTheNodeExists(t *testing.T) {
 		})
 	}
 }
+
+// serving is a class of the devices of gpu.example.com that serves a resource.
+func serving(resource string) *resourcev1.DeviceClass {
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}}
+	class.Spec.ExtendedResourceName = &resource
+	class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver == "gpu.example.com"`}}}
+	return class
+}
+
+// TestExtendedResourcesOfDrivers has core's own scheduler plan for pods that ask for GPUs by a resource that a class serves.
+func TestExtendedResourcesOfDrivers(t *testing.T) {
+	const resource = "example.com/gpu"
+	devices := func(pairs ...string) *v1alpha1.NodeType {
+		return withDevices(nodeType("devices", 2, append(pairs, "cpu", "64", "memory", "256Gi")...), gpus(4, "40Gi"))
+	}
+	plugin := nodeType("plugin", 2, "cpu", "64", "memory", "256Gi", resource, "4")
+	asking := func(number int, count string, change ...func(*corev1.Pod)) *corev1.Pod {
+		return pod(number, requests("cpu", "1", resource, count), change...)
+	}
+	initContainer := func(count string, restart *corev1.ContainerRestartPolicy) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Spec.InitContainers = []corev1.Container{{Name: "init", Resources: requests(resource, count), RestartPolicy: restart}}
+		}
+	}
+	always := ptr.To(corev1.ContainerRestartPolicyAlways)
+	for name, tc := range map[string]struct {
+		reason  string
+		types   []*v1alpha1.NodeType
+		objects []client.Object
+		want    []string
+		drivers string
+	}{
+		"devices alone": {reason: "kube-scheduler makes a claim", types: []*v1alpha1.NodeType{devices(), plain(2)},
+			objects: []client.Object{serving(resource), asking(0, "1")}, want: []string{"devices"}, drivers: "gpu.example.com"},
+		"the same GPUs as a resource": {reason: "they are devices in this cluster", types: []*v1alpha1.NodeType{devices(resource, "4")},
+			objects: []client.Object{serving(resource), asking(0, "1")}, want: []string{"devices"}, drivers: "gpu.example.com"},
+		"no class": {reason: "a device plugin has the same GPUs", types: []*v1alpha1.NodeType{devices(resource, "4")},
+			objects: []client.Object{asking(0, "1")}, want: []string{"devices"}},
+		"no devices": {reason: "the class is for servers of others", types: []*v1alpha1.NodeType{plugin},
+			objects: []client.Object{serving(resource), asking(0, "1")}, want: []string{"plugin"}},
+		"by the name of the class": {reason: "each class has it", types: []*v1alpha1.NodeType{devices()},
+			objects: []client.Object{serving(resource), pod(0, requests(resourcev1.ResourceDeviceClassPrefix+"gpus", "2"))},
+			want:    []string{"devices"}, drivers: "gpu.example.com"},
+		"four on one server": {reason: "all of its GPUs", types: []*v1alpha1.NodeType{devices()},
+			objects: []client.Object{serving(resource), asking(0, "2"), asking(1, "1"), asking(2, "1")}, want: []string{"devices"},
+			drivers: "gpu.example.com"},
+		"five": {reason: "one more than a server has", types: []*v1alpha1.NodeType{devices()},
+			objects: []client.Object{serving(resource), asking(0, "4"), asking(1, "1")}, want: []string{"devices", "devices"},
+			drivers: "gpu.example.com"},
+		"too many": {reason: "no server has so many", types: []*v1alpha1.NodeType{devices()},
+			objects: []client.Object{serving(resource), asking(0, "5")}},
+		"beside a claim": {reason: "they share the devices of a server", types: []*v1alpha1.NodeType{devices()},
+			objects: append(claim("c", nil, `device.driver == "gpu.example.com"`), serving(resource), pod(0, requests("cpu", "1"), claiming("c")),
+				asking(1, "3"), asking(2, "1")), want: []string{"devices", "devices"}, drivers: "gpu.example.com"},
+		"an init container": {reason: "it ends before the others begin", types: []*v1alpha1.NodeType{devices()},
+			objects: []client.Object{serving(resource), asking(0, "3", initContainer("4", nil))}, want: []string{"devices"},
+			drivers: "gpu.example.com"},
+		"a sidecar": {reason: "it stays", types: []*v1alpha1.NodeType{devices()},
+			objects: []client.Object{serving(resource), asking(0, "3", initContainer("2", always))}},
+		"none": {reason: "zero is no request", types: []*v1alpha1.NodeType{devices(), plain(2)},
+			objects: []client.Object{serving(resource), asking(0, "0")}, want: []string{"cpu"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := scheduleWith(t, func(o *options.Options) { o.IgnoreDRARequests = false }, tc.types, tc.objects...)
+			var got []string
+			for _, planned := range results.NewNodeClaims {
+				got = append(got, planned.InstanceTypeOptions.OrderByPrice(planned.Requirements)[0].Name)
+				nodeClaim := planned.ToNodeClaim()
+				if drivers := nodeClaim.Annotations[karpv1.DRADriversAnnotationKey]; drivers != tc.drivers {
+					t.Errorf("the NodeClaim waits for %q, want %q", drivers, tc.drivers)
+				}
+				if _, registered := nodeClaim.Spec.Resources.Requests[resource]; registered != (tc.drivers == "") && tc.want[0] != "cpu" {
+					t.Errorf("the NodeClaim waits for the resource: %v, and devices of %q", registered, tc.drivers)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s\nerrors: %v", tc.reason, diff, results.PodErrors)
+			}
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,7 +126,11 @@ func scheduleWith(t *testing.T, change func(*options.Options), nodeTypes []*v1al
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind",
 			func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build()
-	kubeClient := interceptor.NewClient(plainClient, resourceclaims.Claims(plainClient), Pods(), Templates())
+	// As CloudProvider.ByDriver, for pods that every type may serve.
+	extended := resourceclaims.NewExtended(plainClient, func(context.Context, *corev1.Pod) (bool, error) {
+		return slices.ContainsFunc(nodeTypes, func(nodeType *v1alpha1.NodeType) bool { return len(nodeType.Spec.Devices) > 0 }), nil
+	})
+	kubeClient := interceptor.NewClient(plainClient, resourceclaims.Claims(plainClient), extended.Claims(), extended.Pods(), Pods(), Templates())
 	provider := typesOnly{catalog: catalog}
 	recorder := events.NewRecorder(record.NewFakeRecorder(1000))
 	cluster := state.NewCluster(clock.RealClock{}, kubeClient, provider)

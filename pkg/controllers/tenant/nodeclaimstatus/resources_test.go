@@ -10,10 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -47,11 +49,24 @@ func TestMissingResources(t *testing.T) {
 		want       metav1.ConditionStatus // empty for no condition
 		says       string
 	}
+	// devices are what a driver publishes on the node, of a class that serves nvidia.com/gpu.
+	devices := func(count int) []client.Object {
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.nvidia.com"}}
+		class.Spec.ExtendedResourceName = ptr.To("nvidia.com/gpu")
+		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1"}}
+		slice.Spec.NodeName, slice.Spec.Devices = ptr.To("gpu-1"), make([]resourcev1.Device, count)
+		return []client.Object{class, slice}
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		looks  []look
 		events int
+		driver []client.Object
 	}{
+		"Driver": {reason: "a driver has published all of them, and no device plugin advertises any", driver: devices(8),
+			looks: []look{{advertises: none}, {minute: 60, advertises: none}}},
+		"DriverFewer": {reason: "seven of eight devices are not enough", driver: devices(7), events: 2,
+			looks: []look{{advertises: none}, {minute: 10, advertises: none, want: metav1.ConditionFalse, says: "7 of 8 nvidia.com/gpu"}}},
 		"Well": {reason: "healthy nodes have no condition", looks: []look{{advertises: all}, {minute: 60, advertises: all}}},
 		"InTime": {reason: "an operator that installs drivers takes its time",
 			looks: []look{{advertises: none}, {minute: 9, advertises: none}, {minute: 11, advertises: all}}},
@@ -75,7 +90,8 @@ func TestMissingResources(t *testing.T) {
 				Labels: map[string]string{corev1.LabelInstanceTypeStable: "h100-8x"}}}
 			nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName, nodeClaim.Status.Capacity = providerID, "gpu-1", declared
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1"}, Spec: corev1.NodeSpec{ProviderID: providerID}}
-			api := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(nodeClaim, node).WithObjects(nodeClaim, node).Build()
+			api := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(nodeClaim, node).
+				WithObjects(append(tc.driver, nodeClaim, node)...).Build()
 			clock, recorder := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &published{}
 			c := NewController(clock,
 				tenant.Clusters{Tenant: tenant.Cluster{Client: api, Live: api}, Management: tenant.Cluster{Client: api, Live: api}}, recorder,

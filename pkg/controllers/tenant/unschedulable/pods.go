@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,8 +45,9 @@ const (
 	repeatPeriod = 5 * time.Minute
 )
 
-// Planned returns whether Karpenter has a NodeClaim for a pod already.
-type Planned func(pod types.NamespacedName) bool
+// Planned returns whether Karpenter has a NodeClaim for a pod already, or plans it with devices of drivers. Then only Karpenter knows why
+// it waits: devices are not among the resources of NodeTypes.
+type Planned func(ctx context.Context, pod *corev1.Pod) (bool, error)
 
 // PodController writes an event on pods for which no server is available.
 type PodController struct {
@@ -63,7 +63,7 @@ type PodController struct {
 func NewPodController(clusters tenant.Clusters, recorder events.Recorder, planned Planned,
 	checks ...explain.Check) *PodController {
 	if planned == nil {
-		planned = func(types.NamespacedName) bool { return false }
+		planned = func(context.Context, *corev1.Pod) (bool, error) { return false, nil }
 	}
 	return &PodController{clusters: clusters, recorder: recorder, planned: planned, checks: checks}
 }
@@ -74,9 +74,9 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 	if !explain.Pending(pod) {
 		return reconcile.Result{}, nil
 	}
-	// 2. It has a NodeClaim.
-	if c.planned(client.ObjectKeyFromObject(pod)) {
-		return reconcile.Result{RequeueAfter: podPeriod}, nil
+	// 2. It has a NodeClaim, or Karpenter says itself why it has none.
+	if planned, err := c.planned(ctx, pod); err != nil || planned {
+		return reconcile.Result{RequeueAfter: podPeriod}, err
 	}
 	explanation, err := c.explain(ctx, pod)
 	if err != nil {
