@@ -240,6 +240,18 @@ func (c *CloudProvider) ByDriver(ctx context.Context, pod *corev1.Pod) (bool, er
 	})
 }
 
+// DevicesNotDeclared is a message if a pod is planned with devices, and types without devices have a free server with its resources.
+func (c *CloudProvider) DevicesNotDeclared(ctx context.Context, pod *corev1.Pod) (string, error) {
+	return c.forEachInAnyQuota(ctx, pod, func(_ scope, instanceType *cloudprovider.InstanceType) (string, bool) {
+		if len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 || !holds(instanceType, resources.RequestsForPods(pod)) {
+			return "", false
+		}
+		return fmt.Sprintf("NodeType %s has a free server and no devices, and the pod is planned with devices, because a DeviceClass serves its "+
+			"resources and another NodeType that it may get declares devices: declare those of %s, too, or have the pod select it by its labels",
+			instanceType.Name, instanceType.Name), false
+	})
+}
+
 // holds returns whether a server of a type has room for the requests, and may be used for them.
 func holds(instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) bool {
 	all := instanceType.Capacity

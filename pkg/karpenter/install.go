@@ -41,6 +41,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/state/virtualpods"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/accelerators"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
@@ -83,7 +84,8 @@ type Core struct {
 	// gangs is nil without GangPlacement.
 	gangs *gangs.Placer
 	// extended is nil if core plans without devices of drivers.
-	extended *resourceclaims.Extended
+	extended           *resourceclaims.Extended
+	devicesNotDeclared func(context.Context, *corev1.Pod) (string, error)
 }
 
 // Install returns core with the changes. An error says that core refuses the repair policies, or does not have the expected
@@ -131,7 +133,7 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		resourceclaims.Claims(tenantClient),
 	}
 	if devices {
-		c.extended = resourceclaims.NewExtended(tenantClient, d.Servers.ByDriver)
+		c.extended, c.devicesNotDeclared = resourceclaims.NewExtended(tenantClient, d.Servers.ByDriver), d.Servers.DevicesNotDeclared
 		all = append(all, c.extended.Claims(), c.extended.Pods())
 	}
 	all = append(all,
@@ -152,16 +154,21 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 	return all
 }
 
-// Planned returns whether core has a NodeClaim for a pod, or plans it with devices of drivers.
-func (c *Core) Planned(ctx context.Context, pod *corev1.Pod) (bool, error) {
+// Planned returns whether core has a NodeClaim for a pod, or plans it with devices of drivers, and which servers core does not plan it on
+// for that.
+func (c *Core) Planned(ctx context.Context, pod *corev1.Pod) (planned bool, why explain.Explanation, err error) {
 	if c.Cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(pod)) != "" {
-		return true, nil
+		return true, why, nil
 	}
 	if c.extended == nil {
-		return false, nil
+		return false, why, nil
 	}
-	planned, err := c.extended.Pod(ctx, pod)
-	return err == nil && len(planned.Spec.ResourceClaims) > 0, err
+	seen, err := c.extended.Pod(ctx, pod)
+	if err != nil || len(seen.Spec.ResourceClaims) == 0 {
+		return false, why, err
+	}
+	why, err = explain.Because(explain.ReasonDevicesNotDeclared, c.devicesNotDeclared)(ctx, pod)
+	return true, why, err
 }
 
 // Shortage returns why no topology domain has room for the gang of a pod; empty if there is no gang or one has.

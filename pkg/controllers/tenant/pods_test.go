@@ -73,9 +73,12 @@ func TestPodEvents(t *testing.T) {
 		reason  string
 		change  func(*corev1.Pod)
 		planned bool
+		why     explain.Explanation
 		want    bool
 		requeue bool
 	}{
+		"Devices": {reason: "Karpenter plans it with devices, and passes over a server", planned: true, want: true, requeue: true,
+			why: explain.Explanation{Reason: explain.ReasonDevicesNotDeclared, Message: "NodeType a100 has a free server and no devices"}},
 		"Waiting":     {reason: "it waits in vain", want: true, requeue: true},
 		"Planned":     {reason: "its server is booting", planned: true, requeue: true},
 		"Scheduled":   {reason: "it has a node", change: func(p *corev1.Pod) { p.Spec.NodeName = "node" }},
@@ -95,7 +98,7 @@ func TestPodEvents(t *testing.T) {
 			published := record.NewFakeRecorder(10)
 			controller := unschedulable.NewPodController(tenanttest.ClustersOf(cluster, environment.Client, environment.Client),
 				events.NewRecorder(published),
-				func(context.Context, *corev1.Pod) (bool, error) { return tc.planned, nil })
+				func(context.Context, *corev1.Pod) (bool, explain.Explanation, error) { return tc.planned, tc.why, nil })
 			waiting := unschedulablePod(cluster.Namespace)
 			if tc.change != nil {
 				tc.change(waiting)

@@ -46,6 +46,9 @@ const (
 	ReasonWaitingForNodeClaim = "WaitingForNodeClaim"
 	// ReasonNoNodeTypeFits: no NodeType could ever serve the pod as it is.
 	ReasonNoNodeTypeFits = "NoNodeTypeFits"
+	// ReasonDevicesNotDeclared: the pod is planned with devices of drivers, and a NodeType that has its resources by a device plugin, and a
+	// free server, is not used.
+	ReasonDevicesNotDeclared = "DevicesNotDeclared"
 	// ReasonNoCapacityType: no NodePool has the capacity type that the pod selects. On a NodePool: it allows no
 	// capacity type that servers can have.
 	ReasonNoCapacityType = "NoCapacityType"

@@ -45,9 +45,9 @@ const (
 	repeatPeriod = 5 * time.Minute
 )
 
-// Planned returns whether Karpenter has a NodeClaim for a pod already, or plans it with devices of drivers. Then only Karpenter knows why
-// it waits: devices are not among the resources of NodeTypes.
-type Planned func(ctx context.Context, pod *corev1.Pod) (bool, error)
+// Planned returns whether Karpenter has a NodeClaim for a pod already, or plans it with devices of drivers. Then Karpenter knows why it
+// waits: devices are not among the resources of NodeTypes. What Karpenter cannot know is in the explanation.
+type Planned func(ctx context.Context, pod *corev1.Pod) (bool, explain.Explanation, error)
 
 // PodController writes an event on pods for which no server is available.
 type PodController struct {
@@ -63,7 +63,7 @@ type PodController struct {
 func NewPodController(clusters tenant.Clusters, recorder events.Recorder, planned Planned,
 	checks ...explain.Check) *PodController {
 	if planned == nil {
-		planned = func(context.Context, *corev1.Pod) (bool, error) { return false, nil }
+		planned = func(context.Context, *corev1.Pod) (planned bool, why explain.Explanation, err error) { return }
 	}
 	return &PodController{clusters: clusters, recorder: recorder, planned: planned, checks: checks}
 }
@@ -75,12 +75,16 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 		return reconcile.Result{}, nil
 	}
 	// 2. It has a NodeClaim, or Karpenter says itself why it has none.
-	if planned, err := c.planned(ctx, pod); err != nil || planned {
-		return reconcile.Result{RequeueAfter: podPeriod}, err
-	}
-	explanation, err := c.explain(ctx, pod)
-	if err != nil {
+	planned, explanation, err := c.planned(ctx, pod)
+	switch {
+	case err != nil:
 		return reconcile.Result{}, err
+	case planned && explanation == (explain.Explanation{}):
+		return reconcile.Result{RequeueAfter: podPeriod}, nil
+	case !planned:
+		if explanation, err = c.explain(ctx, pod); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	// 3. There is a server for it, and Karpenter is working on it.
 	if explanation == (explain.Explanation{}) {
