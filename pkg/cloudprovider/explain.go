@@ -246,9 +246,9 @@ func (c *CloudProvider) DevicesNotDeclared(ctx context.Context, pod *corev1.Pod)
 		if len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 || !holds(instanceType, resources.RequestsForPods(pod)) {
 			return "", false
 		}
-		return fmt.Sprintf("NodeType %s has a free server and no devices, and the pod is planned with devices, because a DeviceClass serves its "+
-			"resources and another NodeType that it may get declares devices: declare those of %s, too, or have the pod select it by its labels",
-			instanceType.Name, instanceType.Name), false
+		return fmt.Sprintf("NodeType %s has a free server and no devices, and the pod is planned with devices, because a DeviceClass "+
+			"serves its resources and another NodeType that it may get declares devices: declare those of %s, too, or have the pod "+
+			"select it by its labels", instanceType.Name, instanceType.Name), false
 	})
 }
 

@@ -100,7 +100,8 @@ func (e *Extended) Pods() interceptor.Interceptor {
 	})
 }
 
-// Pod returns a pod as core plans it: with a claim in the place of the resources that a driver serves. It is the same pod if there are none.
+// Pod returns a pod as core plans it: with a claim in the place of the resources that a driver serves. It is the same pod if there are
+// none.
 func (e *Extended) Pod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	if !asksFor(pod) {
 		return pod, nil

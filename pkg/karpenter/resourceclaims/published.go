@@ -82,7 +82,8 @@ func matcher(class *resourcev1.DeviceClass) func(ctx context.Context, driver str
 func Registered(reader client.Reader) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
 		// StatusConditions would add those that are missing.
-		if nodeClaim.Status.NodeName == "" || conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized).Status == metav1.ConditionTrue {
+		initialized := conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized)
+		if nodeClaim.Status.NodeName == "" || initialized.Status == metav1.ConditionTrue {
 			return nil
 		}
 		var names []corev1.ResourceName

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaims changes what Karpenter's core reads of Dynamic Resource Allocation: allocated resource claims, so that core schedules
-// pods which share one, and pods that ask for devices by an extended resource, so that core plans them with the claim that kube-scheduler will
-// make (extended.go).
+// Package resourceclaims changes what Karpenter's core reads of Dynamic Resource Allocation: allocated resource claims, so that core
+// schedules pods which share one, and pods that ask for devices by an extended resource, so that core plans them with the claim
+// that kube-scheduler will make (extended.go).
 //
 // Core v1.15.0 has two bugs with them. It looks only at labels for where the devices of a claim are, while the scheduler
 // names the node by a field: a pod that shares a claim with a running one would get a new server, which it cannot use. And

@@ -47,7 +47,8 @@ type Machines struct {
 }
 
 // Lifecycle returns core's lifecycle controller with its limit on registration moved, and with other changes of what it reads.
-func Lifecycle(core *lifecycle.Controller, clk clock.PassiveClock, machines Machines, others ...interceptor.Interceptor) controller.Controller {
+func Lifecycle(core *lifecycle.Controller, clk clock.PassiveClock, machines Machines,
+	others ...interceptor.Interceptor) controller.Controller {
 	return &wrappedController{core, func(client.Client) []interceptor.Interceptor {
 		return append([]interceptor.Interceptor{Registering(clk, machines)}, others...)
 	}}

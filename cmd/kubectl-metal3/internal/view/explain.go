@@ -21,6 +21,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -765,12 +766,33 @@ func (f *Fleet) poolsCause(pod *corev1.Pod) Cause {
 	return cause
 }
 
+// onlyOfDevices returns a resource that a pod asks for and that no NodeType lists, if there are NodeTypes with devices; empty if there is none.
+func (f *Fleet) onlyOfDevices(pod *corev1.Pod) corev1.ResourceName {
+	nodeTypes := f.snapshot.Management.NodeTypes
+	if !slices.ContainsFunc(nodeTypes, func(nodeType v1alpha1.NodeType) bool { return len(nodeType.Spec.Devices) > 0 }) {
+		return ""
+	}
+	for _, name := range v1alpha1.Accelerators(resources.RequestsForPods(pod)) {
+		if !slices.ContainsFunc(nodeTypes, func(nodeType v1alpha1.NodeType) bool {
+			_, listed := nodeType.Spec.Resources[name]
+			return listed
+		}) {
+			return name
+		}
+	}
+	return ""
+}
+
 // typesCause is which NodeTypes could serve the pod now, and why the others do not. Fitting are those that could if they had a free
 // server.
 func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cause Cause, fitting []string) {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return Cause{Text: "it has resource claims, whose devices are not among the resources of NodeTypes: Karpenter says in the events of " +
 			"the pod why it gets no node"}, nil
+	}
+	if name := f.onlyOfDevices(pod); name != "" {
+		return Cause{Text: fmt.Sprintf("no NodeType lists %s among its resources, and NodeTypes declare devices, which a DeviceClass may serve by that name: "+
+			"Karpenter says in the events of the pod why it gets no node", name)}, nil
 	}
 	mismatches, served := explain.Mismatches(pod, f.snapshot.Management.NodeTypes, tenant.Allows,
 		explain.Kubelets(f.snapshot.Tenant.NodeClasses)...)
