@@ -229,8 +229,9 @@ func (c *CloudProvider) anyType(ctx context.Context, pod *corev1.Pod,
 	return false, nil
 }
 
-// ByDriver returns whether a pod gets the resources that DeviceClasses serve from drivers: whether one of the types that it may get declares
-// devices. Types without devices have a device plugin. Free servers make no difference: a pod that is planned stays planned in the same way.
+// ByDriver returns whether a pod gets the resources that DeviceClasses serve from drivers: whether one of the types that it may get
+// declares devices. Types without devices have a device plugin. Free servers make no difference: a pod that is planned stays planned
+// in the same way.
 func (c *CloudProvider) ByDriver(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return c.anyType(ctx, pod, func(_ scope, instanceType *cloudprovider.InstanceType, wanted []scheduling.Requirements) bool {
 		return len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 &&

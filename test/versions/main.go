@@ -30,8 +30,8 @@ var journeys = []string{
 	"TestReleaseDeletedNodeClaim", "TestStaticPool", "TestDriftReplacesFullPool", "TestDRAClaimSelectsNodeType", "TestWebhookDenies",
 }
 
-// podGroupJourney is the test of test/podgroups, for a tenant that has PodGroups, and extendedJourney the one of test/e2e, for a tenant that
-// has extended resources of drivers.
+// podGroupJourney is the test of test/podgroups, for a tenant that has PodGroups, and extendedJourney the one of test/e2e, for a tenant
+// that has extended resources of drivers.
 const (
 	podGroupJourney = "TestPodGroup"
 	extendedJourney = "TestDRAExtendedResource"
