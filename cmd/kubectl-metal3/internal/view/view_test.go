@@ -518,12 +518,12 @@ func TestExplain(t *testing.T) {
 		"pod, too big": {"no wait helps", "pod", "training", fixture(withHost("s1", nil), withPod(func(pod *corev1.Pod) {
 			pod.Spec.Containers[0].Resources.Requests = env.Resources("nvidia.com/gpu", "16")
 		})), "[Wrong" + podIs + pool + "  [Wrong] no NodeType fits\n    [Wrong] NodeType h100: too small: asks nvidia.com/gpu 16, has 8"},
-		"pod, devices": {"a DeviceClass may serve what no type lists", "pod", "training", fixture(withHost("s1", nil), withPod(func(pod *corev1.Pod) {
+		"pod, devices": {"a class may serve what no type lists", "pod", "training", fixture(withHost("s1", nil), withPod(func(pod *corev1.Pod) {
 			pod.Spec.Containers[0].Resources.Requests = env.Resources("example.com/gpu", "1")
 		}), func(s *Snapshot) {
 			s.Management.NodeTypes[0].Spec.Devices = []v1alpha1.NodeTypeDevice{{Driver: "gpu.example.com", Count: 8}}
-		}), "[Waiting" + podIs + pool + "  [] no NodeType lists example.com/gpu among its resources, and NodeTypes declare devices, which a DeviceClass may " +
-			"serve by that name: Karpenter says in the events of the pod why it gets no node"},
+		}), "[Waiting" + podIs + pool + "  [] no NodeType lists example.com/gpu among its resources, and NodeTypes declare devices, " +
+			"which a DeviceClass may serve by that name: Karpenter says in the events of the pod why it gets no node"},
 		"pod, wrong rack": {"the label is the servers', and none has that value", "pod", "training", fixture(withHost("s1", nil),
 			withPod(func(pod *corev1.Pod) {
 				pod.Spec.NodeSelector = map[string]string{"rack": "r9"}
