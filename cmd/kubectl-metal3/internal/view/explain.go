@@ -791,8 +791,8 @@ func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cau
 			"the pod why it gets no node"}, nil
 	}
 	if name := f.onlyOfDevices(pod); name != "" {
-		return Cause{Text: fmt.Sprintf("no NodeType lists %s among its resources, and NodeTypes declare devices, which a DeviceClass may serve by that name: "+
-			"Karpenter says in the events of the pod why it gets no node", name)}, nil
+		return Cause{Text: fmt.Sprintf("no NodeType lists %s among its resources, and NodeTypes declare devices, which a DeviceClass may serve "+
+			"by that name: Karpenter says in the events of the pod why it gets no node", name)}, nil
 	}
 	mismatches, served := explain.Mismatches(pod, f.snapshot.Management.NodeTypes, tenant.Allows,
 		explain.Kubelets(f.snapshot.Tenant.NodeClasses)...)
