@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -160,4 +162,27 @@ func TestShortNamesAreUnique(t *testing.T) {
 		t.Fatal("nothing was compared")
 	}
 	t.Logf("%d names, all different; %d refused", len(seen), refused)
+}
+
+// TestCounts: what counts in the limit of a tenant's copies.
+func TestCounts(t *testing.T) {
+	marker := func(tenant string) map[string]string { return map[string]string{MarkerLabel: tenant} }
+	extended := func(value string) map[string]string {
+		return map[string]string{resourcev1.ExtendedResourceClaimAnnotation: value}
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		meta   metav1.ObjectMeta
+		want   bool
+	}{
+		"Copy":      {"it is the tenant's", metav1.ObjectMeta{Labels: marker("blue")}, true},
+		"Other":     {"it is another tenant's", metav1.ObjectMeta{Labels: marker("red")}, false},
+		"Extended":  {"kube-scheduler has made it, for the pod of any tenant of the namespace", metav1.ObjectMeta{Annotations: extended("true")}, true},
+		"Forged":    {"kube-scheduler writes no other value", metav1.ObjectMeta{Annotations: extended("no")}, false},
+		"Platforms": {"it is no tenant's", metav1.ObjectMeta{}, false},
+	} {
+		if got := Counts(&metav1.PartialObjectMetadata{ObjectMeta: tc.meta}, "blue"); got != tc.want {
+			t.Errorf("%s: got %v: %s", name, got, tc.reason)
+		}
+	}
 }

@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -197,5 +199,22 @@ func TestTrim(t *testing.T) {
 	claim.Annotations[names.UIDAnnotation] = strings.Repeat("x", maxOrigin+1)
 	if Trim(claim); len(claim.Annotations) != len(names.OriginAnnotations)-1 {
 		t.Error("a long value is kept")
+	}
+}
+
+// TestClaims: the claims of a namespace that count, as Trim leaves them.
+func TestClaims(t *testing.T) {
+	made := func(namespace, name string, labels, annotations map[string]string) client.Object {
+		claim := kube.MetadataOf(names.ClaimKind)
+		claim.Namespace, claim.Name, claim.Labels, claim.Annotations = namespace, name, labels, annotations
+		Trim(claim)
+		return &resourcev1.ResourceClaim{ObjectMeta: claim.ObjectMeta}
+	}
+	marker := map[string]string{names.MarkerLabel: "blue"}
+	extended := map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+	reader := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(made("tenants", "copy", marker, nil), made("tenants", "extended", nil, extended),
+		made("tenants", "platforms", nil, nil), made("elsewhere", "copy", marker, nil)).Build()
+	if count, err := New(reader, nil).Claims(t.Context(), "tenants", "blue"); err != nil || count != 2 {
+		t.Errorf("%d claims, %v, want the copy and the one that kube-scheduler has made", count, err)
 	}
 }
