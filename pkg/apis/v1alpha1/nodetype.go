@@ -73,7 +73,7 @@ type HardwareProfile struct {
 	// Devices that DRA drivers publish for each server of this type.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:MaxItems=64
 	Devices []NodeTypeDevice `json:"devices,omitempty"`
 	// BareMetalHosts selects the servers of this type. If it is left out, the type has none, unless the annotation
 	// karpenter.metal3.io/select-all-hosts of the NodeProvider, or of a NodeType that is written by itself, names it: then it has all.

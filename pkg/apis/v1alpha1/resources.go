@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -112,6 +113,10 @@ func ParseProviderID(providerID string) (hostNamespace, host, machine string, ok
 
 // NodeTypeDevice is a group of like devices that a DRA driver publishes for each server of a type. From it Karpenter
 // knows, before there is a node, which ResourceClaims a server can serve.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.requestPolicies) || size(self.requestPolicies) == 0 || has(self.allowMultipleAllocations) && self.allowMultipleAllocations",message="requestPolicies are for devices that several claims share: set allowMultipleAllocations: true, or remove them"
+// +kubebuilder:validation:XValidation:rule="!has(self.requestPolicies) || self.requestPolicies.all(name, has(self.capacity) && name in self.capacity)",message="requestPolicies has a name that capacity does not have: write the same names in both"
+// +kubebuilder:validation:XValidation:rule="!has(self.requestPolicies) || self.requestPolicies.all(name, has(self.requestPolicies[name].default))",message="a policy of requestPolicies needs a default: what a claim takes that requests nothing"
 type NodeTypeDevice struct {
 	// Driver that publishes the devices, by its DNS name: gpu.nvidia.com.
 	// +kubebuilder:validation:MaxLength=63
@@ -129,6 +134,26 @@ type NodeTypeDevice struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[string]resource.Quantity `json:"capacity,omitempty"`
+	// AllowMultipleAllocations is true for devices that several claims can share. Each takes a part of the capacity.
+	// +optional
+	AllowMultipleAllocations bool `json:"allowMultipleAllocations,omitempty"`
+	// RequestPolicies are how much a claim takes of a capacity of a shared device, by the name of the capacity:
+	// {memory: {default: 1Gi, validRange: {min: 1Gi, step: 1Gi}}}. A claim takes what it requests of a capacity without a
+	// policy, and all of it if it requests nothing.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	RequestPolicies map[string]resourcev1.CapacityRequestPolicy `json:"requestPolicies,omitempty"`
+	// SharedCounters are sets of counters, from which devices of this driver consume in all entries of it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	SharedCounters []NodeTypeCounterSet `json:"sharedCounters,omitempty"`
+	// ConsumesCounters is how much each device consumes of the counters of sets, so that a GPU and its partitions are not given out
+	// both. Devices that consume from the same set are parts of one accelerator; the first entry counts for that.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	ConsumesCounters []NodeTypeCounterConsumption `json:"consumesCounters,omitempty"`
 	// PCIeRoots define which devices of a server share a PCIe root, so that claims can ask for a GPU and a network card
 	// at one root by constraining resource.kubernetes.io/pcieRoot. They are dealt out to the devices in turn: of four
 	// devices and the roots [a, b], the first and the third are at a. Devices of other drivers at a root of the same
@@ -139,6 +164,37 @@ type NodeTypeDevice struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	PCIeRoots []string `json:"pcieRoots,omitempty"`
+}
+
+// NodeTypeCounterSet is a number of like sets of counters, one for each device that is partitioned.
+type NodeTypeCounterSet struct {
+	// Name that consumesCounters refer to. Each driver has a name once.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=59
+	Name string `json:"name"`
+	// Count of such sets in one server. They are dealt out in turn to the devices of each entry that consumes from them: of 56
+	// devices and 8 sets, the first and the ninth consume from the first set.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=128
+	Count int32 `json:"count,omitempty"`
+	// Counters are how much there is in each set: {memory: 80Gi, slices: 7}.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=32
+	Counters map[string]resource.Quantity `json:"counters"`
+}
+
+// NodeTypeCounterConsumption is what a device consumes of a set of counters.
+type NodeTypeCounterConsumption struct {
+	// CounterSet is the name of the sets, among sharedCounters of the driver.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=59
+	CounterSet string `json:"counterSet"`
+	// Counters are how much the device consumes: {memory: 10Gi, slices: 1}.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=32
+	Counters map[string]resource.Quantity `json:"counters"`
 }
 
 // NodeTypeDeviceAttribute is the value of an attribute: one of its fields is set.

@@ -90,6 +90,27 @@ func TestEffectiveCost(t *testing.T) {
 				Devices: []NodeTypeDevice{{Driver: "gpu.nvidia.com", Count: 6}, {Driver: "gpu.nvidia.com", Count: 2}}},
 			want: 82496,
 		},
+		"Partitions": {
+			reason: "8 GPUs and the 56 slices that they can be cut into are 8 GPUs",
+			profile: HardwareProfile{Resources: list("cpu", "96", "memory", "768Gi"), Devices: []NodeTypeDevice{
+				{Driver: "gpu.nvidia.com", Count: 8, SharedCounters: []NodeTypeCounterSet{{Name: "gpu", Count: 8}},
+					ConsumesCounters: []NodeTypeCounterConsumption{{CounterSet: "gpu"}}},
+				{Driver: "gpu.nvidia.com", Count: 56, ConsumesCounters: []NodeTypeCounterConsumption{{CounterSet: "gpu"}}},
+			}},
+			want: 82496,
+		},
+		"PartitionsOfSome": {
+			reason: "only two of four GPUs are cut, another driver has a set of the same name, and a network card is no part of a GPU",
+			profile: HardwareProfile{Devices: []NodeTypeDevice{
+				{Driver: "gpu.nvidia.com", Count: 2},
+				{Driver: "gpu.nvidia.com", Count: 14, SharedCounters: []NodeTypeCounterSet{{Name: "gpu", Count: 2}, {Name: "rack"}},
+					ConsumesCounters: []NodeTypeCounterConsumption{{CounterSet: "gpu"}, {CounterSet: "rack"}}},
+				{Driver: "dra.net", Count: 6, SharedCounters: []NodeTypeCounterSet{{Name: "gpu"}},
+					ConsumesCounters: []NodeTypeCounterConsumption{{CounterSet: "gpu"}}},
+				{Driver: "dra.net", Count: 1, AllowMultipleAllocations: true},
+			}},
+			want: 60000,
+		},
 		"Both": {
 			reason: "the same cards, offered in both ways",
 			profile: HardwareProfile{Resources: list("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8"),

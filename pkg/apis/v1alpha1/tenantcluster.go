@@ -331,10 +331,44 @@ type ServerCount int64
 // whichever are more, because the same card can be offered in both ways.
 func (p *HardwareProfile) CountAccelerators() int64 {
 	devices := int64(0)
-	for _, device := range p.Devices {
-		devices += int64(device.Count)
+	for _, driver := range p.Drivers() {
+		devices += p.CountDevices(driver)
 	}
 	return max(CountAccelerators(p.Resources), devices)
+}
+
+// CountDevices returns how many accelerators of a DRA driver one server has. Devices that consume counters of one set are parts of one
+// accelerator: a GPU and its slices count once. A device that consumes from two sets counts with the first.
+func (p *HardwareProfile) CountDevices(driver string) int64 {
+	count, sets, consumed := int64(0), map[string]int64{}, map[string]int64{}
+	for _, device := range p.Devices {
+		if device.Driver != driver {
+			continue
+		}
+		for _, set := range device.SharedCounters {
+			sets[set.Name] = max(1, int64(set.Count))
+		}
+		if part := device.PartOf(); part != "" {
+			consumed[part] = max(consumed[part], int64(device.Count)) // dealt out from the first set on
+		} else {
+			count += int64(device.Count)
+		}
+	}
+	for set, devices := range consumed {
+		if total, defined := sets[set]; defined {
+			devices = min(devices, total)
+		}
+		count += devices
+	}
+	return count
+}
+
+// PartOf is the name of the counter sets that stand for the accelerators whose parts the devices are. It is empty for whole devices.
+func (d NodeTypeDevice) PartOf() string {
+	if len(d.ConsumesCounters) == 0 {
+		return ""
+	}
+	return d.ConsumesCounters[0].CounterSet
 }
 
 // CountAccelerators returns how many accelerators there are in resources, of all kinds together.

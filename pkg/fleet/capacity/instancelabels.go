@@ -4,6 +4,7 @@
 package capacity
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -38,10 +39,11 @@ func InstanceLabels(nodeType *v1alpha1.NodeType) map[string]string {
 			plugged, manufacturers = plugged+quantity.Value(), append(manufacturers, manufacturer)
 		}
 	}
-	for _, device := range nodeType.Spec.Devices {
-		if manufacturer, is := gpuManufacturer(device.Driver); is {
-			published, manufacturers = published+int64(device.Count), append(manufacturers, manufacturer)
-			names, memories = append(names, gpuName(device)), append(memories, mebibytes(device.Capacity["memory"]))
+	for _, driver := range nodeType.Spec.Drivers() {
+		if manufacturer, is := gpuManufacturer(driver); is {
+			published, manufacturers = published+nodeType.Spec.CountDevices(driver), append(manufacturers, manufacturer)
+			driverNames, driverMemories := gpusOf(nodeType.Spec.Devices, driver)
+			names, memories = append(names, driverNames...), append(memories, driverMemories...)
 		}
 	}
 	number(v1alpha1.InstanceGPUCountLabelKey, max(plugged, published))
@@ -54,6 +56,24 @@ func InstanceLabels(nodeType *v1alpha1.NodeType) map[string]string {
 		}
 	}
 	return labels
+}
+
+// gpusOf returns the names and the memories of the GPUs of a driver. Of a GPU and its partitions, the whole is the one with most memory.
+func gpusOf(devices []v1alpha1.NodeTypeDevice, driver string) (names []string, memories []int64) {
+	whole := map[string]v1alpha1.NodeTypeDevice{}
+	for n, device := range devices {
+		if device.Driver != driver {
+			continue
+		}
+		key := cmp.Or(device.PartOf(), "/"+strconv.Itoa(n)) // no name of a set has a slash
+		if known, found := whole[key]; !found || mebibytes(device.Capacity["memory"]) > mebibytes(known.Capacity["memory"]) {
+			whole[key] = device
+		}
+	}
+	for _, device := range whole {
+		names, memories = append(names, gpuName(device)), append(memories, mebibytes(device.Capacity["memory"]))
+	}
+	return names, memories
 }
 
 func mebibytes(quantity resource.Quantity) int64 { return quantity.Value() >> 20 }

@@ -31,6 +31,11 @@ func TestInstanceLabels(t *testing.T) {
 		}
 		return device
 	}
+	part := func(device v1alpha1.NodeTypeDevice) v1alpha1.NodeTypeDevice {
+		device.SharedCounters = []v1alpha1.NodeTypeCounterSet{{Name: "gpu", Count: 8}}
+		device.ConsumesCounters = []v1alpha1.NodeTypeCounterConsumption{{CounterSet: "gpu"}}
+		return device
+	}
 	for name, tc := range map[string]struct {
 		reason          string
 		declared, found corev1.ResourceList
@@ -49,6 +54,10 @@ func TestInstanceLabels(t *testing.T) {
 		"Driver": {reason: "a DRA driver says more", devices: []v1alpha1.NodeTypeDevice{
 			gpus("gpu.nvidia.com", "NVIDIA H100 80GB HBM3", "81559Mi", 8), {Driver: "dra.net", Count: 8}},
 			want: "gpu-count=8 gpu-manufacturer=nvidia gpu-memory=81559 gpu-name=nvidia-h100-80gb-hbm3"},
+		"Partitions": {reason: "a GPU and its slices are one, and as big as the whole", devices: []v1alpha1.NodeTypeDevice{
+			part(gpus("gpu.nvidia.com", "", "10Gi", 56)), part(gpus("gpu.nvidia.com", "H100", "80Gi", 8)),
+			part(gpus("gpu.nvidia.com", "H100", "40Gi", 16))},
+			want: "gpu-count=8 gpu-manufacturer=nvidia gpu-memory=81920 gpu-name=h100"},
 		"Both": {reason: "the same cards in two ways count once", declared: list("nvidia.com/gpu", "8"),
 			devices: []v1alpha1.NodeTypeDevice{gpus("gpu.nvidia.com", "", "", 8)}, want: "gpu-count=8 gpu-manufacturer=nvidia"},
 		"Mixed": {reason: "a label has one value", devices: []v1alpha1.NodeTypeDevice{

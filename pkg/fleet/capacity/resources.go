@@ -134,7 +134,7 @@ func Accelerators(profile *v1alpha1.HardwareProfile) string {
 		parts = append(parts, fmt.Sprintf("%s=%s", name, quantity.String()))
 	}
 	for _, driver := range devices.Expand(profile.Devices) {
-		parts = append(parts, fmt.Sprintf("%s=%d", driver.Name, len(driver.Devices)))
+		parts = append(parts, fmt.Sprintf("%s=%d", driver.Name, profile.CountDevices(driver.Name)))
 	}
 	return strings.Join(parts, ", ")
 }
