@@ -22,7 +22,8 @@ func TestDriversFor(t *testing.T) {
 		"plain": func(*v1alpha1.NodeType) {},
 		"gpu":   func(n *v1alpha1.NodeType) { n.Spec.Resources["nvidia.com/gpu"] = n.Spec.Resources["cpu"] },
 		"dra": func(n *v1alpha1.NodeType) {
-			n.Spec.Devices = []v1alpha1.NodeTypeDevice{{Driver: "gpu.example.com", Count: 4}, {Driver: "nic.example.com", Count: 2}}
+			n.Spec.Devices = []v1alpha1.NodeTypeDevice{{Driver: "gpu.example.com", Count: 4,
+				SharedCounters: []v1alpha1.NodeTypeCounterSet{{Name: "gpu"}}}, {Driver: "nic.example.com", Count: 2}}
 		},
 	} {
 		nodeType := &v1alpha1.NodeType{ObjectMeta: metav1.ObjectMeta{Name: name}}

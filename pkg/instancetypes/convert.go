@@ -166,6 +166,7 @@ func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResource
 		for _, device := range driver.Devices {
 			template.Devices = append(template.Devices, cloudprovider.Device{
 				Name: unique.Make(device.Name), Attributes: device.Attributes, Capacity: device.Capacity,
+				AllowMultipleAllocations: device.Shared, ConsumesCounters: device.ConsumesCounters,
 			})
 			if device.Root == "" {
 				continue
@@ -178,6 +179,11 @@ func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResource
 			})
 		}
 		result.ResourceSliceTemplates = append(result.ResourceSliceTemplates, template)
+		if len(driver.CounterSets) > 0 { // No slice has both: core would leave the devices out.
+			result.ResourceSliceTemplates = append(result.ResourceSliceTemplates, &cloudprovider.ResourceSliceTemplate{
+				Driver: template.Driver, Pool: template.Pool, SharedCounters: driver.CounterSets,
+			})
+		}
 	}
 	// Which devices share a root is known, and what the driver will call it is not.
 	for _, name := range names {

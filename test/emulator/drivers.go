@@ -60,34 +60,46 @@ func publishSlice(ctx context.Context, clientset kubernetes.Interface, wanted *r
 
 // slicesOf returns the slices of one driver. The Node owns them: they are deleted with it, and Karpenter attributes the
 // devices by the owner.
-func slicesOf(node *corev1.Node, driver devices.Driver) []*resourcev1.ResourceSlice {
-	chunks := slices.Collect(slices.Chunk(driver.Devices, resourcev1.ResourceSliceMaxDevices))
-	result := make([]*resourcev1.ResourceSlice, 0, len(chunks))
-	for n, chunk := range chunks {
-		slice := &resourcev1.ResourceSlice{
+func slicesOf(node *corev1.Node, driver devices.Driver) (result []*resourcev1.ResourceSlice) {
+	add := func(spec resourcev1.ResourceSliceSpec) {
+		spec.Driver, spec.NodeName = driver.Name, ptr.To(node.Name)
+		result = append(result, &resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("%s-%s-%d", node.Name, driver.Name, n),
+				Name: fmt.Sprintf("%s-%s-%d", node.Name, driver.Name, len(result)),
 				OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: ptr.To(true),
 				}},
 			},
-			Spec: resourcev1.ResourceSliceSpec{
-				Driver:   driver.Name,
-				NodeName: ptr.To(node.Name),
-				Pool:     resourcev1.ResourcePool{Name: node.Name, Generation: 1, ResourceSliceCount: int64(len(chunks))},
-			},
-		}
+			Spec: spec,
+		})
+	}
+	room := resourcev1.ResourceSliceMaxDevices
+	if len(driver.CounterSets) > 0 {
+		room = resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
+	}
+	for chunk := range slices.Chunk(driver.Devices, room) {
+		var published []resourcev1.Device
 		for _, device := range chunk {
-			slice.Spec.Devices = append(slice.Spec.Devices, deviceOf(device))
+			published = append(published, deviceOf(device))
 		}
-		result = append(result, slice)
+		add(resourcev1.ResourceSliceSpec{Devices: published})
+	}
+	for chunk := range slices.Chunk(driver.CounterSets, resourcev1.ResourceSliceMaxCounterSets) {
+		add(resourcev1.ResourceSliceSpec{SharedCounters: chunk})
+	}
+	for _, slice := range result {
+		slice.Spec.Pool = resourcev1.ResourcePool{Name: node.Name, Generation: 1, ResourceSliceCount: int64(len(result))}
 	}
 	return result
 }
 
 // deviceOf returns a device as its driver publishes it, with the name of its PCIe root.
 func deviceOf(device devices.Device) resourcev1.Device {
-	published := resourcev1.Device{Name: device.Name, Attributes: maps.Clone(device.Attributes), Capacity: device.Capacity}
+	published := resourcev1.Device{Name: device.Name, Attributes: maps.Clone(device.Attributes), Capacity: device.Capacity,
+		ConsumesCounters: device.ConsumesCounters}
+	if device.Shared {
+		published.AllowMultipleAllocations = ptr.To(true)
+	}
 	if device.Root != "" {
 		published.Attributes[devices.PCIeRoot] = resourcev1.DeviceAttribute{StringValue: ptr.To(device.Root)}
 	}

@@ -110,6 +110,7 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 	settings.SchedulerConfig = &options.SchedulerConfiguration{
 		PodTopologySpread: &options.PodTopologySpreadConfig{DefaultConstraints: p.Spread},
 	}
+	settings.IgnoreDRARequests = false // as the provider has it
 	ctx := settings.ToContext(context.Background())
 	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
 	for _, nodeType := range p.Types {
@@ -148,9 +149,10 @@ func (p Plan) Planner(tb testing.TB) func() (scheduling.Results, error) {
 			}
 		}
 	}
+	allocated := deviceallocation.NewController(kubeClient)
+	allocated.Hydrate(ctx)
 	provisioner := provisioning.NewProvisioner(kubeClient, events.NewRecorder(record.NewFakeRecorder(1000)), provider, cluster,
-		clock.RealClock{},
-		deviceallocation.NewController(kubeClient), virtualpods.NewVirtualPodCache(kubeClient))
+		clock.RealClock{}, allocated, virtualpods.NewVirtualPodCache(kubeClient))
 	if p.Made != nil {
 		p.Made(provisioner, cluster)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/blang/semver/v4"
 	"github.com/samber/lo"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -30,6 +31,8 @@ type Driver struct {
 	Name string
 	// Devices in the order of the NodeType.
 	Devices []Device
+	// CounterSets are what its devices consume from.
+	CounterSets []resourcev1.CounterSet
 }
 
 // Device is one device of a server.
@@ -39,6 +42,9 @@ type Device struct {
 	// Attributes and Capacity belong to this device alone.
 	Attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute
 	Capacity   map[resourcev1.QualifiedName]resourcev1.DeviceCapacity
+	// Shared is whether several claims can have the device.
+	Shared           bool
+	ConsumesCounters []resourcev1.DeviceCounterConsumption
 	// Root is the PCIe root of the device in the NodeType, empty if there is none. It is not among Attributes.
 	Root string
 }
@@ -47,6 +53,7 @@ type Device struct {
 func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 	var drivers []Driver
 	positions := map[string]int{}
+	sets := setsOf(groups)
 	for _, group := range groups {
 		n, known := positions[group.Driver]
 		if !known {
@@ -54,11 +61,24 @@ func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 			positions[group.Driver] = n
 			drivers = append(drivers, Driver{Name: group.Driver})
 		}
+		for _, set := range group.SharedCounters {
+			for i := range sets[setID{group.Driver, set.Name}].Count {
+				drivers[n].CounterSets = append(drivers[n].CounterSets, resourcev1.CounterSet{
+					Name: counterSetName(set.Name, i), Counters: countersOf(set.Counters)})
+			}
+		}
 		for i := range int(group.Count) {
 			device := Device{
 				Name:       fmt.Sprintf("device-%d", len(drivers[n].Devices)),
 				Attributes: attributesOf(group),
 				Capacity:   capacityOf(group),
+				Shared:     group.AllowMultipleAllocations,
+			}
+			for _, consumption := range group.ConsumesCounters {
+				// One that does not exist has no devices to itself, and is refused by Validate.
+				turn := int32(i) % max(1, sets[setID{group.Driver, consumption.CounterSet}].Count)
+				device.ConsumesCounters = append(device.ConsumesCounters, resourcev1.DeviceCounterConsumption{
+					CounterSet: counterSetName(consumption.CounterSet, turn), Counters: countersOf(consumption.Counters)})
 			}
 			if roots := len(group.PCIeRoots); roots > 0 {
 				device.Root = group.PCIeRoots[i%roots]
@@ -67,6 +87,29 @@ func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 		}
 	}
 	return drivers
+}
+
+// setID identifies the sets of counters of one name. Drivers share none.
+type setID struct{ driver, name string }
+
+// setsOf are the sets of counters of all groups. Each has a count.
+func setsOf(groups []v1alpha1.NodeTypeDevice) map[setID]v1alpha1.NodeTypeCounterSet {
+	sets := map[setID]v1alpha1.NodeTypeCounterSet{}
+	for _, group := range groups {
+		for _, set := range group.SharedCounters {
+			set.Count = max(1, set.Count)
+			sets[setID{group.Driver, set.Name}] = set
+		}
+	}
+	return sets
+}
+
+func counterSetName(name string, n int32) string { return fmt.Sprintf("%s-%d", name, n) }
+
+func countersOf(quantities map[string]resource.Quantity) map[string]resourcev1.Counter {
+	return lo.MapValues(quantities, func(value resource.Quantity, _ string) resourcev1.Counter {
+		return resourcev1.Counter{Value: value.DeepCopy()}
+	})
 }
 
 func attributesOf(group v1alpha1.NodeTypeDevice) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
@@ -83,7 +126,11 @@ func attributesOf(group v1alpha1.NodeTypeDevice) map[resourcev1.QualifiedName]re
 func capacityOf(group v1alpha1.NodeTypeDevice) map[resourcev1.QualifiedName]resourcev1.DeviceCapacity {
 	capacity := make(map[resourcev1.QualifiedName]resourcev1.DeviceCapacity, len(group.Capacity))
 	for name, value := range group.Capacity {
-		capacity[resourcev1.QualifiedName(name)] = resourcev1.DeviceCapacity{Value: value.DeepCopy()}
+		has := resourcev1.DeviceCapacity{Value: value.DeepCopy()}
+		if policy, limited := group.RequestPolicies[name]; limited {
+			has.RequestPolicy = policy.DeepCopy()
+		}
+		capacity[resourcev1.QualifiedName(name)] = has
 	}
 	return capacity
 }
@@ -107,6 +154,7 @@ func Validate(path *field.Path, groups []v1alpha1.NodeTypeDevice) field.ErrorLis
 				"devices are none: say how many there are, or remove the entry"))
 		}
 		wrong = append(wrong, validateAttributes(devicePath.Child("attributes"), group)...)
+		wrong = append(wrong, validatePolicies(devicePath, group)...)
 		for _, name := range slices.Sorted(maps.Keys(group.Capacity)) {
 			capacityPath := devicePath.Child("capacity").Key(strconv.Quote(name))
 			if problem := nameProblem(name); problem != "" {
@@ -122,7 +170,7 @@ func Validate(path *field.Path, groups []v1alpha1.NodeTypeDevice) field.ErrorLis
 					"remove some", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 		}
 	}
-	return wrong
+	return append(wrong, validateCounters(path, groups)...)
 }
 
 func validateAttributes(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong field.ErrorList) {

@@ -45,6 +45,52 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+// Each GPU has a set of counters, and its slices are dealt out to the sets.
+func TestExpandDealsOutCounters(t *testing.T) {
+	drivers := Expand([]v1alpha1.NodeTypeDevice{
+		{Driver: "gpu.example.com", Count: 4, ConsumesCounters: []v1alpha1.NodeTypeCounterConsumption{
+			{CounterSet: "gpu", Counters: map[string]resource.Quantity{"slices": resource.MustParse("1")}},
+			{CounterSet: "board", Counters: map[string]resource.Quantity{"watts": resource.MustParse("100")}},
+		}},
+		{Driver: "nic.example.com", Count: 1},
+		{Driver: "gpu.example.com", Count: 2, AllowMultipleAllocations: true,
+			Capacity:        map[string]resource.Quantity{"memory": resource.MustParse("80Gi")},
+			RequestPolicies: map[string]resourcev1.CapacityRequestPolicy{"memory": {Default: ptr.To(resource.MustParse("1Gi"))}},
+			SharedCounters: []v1alpha1.NodeTypeCounterSet{
+				{Name: "gpu", Count: 2, Counters: map[string]resource.Quantity{"slices": resource.MustParse("7")}},
+				{Name: "board", Counters: map[string]resource.Quantity{"watts": resource.MustParse("1000")}},
+			},
+			ConsumesCounters: []v1alpha1.NodeTypeCounterConsumption{
+				{CounterSet: "gpu", Counters: map[string]resource.Quantity{"slices": resource.MustParse("7")}},
+			}},
+	})
+	counters := func(name, value string) map[string]resourcev1.Counter {
+		return map[string]resourcev1.Counter{name: {Value: resource.MustParse(value)}}
+	}
+	want := []resourcev1.CounterSet{{Name: "gpu-0", Counters: counters("slices", "7")}, {Name: "gpu-1", Counters: counters("slices", "7")},
+		{Name: "board-0", Counters: counters("watts", "1000")}}
+	if diff := cmp.Diff(want, drivers[0].CounterSets); diff != "" {
+		t.Errorf("sets of counters (-want +got):\n%s", diff)
+	}
+	for n, want := range []string{"gpu-0 board-0", "gpu-1 board-0", "gpu-0 board-0", "gpu-1 board-0", "gpu-0", "gpu-1"} {
+		var got []string
+		for _, consumption := range drivers[0].Devices[n].ConsumesCounters {
+			got = append(got, consumption.CounterSet)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("device %d consumes from %v, want %s", n, got, want)
+		}
+	}
+	if diff := cmp.Diff(counters("slices", "1"), drivers[0].Devices[3].ConsumesCounters[0].Counters); diff != "" {
+		t.Errorf("what a slice consumes (-want +got):\n%s", diff)
+	}
+	shared := drivers[0].Devices[4]
+	if policy := shared.Capacity["memory"].RequestPolicy; !shared.Shared || policy == nil || policy.Default.String() != "1Gi" ||
+		drivers[0].Devices[0].Shared {
+		t.Errorf("%+v is not shared by its policy", shared)
+	}
+}
+
 func TestValidateNamesFieldValueAndRemedy(t *testing.T) {
 	attribute := func(key string, value v1alpha1.NodeTypeDeviceAttribute) func(*v1alpha1.NodeTypeDevice) {
 		return func(d *v1alpha1.NodeTypeDevice) {
