@@ -47,7 +47,7 @@ func TestDocs(t *testing.T) {
 	}
 	source := read("pkg/webhooks/rules/*.go", "pkg/fleet/properties/*.go", "pkg/bootstrap/*.go", "pkg/inventory/*.go",
 		"pkg/fleet/quota/*.go", "pkg/fleet/pools/*.go", "pkg/fleet/nodeprofiles/*.go",
-		"pkg/fleet/matching/*.go",
+		"pkg/fleet/matching/*.go", "pkg/fleet/devices/*.go",
 		"pkg/apis/v1alpha1/*.go", "pkg/apis/compat/*.go", "pkg/dra/policy/*.go", "test/webhooks/testdata/*.golden")
 	_, tables, _ := strings.Cut(docs, "## The rules")
 	tables, _, _ = strings.Cut(tables, "\n## ")
