@@ -222,9 +222,8 @@ func requestedDrivers(nodeClaim *karpv1.NodeClaim) []string {
 // drivers are those of the devices of the type, in the order of the NodeType.
 func drivers(instanceType *cloudprovider.InstanceType) []string {
 	// A driver has a second template for its counters.
-	return lo.Uniq(lo.Map(instanceType.DynamicResources.ResourceSliceTemplates, func(template *cloudprovider.ResourceSliceTemplate, _ int) string {
-		return template.Driver.Value()
-	}))
+	return lo.Uniq(lo.Map(instanceType.DynamicResources.ResourceSliceTemplates,
+		func(template *cloudprovider.ResourceSliceTemplate, _ int) string { return template.Driver.Value() }))
 }
 
 func accelerated(instanceType *cloudprovider.InstanceType) bool {

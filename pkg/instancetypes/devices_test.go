@@ -324,6 +324,9 @@ func TestCoreOverlooks(t *testing.T) {
 	admin, large, part, parts := request, request, request, request
 	admin.AdminAccess, large.Capacity, part.Capacity = ptr.To(true), requesting("40Gi"), requesting("1Gi")
 	parts.Capacity, parts.Count = requesting("1Gi"), 2
+	typed := request
+	typed.Selectors = selectorsOf(`device.attributes["gpu.example.com"].type == "mig"`)
+	two := func(device *v1alpha1.NodeTypeDevice) { device.Count = 2 }
 	share := func(device *v1alpha1.NodeTypeDevice) { device.AllowMultipleAllocations = true }
 	for name, tc := range map[string]struct {
 		reason            string
@@ -334,10 +337,13 @@ func TestCoreOverlooks(t *testing.T) {
 		"Admin": {"admin access needs no free device", gpu(func(*v1alpha1.NodeTypeDevice) {}), request, admin, false, true},
 		"AfterAdmin": {"admin access takes nothing from others", gpu(func(*v1alpha1.NodeTypeDevice) {}), admin, request,
 			false, true},
-		"TooLarge": {"a whole device has less than is requested", gpu(func(device *v1alpha1.NodeTypeDevice) { device.Count = 2 }),
+		"TooLarge": {"a whole device has less than is requested", gpu(two),
 			request, large,
 			true, false},
 		"TwoOfOne": {"the devices of one request are different ones", gpu(share), part, parts, true, false},
+		"FailingSelector": {"kube-scheduler refuses a node with a device that a selector fails on", append(gpu(two),
+			v1alpha1.NodeTypeDevice{Driver: "gpu.example.com", Count: 1,
+				Attributes: map[string]v1alpha1.NodeTypeDeviceAttribute{"type": {String: ptr.To("mig")}}}), part, typed, true, false},
 		"PartOfPart": {"a part of a shared device that consumes counters consumes them again", gpu(func(device *v1alpha1.NodeTypeDevice) {
 			share(device)
 			device.SharedCounters = []v1alpha1.NodeTypeCounterSet{{Name: "gpu", Counters: quantities("slices", "7")}}

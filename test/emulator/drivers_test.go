@@ -7,10 +7,16 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 func TestResourceSlicesFormCompletePools(t *testing.T) {
@@ -46,5 +52,40 @@ func TestResourceSlicesFormCompletePools(t *testing.T) {
 	first := slicesOf(node, drivers[0])[0].Spec.Devices[0]
 	if got := first.Attributes[devices.PCIeRoot].StringValue; got == nil || *got != "a" {
 		t.Errorf("the root of a device is published as %v, want a", got)
+	}
+}
+
+// An API server takes what the emulated driver publishes: shared GPUs, and GPUs with their slices.
+func TestAPIServerTakesSharedAndPartitionedDevices(t *testing.T) {
+	e := env.NewEnvironment(t)
+	amount := func(value string) map[string]resource.Quantity {
+		return map[string]resource.Quantity{"memory": resource.MustParse(value)}
+	}
+	consumes := func(value string) []v1alpha1.NodeTypeCounterConsumption {
+		return []v1alpha1.NodeTypeCounterConsumption{{CounterSet: "gpu", Counters: amount(value)}}
+	}
+	groups := []v1alpha1.NodeTypeDevice{
+		{Driver: "mig.example.com", Count: 9, Capacity: amount("80Gi"), ConsumesCounters: consumes("80Gi"),
+			SharedCounters: []v1alpha1.NodeTypeCounterSet{{Name: "gpu", Count: 9, Counters: amount("80Gi")}}},
+		{Driver: "mig.example.com", Count: 63, Capacity: amount("10Gi"), ConsumesCounters: consumes("10Gi")},
+		{Driver: "gpu.example.com", Count: 8, Capacity: amount("80Gi"), AllowMultipleAllocations: true,
+			RequestPolicies: map[string]resourcev1.CapacityRequestPolicy{"memory": {Default: ptr.To(resource.MustParse("1Gi")),
+				ValidRange: &resourcev1.CapacityRequestPolicyRange{Min: ptr.To(resource.MustParse("1Gi"))}}}},
+	}
+	if err := devices.Validate(field.NewPath("devices"), groups).ToAggregate(); err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid"}}
+	for _, driver := range devices.Expand(groups) {
+		for _, slice := range slicesOf(node, driver) {
+			want := slice.DeepCopy()
+			if err := e.Client.Create(t.Context(), slice); err != nil {
+				t.Fatal(err)
+			}
+			// Fields of a feature that is off are dropped without an error.
+			if !equality.Semantic.DeepEqual(want.Spec, slice.Spec) {
+				t.Errorf("slice %s is stored as %+v, want %+v", slice.Name, slice.Spec, want.Spec)
+			}
+		}
 	}
 }
