@@ -254,6 +254,7 @@ func TestGolden(t *testing.T) {
 		"explain-type":   {arguments: "explain nodetype h100-8x", code: exitWrong},
 		"explain-yaml":   {arguments: "explain bmh server-11 -o yaml", code: exitWrong},
 		"propose-types":  {arguments: "propose-types"},
+		"devices":        {arguments: "propose-types -f testdata/resourceslices.yaml"},
 		"models":         {arguments: "hardware-report"},
 		"models-yaml":    {arguments: "hardware-report -o yaml"},
 		"timeline-host":  {arguments: "timeline host server-07"},

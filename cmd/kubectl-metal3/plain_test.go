@@ -104,7 +104,7 @@ var printing = map[string][]string{
 	"what-if drain": {"what-if drain server-07"}, "what-if without": {"what-if without rack=r2"}, "what-if add": {"what-if add 1 h100-8x"},
 	"what-if rollout": {"what-if rollout h100-8x --os-image noble-2"},
 	"report":          {"report --from 2025-12-01", "report --from 30d --by type -o csv", "report --from 24h -o json"},
-	"snapshot":        {"snapshot -"}, "propose-types": {"propose-types"},
+	"snapshot":        {"snapshot -"}, "propose-types": {"propose-types", "propose-types -f testdata/resourceslices.yaml"},
 	"hardware-report": {"hardware-report", "hardware-report -o json"},
 	"maintenance":     {"maintenance server-12 --reason x"}, "quarantine": {"quarantine server-07 --reason x"},
 	"return": {"return server-11"},

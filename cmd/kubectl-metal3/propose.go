@@ -7,25 +7,34 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	resourcev1 "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 )
 
 func (o *options) proposeTypesCommand() *cobra.Command {
-	var namespace string
+	var namespace, file string
 	command := &cobra.Command{
 		Use: "propose-types", Short: "Write NodeTypes for the inspected servers that match none, as YAML", Args: cobra.NoArgs,
 		Long: "Writes entries for spec.metal3.nodeTypes of a NodeProvider, as a patch for kubectl: a type for each kind of hardware among the\n" +
 			"servers that match no NodeType, with the least cpu and memory that Metal3 has found in them, and with labels that these servers\n" +
 			"have and no others. Where there are no such labels, a comment has the command that gives them. Metal3's inspection does not find\n" +
-			"accelerators: add them. Servers that others use are left out.",
-		Example: "  kubectl metal3 propose-types\n  kubectl metal3 propose-types --hosts-in metal3-system",
+			"accelerators: add them. Servers that others use are left out.\n\n" +
+			"With -f, writes the devices of a NodeType instead, as DRA drivers have published them on a node of that type. The file has what\n" +
+			"kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml prints.",
+		Example: "  kubectl metal3 propose-types\n  kubectl metal3 propose-types --hosts-in metal3-system\n" +
+			"  kubectl metal3 propose-types -f resourceslices.yaml",
 		RunE: func(command *cobra.Command, _ []string) error {
+			if file != "" {
+				return o.proposeDevices(file)
+			}
 			o.scope.Hosts = namespace
 			fleet, err := o.fleet(command.Context())
 			if err != nil {
@@ -64,7 +73,53 @@ func (o *options) proposeTypesCommand() *cobra.Command {
 	}
 	command.Flags().StringVar(&namespace, "hosts-in", "", "The namespace of the servers. Empty: there is only one with servers that match no "+
 		"NodeType.")
+	command.Flags().StringVarP(&file, "filename", "f", "", "A file with the ResourceSlices of one node, - for the standard input: write its "+
+		"devices, and no NodeTypes.")
 	return command
+}
+
+// maxSlices is how long a file with the ResourceSlices of a node may be.
+const maxSlices = 16 << 20
+
+// proposeDevices writes the devices of a NodeType.
+func (o *options) proposeDevices(name string) error {
+	from := o.In
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return fmt.Errorf("reading the ResourceSlices, %w", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	content, err := io.ReadAll(io.LimitReader(from, maxSlices+1))
+	if err == nil && len(content) > maxSlices {
+		err = fmt.Errorf("has more than %d MiB: choose the node by --field-selector spec.nodeName=NODE", maxSlices>>20)
+	}
+	list := &resourcev1.ResourceSliceList{}
+	if err == nil {
+		err = yaml.Unmarshal(content, list)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the ResourceSlices, %w", err)
+	}
+	for n, slice := range list.Items {
+		if version := resourcev1.SchemeGroupVersion.String(); slice.APIVersion != version || slice.Kind != "ResourceSlice" {
+			return fmt.Errorf("items[%d] of the ResourceSlices is a %s of %s: get resourceslices.v1.resource.k8s.io, which are of %s", n,
+				view.Shown(slice.Kind), view.Shown(slice.APIVersion), version)
+		}
+	}
+	view.PlainAll(list)
+	proposed, err := view.ProposedDevices(list.Items)
+	if err != nil {
+		return err
+	}
+	written, err := yaml.Marshal(map[string]any{"devices": proposed})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "# Add this to a type of spec.metal3.nodeTypes. Remove what is not the same on all of its servers.\n%s", written)
+	return nil
 }
 
 // printProposed writes the types of the servers of a namespace: a JSON patch that adds them to those of its NodeProvider. kubectl apply

@@ -143,6 +143,25 @@ func TestProposedTypesNeedTypes(t *testing.T) {
 	}
 }
 
+// What is not a ResourceSlice of the version that NodeTypes are compared with is named.
+func TestProposedDevicesNeedSlices(t *testing.T) {
+	const beta = "{kind: List, items: [{apiVersion: resource.k8s.io/v1beta1, kind: ResourceSlice}]}"
+	for content, want := range map[string]string{
+		beta: "items[0] of the ResourceSlices is a ResourceSlice of resource.k8s.io/v1beta1: get resourceslices.v1.resource.k8s.io",
+
+		"{items: [{apiVersion: v1, kind: Pod}]}": "is a Pod of v1",
+
+		"{items: []}": "no ResourceSlice is of a node", "[": "reading the ResourceSlices",
+	} {
+		var out, problems bytes.Buffer
+		code := run(t.Context(), genericiooptions.IOStreams{In: strings.NewReader(content), Out: &out, ErrOut: &problems},
+			[]string{"propose-types", "-f", "-"})
+		if code != exitError || out.Len() > 0 || !strings.Contains(problems.String(), want) {
+			t.Errorf("%s: exit code %d, printed %s%s, want %s", content, code, out.String(), problems.String(), want)
+		}
+	}
+}
+
 // reconcile makes the NodeTypes of all NodeProviders, as the manager does.
 func reconcile(t *testing.T, e *env.Environment) {
 	t.Helper()
