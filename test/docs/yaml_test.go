@@ -13,9 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -37,6 +41,18 @@ func TestYAML(t *testing.T) {
 					t.Errorf("%s: %v", placement, err)
 					continue
 				}
+				if types, found := object.Object["nodeTypes"]; found {
+					object = providerOf(types)
+					provider := &v1alpha1.NodeProvider{}
+					if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, provider); err != nil {
+						t.Errorf("%s: %v", placement, err)
+					}
+					for _, nodeType := range provider.Spec.Metal3.NodeTypes {
+						for _, err := range devices.Validate(field.NewPath(nodeType.Name, "devices"), nodeType.Devices) {
+							t.Errorf("%s: %v", placement, err)
+						}
+					}
+				}
 				if object.GetAPIVersion() == "" {
 					continue // a part of an object, or a file of another program
 				}
@@ -54,6 +70,14 @@ func TestYAML(t *testing.T) {
 	if objects < 20 {
 		t.Errorf("%d objects: the test does not parse the pages", objects)
 	}
+}
+
+// providerOf makes a NodeProvider of NodeTypes that a page shows alone.
+func providerOf(nodeTypes any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/v1alpha1", "kind": "NodeProvider", "metadata": map[string]any{"name": "page"},
+		"spec": map[string]any{"metal3": map[string]any{"clusterRef": map[string]any{"namespace": "metal3-system"}, "nodeTypes": nodeTypes}},
+	}}
 }
 
 // validate creates an object by a server-side dry run, in an existing namespace.
