@@ -265,11 +265,13 @@ func TestSharedDevicesArePlanned(t *testing.T) {
 		pods    map[*resourcev1.ExactDeviceRequest]int
 		want    int
 	}{
-		"Parts":        {"eight parts of 20Gi are two GPUs", sharedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&part: 8}, 1},
-		"ManyParts":    {"four GPUs have sixteen such parts", sharedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&part: 17}, 2},
-		"Slices":       {"8 GPUs have 56 slices", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&slice: 56}, 1},
-		"ManySlices":   {"and no more", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&slice: 57}, 2},
-		"Wholes":       {"8 GPUs", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&whole: 8}, 1},
+		"Parts":      {"eight parts of 20Gi are two GPUs", sharedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&part: 8}, 1},
+		"ManyParts":  {"four GPUs have sixteen such parts", sharedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&part: 17}, 2},
+		"Slices":     {"8 GPUs have 56 slices", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&slice: 56}, 1},
+		"ManySlices": {"and no more", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&slice: 57}, 2},
+		"Wholes":     {"8 GPUs", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&whole: 8}, 1},
+		"Both": {"slices of one GPU leave seven whole ones", partitionedGPUs(),
+			map[*resourcev1.ExactDeviceRequest]int{&whole: 7, &slice: 7}, 1},
 		"Board":        {"a claim for all", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&board: 1}, 1},
 		"BoardAndPart": {"no slice is left of them", partitionedGPUs(), map[*resourcev1.ExactDeviceRequest]int{&board: 1, &slice: 1}, 2},
 	} {

@@ -29,7 +29,7 @@ const PCIeRoot resourcev1.QualifiedName = "resource.kubernetes.io/pcieRoot"
 // Driver is what one DRA driver publishes on a server.
 type Driver struct {
 	Name string
-	// Devices in the order of the NodeType.
+	// Devices in the order of the NodeType, the parts of an accelerator together.
 	Devices []Device
 	// CounterSets are what its devices consume from.
 	CounterSets []resourcev1.CounterSet
@@ -86,7 +86,26 @@ func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 			drivers[n].Devices = append(drivers[n].Devices, device)
 		}
 	}
+	for _, driver := range drivers {
+		sortByAccelerator(driver)
+	}
 	return drivers
+}
+
+// sortByAccelerator puts the parts of one accelerator side by side, behind the devices that have no parts. The first device that fits a
+// claim is given out, and so whole GPUs remain while another one still has slices.
+func sortByAccelerator(driver Driver) {
+	positions := map[string]int{}
+	for n, set := range driver.CounterSets {
+		positions[set.Name] = n + 1
+	}
+	position := func(device Device) int {
+		if len(device.ConsumesCounters) == 0 {
+			return 0
+		}
+		return positions[device.ConsumesCounters[0].CounterSet]
+	}
+	slices.SortStableFunc(driver.Devices, func(a, b Device) int { return position(a) - position(b) })
 }
 
 // setID identifies the sets of counters of one name. Drivers share none.

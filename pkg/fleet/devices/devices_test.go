@@ -72,7 +72,7 @@ func TestExpandDealsOutCounters(t *testing.T) {
 	if diff := cmp.Diff(want, drivers[0].CounterSets); diff != "" {
 		t.Errorf("sets of counters (-want +got):\n%s", diff)
 	}
-	for n, want := range []string{"gpu-0 board-0", "gpu-1 board-0", "gpu-0 board-0", "gpu-1 board-0", "gpu-0", "gpu-1"} {
+	for n, want := range []string{"gpu-0 board-0", "gpu-0 board-0", "gpu-0", "gpu-1 board-0", "gpu-1 board-0", "gpu-1"} {
 		var got []string
 		for _, consumption := range drivers[0].Devices[n].ConsumesCounters {
 			got = append(got, consumption.CounterSet)
@@ -81,10 +81,10 @@ func TestExpandDealsOutCounters(t *testing.T) {
 			t.Errorf("device %d consumes from %v, want %s", n, got, want)
 		}
 	}
-	if diff := cmp.Diff(counters("slices", "1"), drivers[0].Devices[3].ConsumesCounters[0].Counters); diff != "" {
+	if diff := cmp.Diff(counters("slices", "1"), drivers[0].Devices[4].ConsumesCounters[0].Counters); diff != "" {
 		t.Errorf("what a slice consumes (-want +got):\n%s", diff)
 	}
-	shared := drivers[0].Devices[4]
+	shared := drivers[0].Devices[5]
 	if policy := shared.Capacity["memory"].RequestPolicy; !shared.Shared || policy == nil || policy.Default.String() != "1Gi" ||
 		drivers[0].Devices[0].Shared {
 		t.Errorf("%+v is not shared by its policy", shared)

@@ -52,7 +52,9 @@ func FuzzNodeProvider(f *testing.F) {
 		"bareMetalHosts: {selector: {matchExpressions: [{key: 'x y', operator: Like}]}}, overhead: {kubeReserved: {cpu: 5}}}]}}}")
 	f.Add("{metadata: {name: other}, spec: {metal3: {clusterRef: {namespace: elsewhere}, nodeTypes: [{name: t, resources: {cpu: 1, memory: " +
 		"1}, provisioningDeadline: 1s, onError: Replace, devices: [{driver: a..b, count: 0, pcieRoots: [a], attributes: {'x y/z': {version: " +
-		"v1}, resource.kubernetes.io/pcieRoot: {}}, capacity: {m: -1}}], bareMetalHosts: {selector: {}}}]}}}")
+		"v1}, resource.kubernetes.io/pcieRoot: {}}, capacity: {m: -1}, " +
+		"requestPolicies: {m: {validRange: {step: 0}}}, sharedCounters: [{name: G, count: 9, counters: {x: 1m}}], consumesCounters: " +
+		"[{counterSet: g, counters: {}}]}], bareMetalHosts: {selector: {}}}]}}}")
 	cluster := newCluster(f)
 	f.Fuzz(func(t *testing.T, text string) {
 		after, ok := decoded[v1alpha1.NodeProvider](text)
