@@ -53,6 +53,8 @@ var symptoms = []symptom{
 				"[below](#a-machine-gets-no-server). The provider asks again by itself.",
 			explain.ReasonWaitingForNodeClaim: "Wait for the NodeClaim that the message names. It has an answer within " +
 				"`--launch-timeout` of the provider.",
+			explain.ReasonDevicesNotDeclared: "Declare the devices of the NodeType in the message, or have the pod select it by its labels: see " +
+				"[resource claims](finite-hardware/dra.md#gpus-of-a-driver-under-the-name-of-a-resource).",
 			explain.ReasonNoNodeTypeFits: "Change the pod's requests, selectors or tolerations, or the NodePool's requirements. The message " +
 				"says for each type " +
 				"what does not fit.",

@@ -131,6 +131,7 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		writes.Unknown(),
 		nodeprofiles.NodePools(d.Clusters),
 		resourceclaims.Claims(tenantClient),
+		resourceclaims.ListedClaims(),
 	}
 	if devices {
 		c.extended, c.devicesNotDeclared = resourceclaims.NewExtended(tenantClient, d.Servers.ByDriver), d.Servers.DevicesNotDeclared

@@ -177,7 +177,7 @@ func TestCounts(t *testing.T) {
 	}{
 		"Copy":      {"it is the tenant's", metav1.ObjectMeta{Labels: marker("blue")}, true},
 		"Other":     {"it is another tenant's", metav1.ObjectMeta{Labels: marker("red")}, false},
-		"Extended":  {"kube-scheduler has made it, for the pod of any tenant of the namespace", metav1.ObjectMeta{Annotations: extended("true")}, true},
+		"Extended":  {"kube-scheduler has made it, for a pod of the namespace", metav1.ObjectMeta{Annotations: extended("true")}, true},
 		"Forged":    {"kube-scheduler writes no other value", metav1.ObjectMeta{Annotations: extended("no")}, false},
 		"Platforms": {"it is no tenant's", metav1.ObjectMeta{}, false},
 	} {

@@ -54,6 +54,23 @@ func claim(name string, constraint *resourcev1.FullyQualifiedName, selectors ...
 	return []client.Object{claim, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "any"}}}
 }
 
+// requesting has each request of a claim ask for memory.
+func requesting(objects []client.Object, memory string) []client.Object {
+	for i := range objects[0].(*resourcev1.ResourceClaim).Spec.Devices.Requests {
+		objects[0].(*resourcev1.ResourceClaim).Spec.Devices.Requests[i].Exactly.Capacity = &resourcev1.CapacityRequirements{
+			Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(memory)}}
+	}
+	return objects
+}
+
+// administrative has each request of a claim access devices that others use.
+func administrative(objects []client.Object) []client.Object {
+	for i := range objects[0].(*resourcev1.ResourceClaim).Spec.Devices.Requests {
+		objects[0].(*resourcev1.ResourceClaim).Spec.Devices.Requests[i].Exactly.AdminAccess = ptr.To(true)
+	}
+	return objects
+}
+
 func claiming(name string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "devices", ResourceClaimName: &name}}
@@ -151,6 +168,21 @@ func TestDevicesAreAllocatedBeforeTheNodeExists(t *testing.T) {
 			reason:  "devices are accelerators: a pod that claims none must not get them",
 			types:   []*v1alpha1.NodeType{small()},
 			objects: []client.Object{pod(0, requests("cpu", "1"))},
+		},
+		"capacity of a device that is not shared": {
+			reason: "kube-scheduler gives out no device with less", types: []*v1alpha1.NodeType{small(), large(gpus(8, "80Gi"))},
+			objects: append(requesting(claim("c", nil, anyGPU), "80Gi"), pod(0, requests("cpu", "1"), claiming("c"))),
+			want:    []string{"large"}, drivers: "gpu.example.com",
+		},
+		"more capacity than any device has": {
+			reason: "no server would help", types: []*v1alpha1.NodeType{small(), large(gpus(8, "80Gi"))},
+			objects: append(requesting(claim("c", nil, anyGPU), "81Gi"), pod(0, requests("cpu", "1"), claiming("c"))),
+		},
+		"access of an administrator": {
+			reason: "it takes no device, so that four others have room", types: []*v1alpha1.NodeType{small()},
+			objects: append(append(administrative(claim("c", nil, anyGPU)), pod(0, requests("cpu", "1"), claiming("c"))),
+				append(claim("d", nil, anyGPU, anyGPU, anyGPU, anyGPU)[:1], pod(1, requests("cpu", "1"), claiming("d")))...),
+			want: []string{"small"}, drivers: "gpu.example.com",
 		},
 		"devices that are not valid": {
 			reason: "devices that no driver can publish are not in the template",

@@ -130,8 +130,8 @@ func scheduleWith(t *testing.T, change func(*options.Options), nodeTypes []*v1al
 	extended := resourceclaims.NewExtended(plainClient, func(context.Context, *corev1.Pod) (bool, error) {
 		return slices.ContainsFunc(nodeTypes, func(nodeType *v1alpha1.NodeType) bool { return len(nodeType.Spec.Devices) > 0 }), nil
 	})
-	kubeClient := interceptor.NewClient(plainClient, resourceclaims.Claims(plainClient), extended.Claims(), extended.Pods(),
-		Pods(), Templates())
+	kubeClient := interceptor.NewClient(plainClient, resourceclaims.Claims(plainClient), resourceclaims.ListedClaims(),
+		extended.Claims(), extended.Pods(), Pods(), Templates())
 	provider := typesOnly{catalog: catalog}
 	recorder := events.NewRecorder(record.NewFakeRecorder(1000))
 	cluster := state.NewCluster(clock.RealClock{}, kubeClient, provider)

@@ -5,18 +5,25 @@
 // schedules pods which share one, and pods that ask for devices by an extended resource, so that core plans them with the claim
 // that kube-scheduler will make (extended.go).
 //
-// Core v1.15.0 has two bugs with them. It looks only at labels for where the devices of a claim are, while the scheduler
-// names the node by a field: a pod that shares a claim with a running one would get a new server, which it cannot use. And
+// Core v1.15.0 plans an administrator's access as if it took a device, and compares a requested capacity with shared devices only
+// (Accesses, Requests). With allocated claims it has two bugs. It looks only at labels for where the devices of a claim are, while the
+// scheduler names the node by a field: a pod that shares a claim with a running one would get a new server, which it cannot use. And
 // when several pods that share a claim leave a node together, core allocates devices to that claim twice, and panics; until
 // they have gone, no pod of the tenant gets a server.
 package resourceclaims
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
@@ -61,11 +68,16 @@ func View(claim *resourcev1.ResourceClaim, deleting bool) {
 	}
 }
 
-// Claims changes the allocated claims that core gets, as View does. nodes reads the nodes that they are on.
+// Claims changes the claims that core gets, as View, Requests and Accesses do. nodes reads the nodes that allocated claims are on.
 func Claims(nodes client.Reader) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, claim *resourcev1.ResourceClaim, opts []client.GetOption) error {
-		// Core tracks the allocated devices on claims that it reads without a copy, by options. It needs those as they are.
-		if len(opts) > 0 || claim.Status.Allocation == nil {
+		Accesses(claim)
+		// Core tracks the allocated devices on claims that it reads without a copy, by options. It needs those as they are otherwise.
+		if len(opts) > 0 {
+			return nil
+		}
+		Requests(claim)
+		if claim.Status.Allocation == nil {
 			return nil
 		}
 		deleting, err := isDeleting(ctx, nodes, Node(claim))
@@ -75,6 +87,84 @@ func Claims(nodes client.Reader) interceptor.Interceptor {
 		View(claim, deleting)
 		return nil
 	})
+}
+
+// ListedClaims changes the claims that core lists, as Accesses does.
+func ListedClaims() interceptor.Interceptor {
+	return interceptor.OnList(func(_ context.Context, claims *resourcev1.ResourceClaimList, _ []client.ListOption) error {
+		for i := range claims.Items {
+			Accesses(&claims.Items[i])
+		}
+		return nil
+	})
+}
+
+// Accesses takes what an administrator accesses out of a claim. Such a request takes no device from others, and core plans it as any other.
+// What the claim points to may belong to the cache.
+func Accesses(claim *resourcev1.ResourceClaim) {
+	removed := map[string]bool{}
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil && ptr.Deref(request.Exactly.AdminAccess, false) {
+			removed[request.Name] = true
+		}
+	}
+	if len(removed) > 0 {
+		claim.Spec.Devices.Requests = lo.Reject(claim.Spec.Devices.Requests, func(request resourcev1.DeviceRequest, _ int) bool {
+			return removed[request.Name]
+		})
+		claim.Spec.Devices.Constraints = lo.FilterMap(claim.Spec.Devices.Constraints,
+			func(constraint resourcev1.DeviceConstraint, _ int) (resourcev1.DeviceConstraint, bool) {
+				left := lo.Reject(constraint.Requests, func(name string, _ int) bool { return removed[name] })
+				concerns := len(constraint.Requests) == 0 || len(left) > 0 // without names it is about all requests
+				constraint.Requests = left
+				return constraint, concerns
+			})
+	}
+	if allocation := claim.Status.Allocation; allocation != nil {
+		changed := *allocation
+		changed.Devices.Results = lo.Reject(allocation.Devices.Results, func(result resourcev1.DeviceRequestAllocationResult, _ int) bool {
+			return ptr.Deref(result.AdminAccess, false)
+		})
+		claim.Status.Allocation = &changed
+	}
+}
+
+// Requests adds a selector for each capacity that a claim requests: core compares it with shared devices only, and kube-scheduler gives
+// out no device that has less. What the claim points to may belong to the cache.
+func Requests(claim *resourcev1.ResourceClaim) {
+	requests := slices.Clone(claim.Spec.Devices.Requests)
+	for i := range requests {
+		if exactly := requests[i].Exactly; exactly != nil {
+			changed := *exactly
+			changed.Selectors = withCapacity(changed.Selectors, changed.Capacity)
+			requests[i].Exactly = &changed
+		}
+		requests[i].FirstAvailable = slices.Clone(requests[i].FirstAvailable)
+		for j := range requests[i].FirstAvailable {
+			alternative := &requests[i].FirstAvailable[j]
+			alternative.Selectors = withCapacity(alternative.Selectors, alternative.Capacity)
+		}
+	}
+	claim.Spec.Devices.Requests = requests
+}
+
+// withCapacity returns selectors with one more for each capacity that is requested. A capacity without a domain is of the driver's.
+func withCapacity(selectors []resourcev1.DeviceSelector, requested *resourcev1.CapacityRequirements) []resourcev1.DeviceSelector {
+	if requested == nil {
+		return selectors
+	}
+	selectors = slices.Clone(selectors)
+	for _, name := range slices.Sorted(maps.Keys(requested.Requests)) {
+		quantity, domain := requested.Requests[name], "device.driver"
+		id := string(name)
+		if given, rest, qualified := strings.Cut(id, "/"); qualified {
+			domain, id = fmt.Sprintf("%q", given), rest
+		}
+		selectors = append(selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{
+			Expression: fmt.Sprintf("device.capacity[%s].%s.compareTo(quantity(%q)) >= 0", domain, id, quantity.String()),
+		}})
+	}
+	return selectors
 }
 
 // isDeleting returns whether a node is being deleted or does not exist. It is false without a name.

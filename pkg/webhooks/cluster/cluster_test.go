@@ -212,7 +212,8 @@ func TestClaims(t *testing.T) {
 	}
 	marker := map[string]string{names.MarkerLabel: "blue"}
 	extended := map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
-	reader := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(made("tenants", "copy", marker, nil), made("tenants", "extended", nil, extended),
+	reader := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(
+		made("tenants", "copy", marker, nil), made("tenants", "extended", nil, extended),
 		made("tenants", "platforms", nil, nil), made("elsewhere", "copy", marker, nil)).Build()
 	if count, err := New(reader, nil).Claims(t.Context(), "tenants", "blue"); err != nil || count != 2 {
 		t.Errorf("%d claims, %v, want the copy and the one that kube-scheduler has made", count, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -284,4 +285,14 @@ func TestPinnedToQuarantined(t *testing.T) {
 				tc.pool...)
 		})
 	}
+}
+
+// TestDevicesTwice: the same GPUs may be listed for a device plugin and for a driver.
+func TestDevicesTwice(t *testing.T) {
+	profile := parse[v1alpha1.HardwareProfile](t, "{resources: {cpu: 8, memory: 1Gi, nvidia.com/gpu: 8}, "+
+		"devices: [{driver: gpu.nvidia.com, count: 8}]}")
+	result := &Result{}
+	result.profile(field.NewPath("spec"), profile)
+	mentions(t, "they count once", result.done(), "warning: spec.devices: are taken for the same accelerators as nvidia.com/gpu "+
+		"in resources: they count once, as 8 in cost and quota")
 }

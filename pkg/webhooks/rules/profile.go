@@ -44,6 +44,10 @@ func (r *Result) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 		r.reserved(path.Child("overhead", "kubeReserved"), profile)
 	}
 	r.deny(RuleDevices, devices.Validate(path.Child("devices"), profile.Devices)...)
+	if listed := v1alpha1.Accelerators(profile.Resources); len(listed) > 0 && len(profile.Devices) > 0 {
+		r.warn(RuleDevices, path.Child("devices"), "are taken for the same accelerators as %s in resources: they count once, as %d in "+
+			"cost and quota. If they are others, write a cost, and a quota with room for them", listed[0], profile.CountAccelerators())
+	}
 	r.deadline(path.Child("provisioningDeadline"), profile)
 }
 

@@ -766,7 +766,8 @@ func (f *Fleet) poolsCause(pod *corev1.Pod) Cause {
 	return cause
 }
 
-// onlyOfDevices returns a resource that a pod asks for and that no NodeType lists, if there are NodeTypes with devices; empty if there is none.
+// onlyOfDevices returns a resource that a pod asks for and that no NodeType lists, if there are NodeTypes with devices. It is empty if
+// there is none.
 func (f *Fleet) onlyOfDevices(pod *corev1.Pod) corev1.ResourceName {
 	nodeTypes := f.snapshot.Management.NodeTypes
 	if !slices.ContainsFunc(nodeTypes, func(nodeType v1alpha1.NodeType) bool { return len(nodeType.Spec.Devices) > 0 }) {
