@@ -145,6 +145,74 @@ func TestDRAExtendedResource(t *testing.T) {
 	})
 }
 
+// Eight pods share two GPUs by memory, and two more get the halves of a third GPU: all of them on one server, which was planned for them.
+// A pod for the whole of the third GPU waits until both halves are free.
+func TestDRASharedDevices(t *testing.T) {
+	system.Only(t)
+	w := enter(t, devices)
+	w.needsDrivers(t)
+	w.deviceTypes(t)
+	part := func(selector string) *resourcev1.ExactDeviceRequest {
+		return &resourcev1.ExactDeviceRequest{DeviceClassName: "devices.example.com", Selectors: []resourcev1.DeviceSelector{
+			{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}}}
+	}
+	claiming := func(name string, request *resourcev1.ExactDeviceRequest) {
+		w.createClaimingPod(t, name, resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: request}}})
+	}
+	var pods []string
+	for n := range 8 {
+		shared := part(`device.driver == "shared.example.com"`)
+		shared.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
+			"memory": resource.MustParse("20Gi")}}
+		pods = append(pods, fmt.Sprint("share-", n))
+		claiming(pods[n], shared)
+	}
+	half := `device.driver == "parts.example.com" && device.attributes["parts.example.com"].part == "half"`
+	for _, name := range []string{"half-0", "half-1"} {
+		pods = append(pods, name)
+		claiming(name, part(half))
+	}
+	w.untilRuns(t, pods...)
+	machine, given := w.machineOf(t, pods[0]), map[string]int{}
+	for _, name := range pods {
+		if other := w.machineOf(t, name); other.Name != machine.Name {
+			t.Errorf("pod %s is on Machine %s, and %s on %s", name, other.Name, pods[0], machine.Name)
+		}
+		device := w.allocatedTo(t, name)[0]
+		given[device.Driver+"/"+device.Device]++
+	}
+	if len(given) != 4 {
+		t.Errorf("the devices given are %v, want two that four pods share, and two halves", given)
+	}
+	claiming("whole", part(strings.ReplaceAll(half, `"half"`, `"whole"`)))
+	w.eventually(t, "pod whole waits for the halves", w.podHasEvent("whole", "cannot allocate all claims"))
+	for _, name := range []string{"half-0", "half-1"} {
+		w.remove(t, w.tenant, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name}})
+	}
+	w.untilRuns(t, "whole")
+	if other := w.machineOf(t, "whole"); other.Name != machine.Name {
+		t.Errorf("pod whole is on Machine %s, and its GPU on %s", other.Name, machine.Name)
+	}
+}
+
+// sharedAndParts are devices that the servers gpu-80 have besides those of gpu.example.com.
+func sharedAndParts() []v1alpha1.NodeTypeDevice {
+	eighty, forty, step := resource.MustParse("80Gi"), resource.MustParse("40Gi"), resource.MustParse("1Gi")
+	part := func(name string, count int32, takes resource.Quantity) v1alpha1.NodeTypeDevice {
+		return v1alpha1.NodeTypeDevice{Driver: "parts.example.com", Count: count,
+			Attributes:       map[string]v1alpha1.NodeTypeDeviceAttribute{"part": {String: &name}},
+			ConsumesCounters: []v1alpha1.NodeTypeCounterConsumption{{CounterSet: "gpu", Counters: map[string]resource.Quantity{"memory": takes}}}}
+	}
+	whole := part("whole", 1, eighty)
+	whole.SharedCounters = []v1alpha1.NodeTypeCounterSet{{Name: "gpu", Counters: map[string]resource.Quantity{"memory": eighty}}}
+	return []v1alpha1.NodeTypeDevice{whole, part("half", 2, forty), {
+		Driver: "shared.example.com", Count: 2, AllowMultipleAllocations: true,
+		Capacity: map[string]resource.Quantity{"memory": eighty},
+		RequestPolicies: map[string]resourcev1.CapacityRequestPolicy{"memory": {Default: &eighty,
+			ValidRange: &resourcev1.CapacityRequestPolicyRange{Min: &step, Max: &eighty, Step: &step}}},
+	}}
+}
+
 // A pod that claims no device never gets a server with devices, even if it insists on that type.
 func TestDRANodeTypeNeedsClaim(t *testing.T) {
 	system.Only(t)
@@ -197,8 +265,8 @@ func (w *fixture) deviceTypes(t *testing.T) {
 			Properties: w.fleetProperties(t),
 			Metal3: v1alpha1.Metal3Fleet{ClusterRef: v1alpha1.Metal3ClusterRef{Namespace: hostNamespace}, NodeTypes: []v1alpha1.NodeTypeTemplate{
 				nodeType("40", 1000, resources("cpu", "64", "memory", "256Gi"), gpus("40Gi")),
-				nodeType("80", 2000, resources("cpu", "64", "memory", "256Gi", extendedGPU, "4"), gpus("80Gi", "a", "b"),
-					v1alpha1.NodeTypeDevice{Driver: "nic.example.com", Count: 2, PCIeRoots: []string{"a", "b"}}),
+				nodeType("80", 2000, resources("cpu", "64", "memory", "256Gi", extendedGPU, "4"), append(sharedAndParts(),
+					gpus("80Gi", "a", "b"), v1alpha1.NodeTypeDevice{Driver: "nic.example.com", Count: 2, PCIeRoots: []string{"a", "b"}})...),
 			}},
 		},
 	}
@@ -217,7 +285,7 @@ func (w *fixture) deviceTypes(t *testing.T) {
 	devices := &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "devices.example.com"},
 		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{
-			{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver in ["gpu.example.com", "nic.example.com"]`}},
+			{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver in ["gpu.example.com", "nic.example.com", "shared.example.com", "parts.example.com"]`}},
 		}},
 	}
 	w.make(t, w.management, provider)

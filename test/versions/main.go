@@ -30,12 +30,9 @@ var journeys = []string{
 	"TestReleaseDeletedNodeClaim", "TestStaticPool", "TestDriftReplacesFullPool", "TestDRAClaimSelectsNodeType", "TestWebhookDenies",
 }
 
-// podGroupJourney is the test of test/podgroups, for a tenant that has PodGroups, and extendedJourney the one of test/e2e, for a tenant
-// that has extended resources of drivers.
-const (
-	podGroupJourney = "TestPodGroup"
-	extendedJourney = "TestDRAExtendedResource"
-)
+// laterJourneys are for a tenant of 1.36 and later: the test of test/podgroups, and the tests of test/e2e for extended resources of
+// drivers, and for shared and partitioned devices.
+var laterJourneys = []string{"TestPodGroup", "TestDRAExtendedResource", "TestDRASharedDevices"}
 
 // upgradeJourney is the test of test/minorupgrade, which upgrades the tenant of upgradePair to the next version, the newest.
 const (
@@ -98,7 +95,7 @@ func test(ctx context.Context, pair string) error {
 	fmt.Printf("=== %s: the management cluster is of Kubernetes %s, and the tenant of %s\n", pair, management, tenant)
 	tests, packages := journeys, []string{"./test/e2e"}
 	if version.MustParseGeneric(tenant).AtLeast(version.MajorMinor(1, 36)) {
-		tests, packages = append(slices.Clone(tests), podGroupJourney, extendedJourney), append(packages, "./test/podgroups")
+		tests, packages = append(slices.Clone(tests), laterJourneys...), append(packages, "./test/podgroups")
 	}
 	if pair == upgradePair {
 		tests, packages = append(slices.Clone(tests), upgradeJourney), append(packages, "./test/minorupgrade")

@@ -64,7 +64,7 @@ func TestTurns(t *testing.T) {
 
 // TestJourneysExist: a test that was renamed would not be run, and nothing would say so.
 func TestJourneysExist(t *testing.T) {
-	for _, name := range append(slices.Clone(journeys), podGroupJourney, extendedJourney, upgradeJourney) {
+	for _, name := range append(append(slices.Clone(journeys), laterJourneys...), upgradeJourney) {
 		found := 0
 		for _, folder := range []string{"e2e", "podgroups", "minorupgrade"} {
 			files, err := filepath.Glob(filepath.Join(root, "test", folder, "*_test.go"))
