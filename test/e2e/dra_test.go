@@ -285,7 +285,8 @@ func (w *fixture) deviceTypes(t *testing.T) {
 	devices := &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "devices.example.com"},
 		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{
-			{CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver in ["gpu.example.com", "nic.example.com", "shared.example.com", "parts.example.com"]`}},
+			{CEL: &resourcev1.CELDeviceSelector{
+				Expression: `device.driver in ["gpu.example.com", "nic.example.com", "shared.example.com", "parts.example.com"]`}},
 		}},
 	}
 	w.make(t, w.management, provider)
