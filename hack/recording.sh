@@ -34,7 +34,8 @@ spec:
       resources: {limits: {cpu: "16", memory: 64Gi, nvidia.com/gpu: "8"}}
 POD
 
-bin/sandbox up --dir "${directory}/sandbox" --tenant acme --fleet "${directory}/fleet.yaml" >"${directory}/sandbox.log" 2>&1 &
+touch "${directory}/sandbox.log" # tail may be there before the sandbox
+bin/sandbox up --dir "${directory}/sandbox" --tenant acme --fleet "${directory}/fleet.yaml" >>"${directory}/sandbox.log" 2>&1 &
 sandbox=$!
 trap 'kill ${sandbox} 2>/dev/null && wait ${sandbox} || true; rm -rf "${directory}"' EXIT
 grep --quiet "The sandbox is up" < <(tail -f --pid="${sandbox}" -n +1 "${directory}/sandbox.log") || {
