@@ -143,7 +143,7 @@ func TestProposedTypesNeedTypes(t *testing.T) {
 	}
 }
 
-// What is not a ResourceSlice of the version that NodeTypes are compared with is named.
+// The error names an object that is not a ResourceSlice of the supported version.
 func TestProposedDevicesNeedSlices(t *testing.T) {
 	const beta = "{kind: List, items: [{apiVersion: resource.k8s.io/v1beta1, kind: ResourceSlice}]}"
 	for content, want := range map[string]string{

@@ -136,9 +136,7 @@ func (c *CloudProvider) daemonSetsBeside(ctx context.Context, pod *corev1.Pod,
 		total, takes := requests, map[string]corev1.ResourceList{}
 		for name, daemon := range daemons {
 			fits, _ := instancetypes.PoolFits(s.nodePool, daemon, karpv1.WellKnownLabels)
-			if slices.ContainsFunc(fits, func(wanted scheduling.Requirements) bool {
-				return instanceType.Requirements.Intersects(wanted) == nil
-			}) {
+			if meetsAny(instanceType, fits) {
 				takes[name] = resources.RequestsForPods(daemon)
 				total = resources.Merge(total, takes[name])
 			}
@@ -229,15 +227,19 @@ func (c *CloudProvider) anyType(ctx context.Context, pod *corev1.Pod,
 	return false, nil
 }
 
+// meetsAny returns whether a server of a type can meet one of the alternatives.
+func meetsAny(instanceType *cloudprovider.InstanceType, alternatives []scheduling.Requirements) bool {
+	return slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
+		return instanceType.Requirements.Intersects(wanted) == nil
+	})
+}
+
 // ByDriver returns whether a pod gets the resources that DeviceClasses serve from drivers: whether one of the types that it may get
 // declares devices. Types without devices have a device plugin. Free servers make no difference: a pod that is planned stays planned
 // in the same way.
 func (c *CloudProvider) ByDriver(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return c.anyType(ctx, pod, func(_ scope, instanceType *cloudprovider.InstanceType, wanted []scheduling.Requirements) bool {
-		return len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 &&
-			slices.ContainsFunc(wanted, func(alternative scheduling.Requirements) bool {
-				return instanceType.Requirements.Intersects(alternative) == nil
-			})
+		return len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 && meetsAny(instanceType, wanted)
 	})
 }
 

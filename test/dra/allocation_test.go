@@ -6,7 +6,6 @@ package dra
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -211,16 +210,7 @@ spec:
 			}
 		})
 	}
-	asking := func(name, resource string) {
-		s.create(fmt.Sprintf(`
-apiVersion: v1
-kind: Pod
-metadata: {name: %s}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers: [{name: main, image: registry.example.com/main:1, resources: {limits: {%s: "1"}}}]
-`, name, resource))
-	}
+	asking := func(name, resource string) { s.podWith(name, `{limits: {`+resource+`: "1"}}`, "[]") }
 	// The syncer copies one pod after the other: once the last one runs, it has tried the others.
 	asking("by-class", "deviceclass.resource.kubernetes.io/others-gpu")
 	asking("by-resource", "gpu.example.com/whole")

@@ -111,25 +111,24 @@ func (s *tenantObjects) claim(name, devices string) {
 func (s *tenantObjects) pod(name, source string) {
 	s.Helper()
 	if source == "" {
-		s.create(fmt.Sprintf(`
-apiVersion: v1
-kind: Pod
-metadata: {name: %s}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers: [{name: main, image: registry.example.com/main:1}]
-`, name))
+		s.podWith(name, "{}", "[]")
 		return
 	}
+	s.podWith(name, "{claims: [{name: device}]}", "[{name: device, "+source+"}]")
+}
+
+// podWith makes a pod in the tenant whose container has resources. Both these and the claims are YAML.
+func (s *tenantObjects) podWith(name, resources, claims string) {
+	s.Helper()
 	s.create(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: %s}
 spec:
   terminationGracePeriodSeconds: 0
-  containers: [{name: main, image: registry.example.com/main:1, resources: {claims: [{name: device}]}}]
-  resourceClaims: [{name: device, %s}]
-`, name, source))
+  containers: [{name: main, image: registry.example.com/main:1, resources: %s}]
+  resourceClaims: %s
+`, name, resources, claims))
 }
 
 // untilRunning waits until the pods run in the tenant.

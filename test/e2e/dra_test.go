@@ -43,14 +43,24 @@ func TestDRAClaimSelectsNodeType(t *testing.T) {
 	if got := w.allocatedTo(t, "train-80"); len(got) != 1 || got[0].Driver != "gpu.example.com" {
 		t.Errorf("the scheduler has allocated %v, want one device of gpu.example.com", got)
 	}
-	w.eventually(t, "the NodeClaim of pod train-80 is initialized, which waits for the driver", func(ctx context.Context) (string, error) {
+	w.untilInitialized(t, 1) // which waits for the driver
+}
+
+// untilInitialized waits until there are so many NodeClaims, and all are initialized. No node may lack resources then.
+func (w *fixture) untilInitialized(t *testing.T, count int) {
+	t.Helper()
+	w.eventually(t, fmt.Sprintf("%d NodeClaims are initialized", count), func(ctx context.Context) (string, error) {
 		claims, err := w.nodeClaims(ctx)
-		if err != nil || len(claims) != 1 {
+		if err != nil || len(claims) != count {
 			return fmt.Sprintf("%d NodeClaims", len(claims)), err
 		}
-		condition := claims[0].StatusConditions().Get(karpv1.ConditionTypeInitialized)
-		if !condition.IsTrue() {
-			return condition.Message, nil
+		for i := range claims {
+			if condition := claims[i].StatusConditions().Get(karpv1.ConditionTypeInitialized); !condition.IsTrue() {
+				return claims[i].Name + ": " + condition.Message, nil
+			}
+			if condition := claims[i].StatusConditions().Get(v1alpha1.ConditionResourcesAdvertised); condition.IsFalse() {
+				return "", fmt.Errorf("%s: %s", claims[i].Name, condition.Message)
+			}
 		}
 		return "", nil
 	})
@@ -78,8 +88,8 @@ func TestDRAMatchAttribute(t *testing.T) {
 }
 
 // Pods ask for GPUs by a resource that a DeviceClass serves (KEP-5004), once by its extendedResourceName and once by the name of the class.
-// The type declares devices alone, or the same GPUs as a resource, too. The pods run, those of one type on one server, the node is
-// initialized, and the server is released when they have gone.
+// The type declares devices alone, or the same GPUs as a resource, too. The pods run, and the pods of one type share a server. The node is
+// initialized, and the server is released when the pods have gone.
 func TestDRAExtendedResource(t *testing.T) {
 	system.Only(t)
 	w := enter(t, devices)
@@ -118,21 +128,7 @@ func TestDRAExtendedResource(t *testing.T) {
 			t.Errorf("the second pod of %s is on Machine %s, and two GPUs of %s were free", nodeType, again.Name, machine.Name)
 		}
 	}
-	w.eventually(t, "both NodeClaims are initialized", func(ctx context.Context) (string, error) {
-		claims, err := w.nodeClaims(ctx)
-		if err != nil || len(claims) != 2 {
-			return fmt.Sprintf("%d NodeClaims", len(claims)), err
-		}
-		for i := range claims {
-			if condition := claims[i].StatusConditions().Get(karpv1.ConditionTypeInitialized); !condition.IsTrue() {
-				return claims[i].Name + ": " + condition.Message, nil
-			}
-			if condition := claims[i].StatusConditions().Get(v1alpha1.ConditionResourcesAdvertised); condition.IsFalse() {
-				return "", fmt.Errorf("%s: %s", claims[i].Name, condition.Message)
-			}
-		}
-		return "", nil
-	})
+	w.untilInitialized(t, 2)
 	for _, name := range []string{"two-of-dra-40", "more-of-dra-40", "two-of-dra-80", "more-of-dra-80"} {
 		w.remove(t, w.tenant, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name}})
 	}
@@ -195,7 +191,7 @@ func TestDRASharedDevices(t *testing.T) {
 	}
 }
 
-// sharedAndParts are devices that the servers gpu-80 have besides those of gpu.example.com.
+// sharedAndParts are the devices that the servers gpu-80 have besides the GPUs of gpu.example.com.
 func sharedAndParts() []v1alpha1.NodeTypeDevice {
 	eighty, forty, step := resource.MustParse("80Gi"), resource.MustParse("40Gi"), resource.MustParse("1Gi")
 	part := func(name string, count int32, takes resource.Quantity) v1alpha1.NodeTypeDevice {

@@ -25,7 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-// Who refuses a way to ask for a device.
+// byWebhook and byPolicy are in the refusals of the webhook and of the policy.
 const (
 	byWebhook = `admission webhook "pods.karpenter.metal3.io" denied the request`
 	prefix    = corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix)

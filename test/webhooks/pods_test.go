@@ -173,12 +173,7 @@ func TestPodsOfTenants(t *testing.T) {
 // TestClaimOfAnotherNamespace: where vCluster translates names, the webhook knows from its cache whose claim a name is
 // on the host. A claim that is not there may become one of the pod's own.
 func TestClaimOfAnotherNamespace(t *testing.T) {
-	fleet(t)
-	hook := start(t, "")
-	configure(t, hook.address)
-	rotate(t, "default", settings)
-	hook.await(t)
-	awaitAsked(t)
+	asked(t)
 	origin := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "gpu", UID: "u"}}
 	short, err := names.HostNameShort(origin.Name, origin.Namespace, "inference")
 	if err != nil {

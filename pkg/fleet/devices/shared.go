@@ -196,7 +196,7 @@ func validateAmounts(path *field.Path, counters map[string]resource.Quantity) (w
 		if amount.Sign() < 0 {
 			wrong = append(wrong, field.Invalid(counterPath, amount.String(), "is less than nothing: correct it"))
 		}
-		// Core rounds up what is left, and would give out a whole device of which a part is in use.
+		// Core rounds up the rest of a counter, and would give out a whole device while a part of the device is in use.
 		if resource.NewQuantity(amount.Value(), amount.Format).Cmp(amount) != 0 {
 			wrong = append(wrong, field.Invalid(counterPath, amount.String(), "is not a whole number: multiply this counter, wherever it is "+
 				"written, so that it is one"))

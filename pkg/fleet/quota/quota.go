@@ -110,7 +110,7 @@ func (r Rest) gpus(nodeType string) int64 {
 	return r.Accelerators(nodeType)
 }
 
-// Of returns how many more servers of a type the quota leaves. The type is empty if it is not known.
+// Of returns how many more servers the quota leaves of one type. An empty nodeType stands for a type that is not known.
 func (r Rest) Of(nodeType string) int64 { return min(r.Servers(), r.OwnOf(nodeType)) }
 
 // Servers is how many servers more it leaves, of all types together.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
@@ -67,18 +68,12 @@ func (c Classes) Serving(resource corev1.ResourceName) *resourcev1.DeviceClass {
 	return c.cache.GetDeviceClass(resource)
 }
 
-// asksFor returns whether a pod asks for a resource that has a domain, as each extended resource has.
+// asksFor returns whether a container of a pod asks for an extended resource.
 func asksFor(pod *corev1.Pod) bool {
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			for resource := range containers[i].Resources.Requests {
-				if strings.Contains(string(resource), "/") {
-					return true
-				}
-			}
-		}
+	asks := func(container corev1.Container) bool {
+		return len(v1alpha1.Accelerators(container.Resources.Requests)) > 0
 	}
-	return false
+	return slices.ContainsFunc(pod.Spec.InitContainers, asks) || slices.ContainsFunc(pod.Spec.Containers, asks)
 }
 
 // Pods changes the pods that core lists.
@@ -114,7 +109,8 @@ func (e *Extended) Pod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error
 	return &changed, e.change(ctx, classes, &changed)
 }
 
-// change puts a claim in the place of the resources of a pod that a driver serves. What the pod points to may belong to the cache.
+// change puts a claim in the place of the resources of a pod that a driver serves. The cache may own the objects that the pod points to, so
+// change replaces them.
 func (e *Extended) change(ctx context.Context, classes Classes, pod *corev1.Pod) error {
 	served, err := e.served(ctx, classes, pod)
 	if err != nil || len(served) == 0 {
@@ -139,8 +135,8 @@ func (e *Extended) change(ctx context.Context, classes Classes, pod *corev1.Pod)
 	return nil
 }
 
-// served returns the resources of a pod that drivers serve, sorted: those in the claim that kube-scheduler has made, and before it has made
-// one those that it will put into it.
+// served returns the resources of a pod that drivers serve, sorted. If kube-scheduler has made a claim, the claim names the resources.
+// Otherwise they are the resources that kube-scheduler will put into the claim.
 func (e *Extended) served(ctx context.Context, classes Classes, pod *corev1.Pod) ([]corev1.ResourceName, error) {
 	var served []corev1.ResourceName
 	if made := pod.Status.ExtendedResourceClaimStatus; made != nil {

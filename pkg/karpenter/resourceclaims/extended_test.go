@@ -132,7 +132,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestPublished: only devices of the class count, and only those of the node.
+// TestPublished: a device counts if it is on the node and its class serves the resource.
 func TestPublished(t *testing.T) {
 	slices := []client.Object{
 		slice("a", "node-1", "gpu.example.com", "gpu-0", "gpu-1", "mig-0"), slice("b", "node-1", "gpu.example.com", "gpu-2"),

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
@@ -81,14 +82,14 @@ func matcher(class *resourcev1.DeviceClass) func(ctx context.Context, driver str
 // its node has devices of the class that serves the resource.
 func Registered(reader client.Reader) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
-		// StatusConditions would add those that are missing.
+		// StatusConditions would add the conditions that are missing.
 		initialized := conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized)
 		if nodeClaim.Status.NodeName == "" || initialized.Status == metav1.ConditionTrue {
 			return nil
 		}
-		var names []corev1.ResourceName
-		for name := range nodeClaim.Spec.Resources.Requests {
-			names = append(names, name)
+		names := v1alpha1.Accelerators(nodeClaim.Spec.Resources.Requests)
+		if len(names) == 0 {
+			return nil
 		}
 		published, err := Published(ctx, reader, nodeClaim.Status.NodeName, names)
 		if err != nil {

@@ -99,8 +99,8 @@ func ListedClaims() interceptor.Interceptor {
 	})
 }
 
-// Accesses takes what an administrator accesses out of a claim. Such a request takes no device from others, and core plans it as any other.
-// What the claim points to may belong to the cache.
+// Accesses removes the requests and results with adminAccess from a claim. Such a request takes no device from others, and core plans it
+// as any other. The cache may own the objects that the claim points to, so Accesses replaces them.
 func Accesses(claim *resourcev1.ResourceClaim) {
 	removed := map[string]bool{}
 	for _, request := range claim.Spec.Devices.Requests {
@@ -130,7 +130,7 @@ func Accesses(claim *resourcev1.ResourceClaim) {
 }
 
 // Requests adds a selector for each capacity that a claim requests: core compares it with shared devices only, and kube-scheduler gives
-// out no device that has less. What the claim points to may belong to the cache.
+// out no device that has less. The cache may own the objects that the claim points to, so Requests replaces them.
 func Requests(claim *resourcev1.ResourceClaim) {
 	requests := slices.Clone(claim.Spec.Devices.Requests)
 	for i := range requests {

@@ -184,7 +184,7 @@ func (c *Cluster) Claims(ctx context.Context, namespace, tenant string) (count i
 	return lo.CountBy(found.Items, func(claim metav1.PartialObjectMetadata) bool { return names.Counts(&claim, tenant) }), nil
 }
 
-// TrimClass leaves of a device class what says who may ask for it, and by which resource.
+// TrimClass keeps the labels of a device class, which select the tenants that may ask for it, and the resource that the class serves.
 func TrimClass(class *resourcev1.DeviceClass) {
 	class.Spec = resourcev1.DeviceClassSpec{ExtendedResourceName: class.Spec.ExtendedResourceName}
 }
@@ -192,7 +192,7 @@ func TrimClass(class *resourcev1.DeviceClass) {
 // maxOrigin is the longest value that is kept of what says whose copy a claim is. No name in Kubernetes is longer.
 const maxOrigin = 253
 
-// Trim leaves of the metadata of a claim what says whose copy it is, and whether it counts. Others write the rest, of up to 256 KiB.
+// Trim keeps the metadata of a claim that name its origin, and the annotation by which a claim counts. Others write the rest, of 256 KiB.
 func Trim(claim *metav1.PartialObjectMetadata) {
 	claim.ObjectMeta = metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 		ResourceVersion: claim.ResourceVersion, Labels: lo.PickByKeys(claim.Labels, []string{names.MarkerLabel}),

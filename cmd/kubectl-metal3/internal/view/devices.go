@@ -22,8 +22,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-// ProposedDevices returns the devices of a NodeType, from the ResourceSlices that drivers have published for a server of it. What differs
-// between like devices, or is known to be of one device alone, is left out.
+// ProposedDevices returns the devices of a NodeType, from the ResourceSlices that drivers have published for a server of the type. The
+// result leaves out attributes that differ between like devices, and attributes that name one device.
 func ProposedDevices(published []resourcev1.ResourceSlice) ([]v1alpha1.NodeTypeDevice, error) {
 	nodes, newest := map[string]bool{}, map[resourcev1.ResourcePool]int64{}
 	var order []string
@@ -119,7 +119,8 @@ func (d *publishedDriver) propose(together bool) (entries []v1alpha1.NodeTypeDev
 	return entries, even
 }
 
-// counterSets returns the sets of counters of the driver as those of a NodeType, the turn of each set among its like, and their name.
+// counterSets returns the counter sets of the driver in the form of a NodeType. For each published set it returns the position among the
+// sets that are alike, and the name of these sets in the NodeType.
 func (d *publishedDriver) counterSets(together bool) (sets []v1alpha1.NodeTypeCounterSet, turns map[string]int, names map[string]string) {
 	positions := map[string]int{}
 	turns, names = map[string]int{}, map[string]string{}

@@ -45,7 +45,7 @@ func publish(groups []v1alpha1.NodeTypeDevice) (published []resourcev1.ResourceS
 	return published
 }
 
-// TestProposedDevices: the devices that a driver has published are those of the NodeType again.
+// TestProposedDevices: the published devices of a NodeType give the same entries again.
 func TestProposedDevices(t *testing.T) {
 	const whole = "{driver: gpu.example.com, count: 8, attributes: {type: {string: gpu}}, capacity: {memory: 80Gi}, " +
 		"sharedCounters: [{name: gpu, count: 8, counters: {memory: 80Gi, slices: 7}}], " +

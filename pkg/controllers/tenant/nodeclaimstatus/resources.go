@@ -77,8 +77,8 @@ func (c *Controller) setResourcesAdvertised(ctx context.Context, nodeClaim *karp
 	}, 0, nil
 }
 
-// missing returns the accelerators of which a node has fewer than its type. A driver publishes devices of a class in the place of a
-// resource.
+// missing returns the accelerators that a node has fewer of than its NodeType declares. Devices that drivers have published count for the
+// resource that their class serves.
 func (c *Controller) missing(ctx context.Context, nodeClaim *karpv1.NodeClaim, node *corev1.Node) ([]string, error) {
 	has, declared := node.Status.Allocatable, nodeClaim.Status.Capacity
 	if len(missingResources(declared, has)) == 0 {
