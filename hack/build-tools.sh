@@ -89,10 +89,9 @@ upstream=(
   "karpenter-disruption|upstream|test:sigs.k8s.io/karpenter/test/suites/disruption|sigs.k8s.io/karpenter|"
   "karpenter-kwok|upstream|sigs.k8s.io/karpenter/kwok|sigs.k8s.io/karpenter|"
 )
-# Both need the same version of Kubernetes' libraries.
 dra=(
   "vcluster|vcluster|github.com/loft-sh/vcluster/cmd/vcluster|github.com/loft-sh/vcluster|-s -w"
-  "dra-example-kubeletplugin|vcluster|sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin|sigs.k8s.io/dra-example-driver|-s -w"
+  "dra-example-kubeletplugin|dradriver|sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin|sigs.k8s.io/dra-example-driver|-s -w"
 )
 kueue=(
   "kueue|kueue|sigs.k8s.io/kueue/cmd/kueue|sigs.k8s.io/kueue|-s -w"

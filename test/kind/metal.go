@@ -135,7 +135,7 @@ func (w *Environment) installDriver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := dradriver.Install(ctx, w.bin(), tenant, w.endpoint, 1); err != nil {
+	if err := dradriver.Install(ctx, w.bin(), tenant, w.endpoint, dradriver.Options{Devices: 1}); err != nil {
 		return err
 	}
 	w.say("the DRA driver %s publishes one device of each server", dradriver.Driver)

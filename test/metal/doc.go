@@ -12,7 +12,8 @@
 //   - TestNetworkBoot: a virtual machine with an empty disk boots by network from Ironic's conductor to be inspected, installed and
 //     cleaned, by dnsmasq, iPXE, and an agent of our own in a ramdisk of Debian's kernel; a pod runs on it, and what it has written is not
 //     on the disk afterwards.
-//   - TestClaimBringsServer: the same for a pod with a ResourceClaim.
+//   - TestClaimBringsServer: the same for pods with ResourceClaims, also for shared and partitioned devices, and for one with an extended
+//     resource that a driver serves.
 //   - TestServer..., TestVirtualMachine...: servers boot and join a cluster, without Metal3.
 //   - TestATenantsPodGetsDevices: Dynamic Resource Allocation on a server that boots, with containerd and CDI, a driver of
 //     devices, two vClusters, and our manager, webhook and providers with their rights of config/rbac. What a container

@@ -94,7 +94,7 @@ func (w *hostFixture) bootServer(t *testing.T, userData []byte) {
 // installDriver installs the driver, and returns when it has published its devices.
 func (w *hostFixture) installDriver(t *testing.T) {
 	t.Helper()
-	if err := dradriver.Install(t.Context(), bin, w.Client, w.endpoint(), devices); err != nil {
+	if err := dradriver.Install(t.Context(), bin, w.Client, w.endpoint(), dradriver.Options{Devices: devices}); err != nil {
 		t.Fatal(err)
 	}
 	w.until(t, "the driver to publish its devices", func(ctx context.Context) error {
@@ -134,19 +134,20 @@ func (w *hostFixture) preparedClaims() ([]string, error) {
 		return nil, err
 	}
 	checkpoint := struct {
-		V1 *struct {
-			PreparedClaims map[string]json.RawMessage `json:"preparedClaims"`
-		} `json:"v1"`
+		Kind           string `json:"kind"`
+		PreparedClaims []struct {
+			UID string `json:"uid"`
+		} `json:"preparedClaims"`
 	}{}
 	if err := json.Unmarshal(content, &checkpoint); err != nil {
 		return nil, err
 	}
-	if checkpoint.V1 == nil {
+	if checkpoint.Kind != "Checkpoint" {
 		return nil, errors.New("the driver's checkpoint has another form: " + string(content))
 	}
 	var claims []string
-	for claim := range checkpoint.V1.PreparedClaims {
-		claims = append(claims, claim)
+	for _, claim := range checkpoint.PreparedClaims {
+		claims = append(claims, claim.UID)
 	}
 	return claims, nil
 }

@@ -213,13 +213,13 @@ func (v *tenant) devices(t *testing.T, name string) []string {
 	}
 	var given, shown []string
 	for n := range devices {
-		key := fmt.Sprintf("GPU_DEVICE_%d", n)
+		key, claimKey := fmt.Sprintf("GPU_DEVICE_%d", n), fmt.Sprintf(claimVariable, n)
 		if environment[key] == "" {
 			continue
 		}
 		given = append(given, environment[key])
-		shown = append(shown, key+"="+environment[key], key+"_RESOURCE_CLAIM="+environment[key+"_RESOURCE_CLAIM"])
-		if got := environment[key+"_RESOURCE_CLAIM"]; got != string(onHost.UID) {
+		shown = append(shown, key+"="+environment[key], claimKey+"="+environment[claimKey])
+		if got := environment[claimKey]; got != string(onHost.UID) {
 			t.Errorf("pod %s of %s has %s by claim %q, want claim %s of the host, %s", name, v.name, environment[key], got, onHost.Name, onHost.UID)
 		}
 	}

@@ -6,6 +6,7 @@
 package dradriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,15 +51,37 @@ func WriteImage(bin, dir string) error {
 	return errors.Join(image.Write(file), file.Close())
 }
 
-// Install installs the driver in a cluster, with that many devices on each node. The API server, host:port, is where its pods
-// find it: test servers have no kube-proxy.
-func Install(ctx context.Context, bin string, c client.Client, apiServer string, devices int) error {
+// Options of the driver.
+type Options struct {
+	// Name of the driver, and of the DeviceClass of all its devices. Empty means Driver.
+	Name string
+	// Devices on each node.
+	Devices int
+	// Partitions of each device, which share its counters. 0 means none.
+	Partitions int
+	// Shared lets claims share a device by its memory and compute.
+	Shared bool
+	// Resource is the extended resource that the DeviceClass serves. Empty means none.
+	Resource string
+}
+
+// Install installs the driver in a cluster. The API server, host:port, is where its pods find it: test servers have no kube-proxy.
+// Several drivers run beside each other if they have names of their own.
+func Install(ctx context.Context, bin string, c client.Client, apiServer string, options Options) error {
 	repository, tag, _ := strings.Cut(images.Reference(Program), ":")
-	driver := chart.Chart{Tool: "vcluster", Module: module, Path: "deployments/helm/dra-example-driver"}
-	objects, err := driver.Render(ctx, filepath.Dir(bin), filepath.Join(bin, "helm"), "dra", namespace, map[string]any{
-		"image":         map[string]any{"repository": repository, "tag": tag, "pullPolicy": string(corev1.PullNever)},
-		"kubeletPlugin": map[string]any{"numDevices": devices},
-		"webhook":       map[string]any{"enabled": false},
+	driver := chart.Chart{Tool: "dradriver", Module: module, Path: "deployments/helm/dra-example-driver"}
+	name := cmp.Or(options.Name, Driver)
+	release, _, _ := strings.Cut(name, ".")
+	objects, err := driver.Render(ctx, filepath.Dir(bin), filepath.Join(bin, "helm"), release, namespace, map[string]any{
+		"image":                       map[string]any{"repository": repository, "tag": tag, "pullPolicy": string(corev1.PullNever)},
+		"driverName":                  name,
+		"deviceClass":                 map[string]any{"extendedResourceName": options.Resource},
+		"gpuAllowMultipleAllocations": options.Shared,
+		"kubeletPlugin": map[string]any{
+			"numDevices": options.Devices, "gpuPartitions": options.Partitions,
+			// The drivers share the network of the server, and so its ports.
+			"containers": map[string]any{"plugin": map[string]any{"healthcheckPort": -1, "metricsPort": -1}},
+		},
 	})
 	if err != nil {
 		return err
