@@ -132,13 +132,43 @@ func TestDRAExtendedResource(t *testing.T) {
 	for _, name := range []string{"two-of-dra-40", "more-of-dra-40", "two-of-dra-80", "more-of-dra-80"} {
 		w.remove(t, w.tenant, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.group.namespace, Name: name}})
 	}
-	w.eventually(t, "the servers are released", func(ctx context.Context) (string, error) {
-		machines, err := w.machines(ctx)
-		if err != nil || len(machines) > 0 {
-			return fmt.Sprintf("%d Machines", len(machines)), err
+	released := func() {
+		t.Helper()
+		w.eventually(t, "the servers are released", func(ctx context.Context) (string, error) {
+			machines, err := w.machines(ctx)
+			if err != nil || len(machines) > 0 {
+				return fmt.Sprintf("%d Machines", len(machines)), err
+			}
+			return "", nil
+		})
+	}
+	released()
+
+	deployment := w.createDeployment(t, "moves", resources("cpu", "4", extendedGPU, "2"))
+	before := w.podOf(t, deployment)
+	server := w.machineOf(t, before).Name
+	w.untilInitialized(t, 1)
+	pool := &karpv1.NodePool{}
+	if err := w.tenant.Get(t.Context(), client.ObjectKey{Name: w.group.pools[0]}, pool); err != nil {
+		t.Fatal(err)
+	}
+	patch := client.MergeFrom(pool.DeepCopy())
+	pool.Spec.Template.Labels = map[string]string{"example.com/round": "second"}
+	if err := w.tenant.Patch(t.Context(), pool, patch); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the drifted node is drained", func(ctx context.Context) (string, error) {
+		err := w.tenant.Get(ctx, client.ObjectKey{Namespace: w.group.namespace, Name: before}, &corev1.Pod{})
+		if err == nil {
+			return "pod " + before + " is there", nil
 		}
-		return "", nil
+		return "", client.IgnoreNotFound(err)
 	})
+	if now := w.machineOf(t, w.podOf(t, deployment)).Name; now == server {
+		t.Errorf("the pod is on Machine %s again, which has drifted", now)
+	}
+	w.remove(t, w.tenant, deployment)
+	released()
 }
 
 // Eight pods share two GPUs by memory, and two more get the halves of a third GPU: all of them on one server, which was planned for them.
