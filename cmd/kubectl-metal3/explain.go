@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,9 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/whatif"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
 // signs of verdicts, with the colour that they have on a terminal.
@@ -33,6 +37,7 @@ const (
 func paint(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }
 
 func (o *options) explainCommand() *cobra.Command {
+	labels := topology.Defaults()
 	command := &cobra.Command{
 		Use:   "explain KIND NAME",
 		Short: "Say why a pod or a group of pods, a NodeClaim, a Machine, a server or a NodeType is as it is, and what to do",
@@ -54,8 +59,7 @@ func (o *options) explainCommand() *cobra.Command {
 			}
 			kind := singular(arguments[0])
 			o.events = view.IsGroup(kind)
-			o.readFor(kind, arguments[1])
-			fleet, err := o.fleet(command.Context())
+			fleet, err := o.fleetFor(command.Context(), kind, arguments[1], labels)
 			if err != nil {
 				return err
 			}
@@ -74,7 +78,41 @@ func (o *options) explainCommand() *cobra.Command {
 			return err
 		},
 	}
+	command.Flags().StringSliceVar(&labels, "topology-labels", labels, "The same flag of the programs, for a pod that waits.")
 	return o.addOutput(command)
+}
+
+// fleetFor reads what is needed for an object. About a pod that waits Karpenter's scheduler decides, which needs all pods of the tenant
+// cluster. Who may read those of the pod's namespace alone gets the rest of the answer.
+func (o *options) fleetFor(ctx context.Context, kind, name string, labels []string) (*view.Fleet, error) {
+	if kind != "pod" {
+		o.readFor(kind, name)
+		return o.fleet(ctx)
+	}
+	mapping, err := topology.Parse(labels)
+	if err != nil {
+		return nil, err
+	}
+	o.planning = true
+	snapshot, err := o.read(ctx)
+	if apierrors.IsForbidden(err) {
+		o.planning = false
+		o.readFor(kind, name)
+		return o.fleet(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	fleet := view.New(snapshot)
+	if snapshot.Tenant == nil || len(snapshot.More) > 0 || snapshot.TenantCluster() == nil {
+		return fleet, nil
+	}
+	plans, err := whatif.Plans(ctx, snapshot, mapping)
+	if err != nil {
+		return nil, err
+	}
+	fleet.PlanWith(plans)
+	return fleet, nil
 }
 
 // singular is the kind that a name of its resource means: "pods", "po", "bmh" and so on.

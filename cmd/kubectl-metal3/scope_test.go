@@ -42,8 +42,9 @@ func TestScope(t *testing.T) {
 		"hardware-report -n metal3-system": {"who has a server is left out",
 			"BareMetalHostList/metal3-system " + types + " MachineList"},
 		"propose-types --hosts-in lab": {"others are not proposed for", "BareMetalHostList/lab" + others},
-		"explain pod ml/train-0 -n acme --tenant-context acme": {"-n is of the management cluster", "BareMetalHostList " + types +
-			" TenantClusterList/acme MachineList/acme" + tenant},
+		"explain pod ml/train-0 -n acme --tenant-context acme": {"-n is of the management cluster, and Karpenter's scheduler plans all pods",
+			"BareMetalHostList " + types + " TenantClusterList/acme MachineList/acme" + strings.Replace(tenant, "/ml", "", 1) +
+				" NodeProfileList tenant:DaemonSetList"},
 		"explain podgroup ml/train --tenant-context acme": {"its events are beside it", "BareMetalHostList" + others + tenant +
 			" tenant:EventList/ml"},
 	} {

@@ -96,6 +96,39 @@ func TestGoldenWhatIf(t *testing.T) {
 	}
 }
 
+// TestExplainAsksCore: Karpenter's scheduler decides about a pod that waits.
+func TestExplainAsksCore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*corev1.Pod)
+		code   int
+		want   string
+	}{
+		"planned": {"a server is free", func(*corev1.Pod) {}, 0,
+			"… pod default/training-0 is Pending\n└─ … Karpenter's scheduler plans a server of NodeType h100-8x for it, by NodePool default\n"},
+		"not planned": {"no node has the other pod, and only the scheduler looks at that", func(pod *corev1.Pod) {
+			pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "rack",
+					LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "none"}}}}}}
+		}, exitWrong, "✗ pod default/training-0 is Pending\n├─ ✓ NodePool default can have a node for it\n├─ ✗ Karpenter's scheduler plans no " +
+			"node for it: \"FailedScheduling: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			snapshot := planned()
+			for i := range snapshot.Tenant.Pods {
+				if pod := &snapshot.Tenant.Pods[i]; pod.Name == "training-0" {
+					pod.Spec.SchedulingGroup = nil
+					tc.change(pod)
+				}
+			}
+			out, problems, code := executeOn(t, snapshot, "explain", "pod", "training-0")
+			if code != tc.code || !strings.HasPrefix(out, tc.want) {
+				t.Errorf("%s: exit code %d, want %d, and the output is\n%s%s\nwant\n%s", tc.reason, code, tc.code, out, problems, tc.want)
+			}
+		})
+	}
+}
+
 // TestWhatIfRefuses: one sentence each.
 func TestWhatIfRefuses(t *testing.T) {
 	noTenant := planned()

@@ -41,6 +41,9 @@ func NewFilter(tenant *v1alpha1.TenantCluster, class *v1alpha1.MetalNodeClass) F
 	return filter
 }
 
+// Kubelet is the one of the class.
+func (f Filter) Kubelet() capacity.Kubelet { return f.kubelet }
+
 // Allows returns whether a type passes.
 func (f Filter) Allows(nodeType *v1alpha1.NodeType) bool {
 	if f.provider != "" && f.provider != nodeType.Spec.ProviderRef.Name {

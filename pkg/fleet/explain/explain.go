@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
@@ -87,6 +88,8 @@ type Fleet struct {
 	NodePools   []karpv1.NodePool
 	NodeClasses []v1alpha1.MetalNodeClass
 	NodeClaims  []karpv1.NodeClaim
+	// ServerLabels are the labels that a NodePool may leave to the servers. Default: those that Karpenter knows in this process.
+	ServerLabels sets.Set[string]
 }
 
 // Pending returns whether a pod waits for a node that Karpenter could create, and can be explained. Pods with
@@ -102,7 +105,7 @@ func (f Fleet) Pod(ctx context.Context, pod *corev1.Pod, checks ...Check) (Expla
 	if explanation := f.noCapacityType(pod); explanation != (Explanation{}) {
 		return explanation, nil
 	}
-	if explanation, found := Explain(pod, f.NodeTypes, f.Tenant.Allows, Kubelets(f.NodeClasses)...); found {
+	if explanation := f.unfit(pod); explanation != (Explanation{}) {
 		return explanation, nil
 	}
 	if message := waitingForNodeClaim(f.NodeClaims); message != "" {
@@ -114,16 +117,6 @@ func (f Fleet) Pod(ctx context.Context, pod *corev1.Pod, checks ...Check) (Expla
 		}
 	}
 	return Explanation{}, nil
-}
-
-// Kubelets are those of the classes. Core makes no NodeClaim of a class with wrong arguments, because it is not ready.
-func Kubelets(classes []v1alpha1.MetalNodeClass) (kubelets []fleetcapacity.Kubelet) {
-	for i := range classes {
-		if kubelet, err := fleetcapacity.ParseKubelet(classes[i].Spec.KubeletArgs); err == nil {
-			kubelets = append(kubelets, kubelet)
-		}
-	}
-	return kubelets
 }
 
 // waitingForNodeClaim names a NodeClaim that could not be launched and is tried again, empty if there is none. While
@@ -144,83 +137,143 @@ func waitingForNodeClaim(nodeClaims []karpv1.NodeClaim) string {
 
 // Reasons that a NodeType does not serve a pod, besides those of the matcher.
 const (
-	NoneFree          matching.Reason = "NoneFree"
+	NoneFree matching.Reason = "NoneFree"
+	// NoNodePool: no NodePool that takes the pod may have the type.
+	NoNodePool        matching.Reason = "NoNodePool"
 	requirementNotMet matching.Reason = "RequirementNotMet"
 )
 
 // closeness orders the reasons from the one that is closest to serving the pod.
 var closeness = []matching.Reason{
-	NoneFree, requirementNotMet, matching.TooSmall, missingResource, matching.Accelerated, matching.NotAllowed,
+	matching.Fits, NoneFree, requirementNotMet, matching.TooSmall, missingResource, matching.Accelerated, matching.NotAllowed, NoNodePool,
 }
 
 // missingResource is TooSmall where the type does not have the resource at all.
 const missingResource matching.Reason = "MissingResource"
 
-// Mismatch is why one NodeType does not serve a pod.
-type Mismatch struct {
+// Candidate is how a NodeType suits a pod.
+type Candidate struct {
 	NodeType string
-	// Reason that the type does not fit; NoneFree if it does, and has no free server.
+	// Reason that the type does not fit; Fits if it can serve the pod now, and NoneFree if it fits and has no free server.
 	Reason matching.Reason
-	// Clause completes "NODETYPE: ".
+	// Clause completes "NODETYPE: ". It is empty if the type fits.
 	Clause string
 	// Foreign types are those that the tenant may not have. Its events count them.
 	Foreign bool
 }
 
-// Explain returns why none of the NodeTypes can serve the pod now. It returns false if one of them can: the tenant may
-// have it, it fits with one of the kubelets, and it has a free server. Allowed returns which types the tenant may have. Without
-// kubelets, nodes have one that has no arguments.
-func Explain(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool,
-	kubelets ...fleetcapacity.Kubelet) (Explanation, bool) {
-	if len(nodeTypes) == 0 {
-		return Explanation{Reason: ReasonNoNodeTypeFits, Message: "no NodeType fits: there are no NodeTypes"}, true
-	}
-	mismatches, served := Mismatches(pod, nodeTypes, allowed, kubelets...)
-	switch {
-	case served != "":
-		return Explanation{}, false
-	case mismatches[0].Reason == NoneFree:
-		return Explanation{Reason: ReasonNoServerAvailable, Message: message("no server available: ", mismatches)}, true
-	}
-	return Explanation{Reason: ReasonNoNodeTypeFits, Message: message("no NodeType fits: ", mismatches)}, true
+func (c *Candidate) closer(than *Candidate) int {
+	return cmp.Or(slices.Index(closeness, c.Reason)-slices.Index(closeness, than.Reason), cmp.Compare(c.NodeType, than.NodeType))
 }
 
-// Mismatches returns, for each NodeType that does not serve the pod, the first reason why, the closest type first. Served is the first
-// type that can serve the pod now; the types after it are then not looked at. The parameters are those of Explain.
-func Mismatches(pod *corev1.Pod, nodeTypes []v1alpha1.NodeType, allowed func(nodeType, provider string) bool,
-	kubelets ...fleetcapacity.Kubelet) (mismatches []Mismatch, served string) {
-	request := &matching.Request{Resources: resources.RequestsForPods(pod), Allowed: allowed}
-	if len(kubelets) == 0 {
-		kubelets = []fleetcapacity.Kubelet{{}}
+// unfit is why none of the NodeTypes can serve the pod now. It is the zero Explanation if one can, and if what keeps the pod from the
+// NodeTypes is their NodePools: Karpenter's own event names each of them.
+func (f Fleet) unfit(pod *corev1.Pod) Explanation {
+	if len(f.NodeTypes) == 0 {
+		return Explanation{Reason: ReasonNoNodeTypeFits, Message: "no NodeType fits: there are no NodeTypes"}
 	}
-	labels := newSelector(pod, instancetypes.ServerLabels(nodeTypes))
-	mismatches = make([]Mismatch, 0, len(nodeTypes))
-	for i := range nodeTypes {
-		reason, clause := explainType(&nodeTypes[i], request, kubelets, labels)
-		if reason == matching.Fits {
-			served = nodeTypes[i].Name
-			break
+	candidates := f.Candidates(pod)
+	switch candidates[0].Reason {
+	case matching.Fits, NoNodePool:
+		return Explanation{}
+	case NoneFree:
+		return Explanation{Reason: ReasonNoServerAvailable, Message: message("no server available: ", candidates)}
+	}
+	return Explanation{Reason: ReasonNoNodeTypeFits, Message: message("no NodeType fits: ", candidates)}
+}
+
+// Candidates returns how each NodeType suits the pod, the closest type first. A type is looked at as each NodePool that takes the pod may
+// have it, and with the kubelet of that NodePool; of several, the closest answer counts.
+func (f Fleet) Candidates(pod *corev1.Pod) []Candidate {
+	known := instancetypes.ServerLabels(f.NodeTypes)
+	wanted, byType := newSelector(pod, known), map[string]Candidate{}
+	request := &matching.Request{Resources: resources.RequestsForPods(pod)}
+	if f.Tenant != nil {
+		request.Allowed = f.Tenant.Allows
+	}
+	look := func(nodeType *v1alpha1.NodeType, s selector, pool string, alternatives []scheduling.Requirements) {
+		candidate := Candidate{NodeType: nodeType.Name, Foreign: request.Allowed != nil && !request.Allowed(nodeType.Name, nodeType.MadeBy())}
+		candidate.Reason, candidate.Clause = explainType(nodeType, request, s)
+		if pool != "" && fits(candidate) && !meetsAny(matching.OfferedBy(nodeType), alternatives, known) {
+			candidate.Reason, candidate.Clause = requirementNotMet, "does not match nodeSelector/affinity together with NodePool "+pool
 		}
-		mismatches = append(mismatches, Mismatch{NodeType: nodeTypes[i].Name, Reason: reason, Clause: clause,
-			Foreign: allowed != nil && !allowed(nodeTypes[i].Name, nodeTypes[i].MadeBy())})
+		if before, looked := byType[nodeType.Name]; !looked || candidate.closer(&before) < 0 {
+			byType[nodeType.Name] = candidate
+		}
 	}
-	slices.SortFunc(mismatches, func(a, b Mismatch) int {
-		return cmp.Or(cmp.Compare(slices.Index(closeness, a.Reason), slices.Index(closeness, b.Reason)), cmp.Compare(a.NodeType, b.NodeType))
+	for i := range f.NodePools {
+		pool := &f.NodePools[i]
+		alternatives, why := instancetypes.PoolFits(pool, pod, f.serverLabels())
+		if why != nil {
+			continue
+		}
+		class, _ := lo.Find(f.NodeClasses, func(class v1alpha1.MetalNodeClass) bool {
+			ref := pool.Spec.Template.Spec.NodeClassRef
+			return ref != nil && class.Name == ref.Name
+		})
+		filter, ofPool := instancetypes.NewFilter(nil, &class), ofNodePool(pool, known)
+		request.Kubelet = filter.Kubelet()
+		both := selector{required: append(ofPool, wanted.required...), terms: wanted.terms}
+		for j := range f.NodeTypes {
+			if filter.Allows(&f.NodeTypes[j]) && len(unmetOf(ofPool, matching.OfferedBy(&f.NodeTypes[j]))) == 0 &&
+				pool.Spec.Limits.ExceededBy(resources.Merge(pool.Status.Resources, fleetcapacity.Declared(&f.NodeTypes[j]).Resources)) == nil {
+				look(&f.NodeTypes[j], both, pool.Name, alternatives)
+			}
+		}
+	}
+	// Without a NodePool, what keeps the pod from the type itself is said all the same.
+	request.Kubelet = fleetcapacity.Kubelet{}
+	for i := range f.NodeTypes {
+		nodeType := &f.NodeTypes[i]
+		if _, looked := byType[nodeType.Name]; looked {
+			continue
+		}
+		look(nodeType, wanted, "", nil)
+		if candidate := byType[nodeType.Name]; fits(candidate) {
+			candidate.Reason, candidate.Clause = NoNodePool, "no NodePool that takes the pod may have it"
+			byType[nodeType.Name] = candidate
+		}
+	}
+	return slices.SortedFunc(maps.Values(byType), func(a, b Candidate) int { return a.closer(&b) })
+}
+
+func fits(c Candidate) bool { return c.Reason == matching.Fits || c.Reason == NoneFree }
+
+// meetsAny returns whether servers with these labels can meet one of the ways in which Karpenter's scheduler reads a pod for a NodePool.
+func meetsAny(offered matching.Offered, alternatives []scheduling.Requirements, known sets.Set[string]) bool {
+	return slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
+		for key := range wanted {
+			if known.Has(key) && len(offered[key]) > 0 && !slices.ContainsFunc(offered[key], wanted.Get(key).Has) {
+				return false
+			}
+		}
+		return true
 	})
-	return mismatches, served
+}
+
+func (f Fleet) serverLabels() sets.Set[string] {
+	if f.ServerLabels == nil {
+		return karpv1.WellKnownLabels
+	}
+	return f.ServerLabels
+}
+
+// ofNodePool are the requirements and the labels of a NodePool on those labels that are known.
+func ofNodePool(pool *karpv1.NodePool, known sets.Set[string]) []Requirement {
+	var all []Requirement
+	for _, from := range pool.Spec.Template.Spec.Requirements {
+		all = append(all, NewRequirement(corev1.NodeSelectorRequirement{Key: from.Key, Operator: from.Operator, Values: from.Values}))
+	}
+	for key, value := range pool.Spec.Template.Labels {
+		all = append(all, NewRequirement(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}))
+	}
+	return slices.DeleteFunc(all, func(requirement Requirement) bool { return !known.Has(requirement.Name) })
 }
 
 // explainType returns the first reason that a type does not serve the pod, and describes it in a clause.
-func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelets []fleetcapacity.Kubelet,
-	labels selector) (matching.Reason, string) {
+func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, labels selector) (matching.Reason, string) {
 	described := matching.TypeOf(nodeType)
-	var found matching.Mismatch
-	for _, request.Kubelet = range kubelets {
-		if found = described.Check(request); found.Reason == matching.Fits {
-			break
-		}
-	}
-	if found.Reason != matching.Fits {
+	if found := described.Check(request); found.Reason != matching.Fits {
 		if slices.ContainsFunc(found.Short, func(short matching.Shortage) bool { return short.Missing }) {
 			return missingResource, found.Describe("pod")
 		}
@@ -245,15 +298,17 @@ func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, kubelet
 }
 
 // message joins as many clauses as an event can hold.
-func message(prefix string, mismatches []Mismatch) string {
+func message(prefix string, candidates []Candidate) string {
 	// The last clauses may need this much: "; and 1000000 more types; 1000000 NodeTypes are not for this tenant".
 	const reserve = 80
 	var text strings.Builder
 	text.WriteString(prefix)
-	named := lo.Reject(mismatches, func(m Mismatch, _ int) bool { return m.Foreign })
-	foreign := len(mismatches) - len(named)
-	for i, mismatch := range named {
-		clause := mismatch.NodeType + ": " + mismatch.Clause
+	// NodeTypes that the pod's NodePools may not have would only be in the way of the ones that they may.
+	ours := lo.Reject(candidates, func(c Candidate, _ int) bool { return c.Reason == NoNodePool })
+	named := lo.Reject(ours, func(c Candidate, _ int) bool { return c.Foreign })
+	foreign := len(ours) - len(named)
+	for i, candidate := range named {
+		clause := candidate.NodeType + ": " + candidate.Clause
 		if i > 0 {
 			clause = "; " + clause
 		}

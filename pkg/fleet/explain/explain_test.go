@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 )
 
 func TestMain(m *testing.M) {
@@ -88,16 +89,20 @@ func inRacks(nodeType *v1alpha1.NodeType) {
 	}
 }
 
-func kubelets(t *testing.T, classes ...v1alpha1.KubeletArgs) (parsed []capacity.Kubelet) {
-	t.Helper()
-	for _, args := range classes {
-		kubelet, err := capacity.ParseKubelet(args)
-		if err != nil {
-			t.Fatal(err)
+// fleetOf has a NodePool for each class, or one without a class.
+func fleetOf(allowed *[]string, classes []v1alpha1.KubeletArgs, types ...v1alpha1.NodeType) Fleet {
+	fleet := Fleet{Tenant: &v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{AllowedNodeTypes: allowed}}, NodeTypes: types}
+	for i := range max(1, len(classes)) {
+		name := fmt.Sprint("class-", i)
+		fleet.NodePools = append(fleet.NodePools, *planning.Pool(name, func(pool *karpv1.NodePool) {
+			pool.Spec.Template.Spec.NodeClassRef.Name = name
+		}))
+		if i < len(classes) {
+			fleet.NodeClasses = append(fleet.NodeClasses, v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: v1alpha1.MetalNodeClassSpec{KubeletArgs: classes[i]}})
 		}
-		parsed = append(parsed, kubelet)
 	}
-	return parsed
+	return fleet
 }
 
 func TestExplain(t *testing.T) {
@@ -113,14 +118,13 @@ func TestExplain(t *testing.T) {
 		return nodeType("cpu", env.Resources("cpu", "32", "memory", "128Gi"), total, claimed, available, inError, labels...)
 	}
 	eight := env.Resources("nvidia.com/gpu", "8")
-	everything := func(string, string) bool { return true }
 
 	for name, tc := range map[string]struct {
 		reason   string
 		pod      *corev1.Pod
 		types    []v1alpha1.NodeType
-		allowed  func(nodeType, provider string) bool
-		kubelets []capacity.Kubelet
+		allowed  *[]string
+		kubelets []v1alpha1.KubeletArgs
 		want     Explanation
 	}{
 		"Served": {
@@ -200,18 +204,18 @@ func TestExplain(t *testing.T) {
 		"Kubelets": {
 			reason: "with one of the tenant's classes the pod fits", pod: pod(env.Resources("memory", "110Gi")),
 			types:    []v1alpha1.NodeType{cpu(1, 0, 1, 0)},
-			kubelets: kubelets(t, v1alpha1.KubeletArgs{"system-reserved": "memory=20Gi"}, v1alpha1.KubeletArgs{"max-pods": "5"}),
+			kubelets: []v1alpha1.KubeletArgs{{"system-reserved": "memory=20Gi"}, {"max-pods": "5"}},
 		},
 		"NoKubelet": {
 			reason: "with none of them, so Karpenter makes no NodeClaim", pod: pod(env.Resources("memory", "110Gi")),
 			types:    []v1alpha1.NodeType{cpu(1, 0, 1, 0)},
-			kubelets: kubelets(t, v1alpha1.KubeletArgs{"system-reserved": "memory=20Gi"}),
+			kubelets: []v1alpha1.KubeletArgs{{"system-reserved": "memory=20Gi"}},
 			want:     Explanation{ReasonNoNodeTypeFits, "no NodeType fits: cpu: too small: asks memory 110Gi, has 110492Mi"},
 		},
 		"NotAllowed": {
 			reason: "a free server of a type that the tenant may not have is not one for it",
 			pod:    pod(eight), types: []v1alpha1.NodeType{h100(2, 0, 2, 0)},
-			allowed: func(nodeType, provider string) bool { return nodeType != "h100-8x" || provider != "metal" },
+			allowed: &[]string{"a100-4x"},
 			want:    Explanation{ReasonNoNodeTypeFits, "no NodeType fits: 1 NodeType is not for this tenant"},
 		},
 		"NodeSelector": {
@@ -320,16 +324,54 @@ func TestExplain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			allowed := tc.allowed
-			if allowed == nil {
-				allowed = everything
+			if diff := cmp.Diff(tc.want, fleetOf(tc.allowed, tc.kubelets, tc.types...).unfit(tc.pod)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
-			got, found := Explain(tc.pod, tc.types, allowed, tc.kubelets...)
+		})
+	}
+}
+
+// A pod gets what its NodePools may have, and no event says more than that.
+func TestNodePoolsDecide(t *testing.T) {
+	eight := env.Resources("nvidia.com/gpu", "8")
+	whole := env.Resources("cpu", "96", "memory", "768Gi", "nvidia.com/gpu", "8")
+	poolOf := func(nodeType string) karpv1.NodePool {
+		return *planning.Pool(nodeType, func(pool *karpv1.NodePool) {
+			pool.Spec.Template.Labels = map[string]string{"team": "vision"}
+			pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{requires(v1alpha1.NodeTypeLabelKey, "In", nodeType)}
+		})
+	}
+	limited := poolOf("h100-8x")
+	limited.Spec.Limits = karpv1.Limits(env.Resources("nvidia.com/gpu", "4"))
+	tainted := poolOf("h100-8x")
+	tainted.Spec.Template.Spec.Taints = []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoSchedule}}
+	r1 := poolOf("h100-8x")
+	r1.Spec.Template.Spec.Requirements = append(r1.Spec.Template.Spec.Requirements, requires("rack", "In", "r1"))
+	types := []v1alpha1.NodeType{nodeType("a100-8x", whole, 2, 2, 0, 0),
+		withChange(nodeType("h100-8x", whole, 12, 10, 2, 0, "rack", "r1,r2"), inRacks)}
+	for name, tc := range map[string]struct {
+		reason string
+		pod    *corev1.Pod
+		pools  []karpv1.NodePool
+		want   Explanation
+	}{
+		"another pool's servers are free": {"the pod cannot have them", pod(eight, selecting("team", "vision")),
+			[]karpv1.NodePool{poolOf("a100-8x")}, Explanation{ReasonNoServerAvailable, "no server available: a100-8x: 2 servers match, 2 claimed, 0 in error"}},
+		"one pool has a free server": {"Karpenter takes it", pod(eight), []karpv1.NodePool{poolOf("a100-8x"), poolOf("h100-8x")}, Explanation{}},
+		"rack of the pool": {"servers in other racks are no use", pod(eight), []karpv1.NodePool{r1},
+			Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match in rack r1, 10 claimed, 0 in error"}},
+		"too small for each pool": {"no NodePool would help", pod(env.Resources("nvidia.com/gpu", "16")),
+			[]karpv1.NodePool{poolOf("a100-8x")},
+			Explanation{ReasonNoNodeTypeFits, "no NodeType fits: a100-8x: too small: asks nvidia.com/gpu 16, has 8; " +
+				"h100-8x: too small: asks nvidia.com/gpu 16, has 8"}},
+		"limit of the pool": {"Karpenter's own event names it", pod(eight), []karpv1.NodePool{limited}, Explanation{}},
+		"taint of the pool": {"Karpenter's own event names it", pod(eight), []karpv1.NodePool{tainted}, Explanation{}},
+		"no pool":           {"Karpenter says so", pod(eight), nil, Explanation{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Fleet{NodeTypes: types, NodePools: tc.pools}.unfit(tc.pod)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s: Explain (-want +got):\n%s", tc.reason, diff)
-			}
-			if want := tc.want != (Explanation{}); found != want {
-				t.Errorf("%s: found is %v, want %v", tc.reason, found, want)
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}
@@ -343,7 +385,7 @@ func TestExplainIsTruncated(t *testing.T) {
 			1, 0))
 	}
 	types = append(types, nodeType("z-the-one", env.Resources("cpu", "32", "memory", "128Gi", "nvidia.com/gpu", "1"), 7, 7, 0, 0))
-	got, _ := Explain(pod(env.Resources("nvidia.com/gpu", "1")), types, func(string, string) bool { return true })
+	got := fleetOf(nil, nil, types...).unfit(pod(env.Resources("nvidia.com/gpu", "1")))
 	if len(got.Message) > 1024 || len(got.Message) < 900 {
 		t.Errorf("message has %d bytes, want at most 1024 and most of them used", len(got.Message))
 	}
@@ -363,7 +405,8 @@ func BenchmarkExplain(b *testing.B) {
 			"rack", "a,b,c,d", "topology.kubernetes.io/zone", "global"))
 	}
 	hungry := pod(env.Resources("nvidia.com/gpu", "8"), selecting("rack", "a"))
+	fleet := fleetOf(nil, nil, types...)
 	for b.Loop() {
-		Explain(hungry, types, func(string, string) bool { return true })
+		fleet.unfit(hungry)
 	}
 }

@@ -19,13 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/scheduling"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -605,20 +605,67 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 	cause.Verdict = Waiting
 	stopped := f.stopped(tenant)
 	cause = withCause(cause, stopped...)
+	plan := f.planOf(pod)
+	if plan.Node != "" {
+		return withCause(cause, Cause{Text: plan.text(), Verdict: Waiting})
+	}
 	pools := f.poolsCause(pod)
 	cause = withCause(cause, pools)
-	types, fitting := f.typesCause(pod, tenant)
-	if message := f.quotaReached(pod, tenant); message != "" {
+	candidates := f.candidatesFor(pod, tenant)
+	types, fitting := f.typesCause(pod, candidates)
+	message := f.quotaReached(candidates, tenant)
+	switch {
+	case message != "":
 		cause = withCause(cause, Cause{Text: message, Verdict: Wrong})
-	} else if types.Verdict == Good && len(stopped) == 0 {
-		types.Text += ": Karpenter is working on it, or the events of the pod say why not"
+	case plan.Reason != "" && plan.Reason != explain.ReasonNoServerAvailable && plan.Reason != explain.ReasonNoNodeTypeFits:
+		cause = withCause(cause, Cause{Text: "Karpenter's scheduler plans no node for it: " + quoted(plan.Reason+": "+plan.Why), Verdict: Wrong})
+	case types.Verdict == Good && len(stopped) == 0:
+		types.Text += ": whether Karpenter takes it, the events of the pod say"
 	}
-	coming := f.coming(fitting)
-	if len(coming) > 0 && pools.Verdict == Good {
+	if types.Verdict == Good {
+		types.Verdict = Note
+	}
+	if pools.Verdict == Wrong && len(candidates) > 0 && candidates[0].Reason == explain.NoNodePool {
+		return cause
+	}
+	// Karpenter's scheduler would have planned the pod for a node that is on its way.
+	if coming := f.coming(fitting); len(coming) > 0 && pools.Verdict == Good && plan.Reason == "" {
 		types.Verdict = Waiting
 		types.Causes = append(types.Causes, coming...)
 	}
 	return withCause(cause, types)
+}
+
+// Plan is what Karpenter's scheduler makes of a pod that waits.
+type Plan struct {
+	// Node is the node that it is planned for, or the server that would become one. It is empty if there is none.
+	Node string
+	// NodeType and NodePool of a server that would become a node.
+	NodeType, NodePool string
+	// Reason and Why it has none: those of the event that the provider would write, or of Karpenter's scheduler.
+	Reason, Why string
+}
+
+func (p Plan) text() string {
+	if p.NodeType == "" {
+		return "Karpenter's scheduler plans it for node " + p.Node
+	}
+	return fmt.Sprintf("Karpenter's scheduler plans a server of NodeType %s for it, by NodePool %s", p.NodeType, p.NodePool)
+}
+
+// PlanWith lets Karpenter's scheduler decide about the pods that wait, which are those of the only tenant cluster that was read.
+func (f *Fleet) PlanWith(plans map[types.NamespacedName]Plan) {
+	for _, focused := range f.perTenant {
+		focused.plans = plans
+	}
+}
+
+// planOf is empty for pods that are not planned from a snapshot: it has no ResourceClaims, no DeviceClasses and no PodGroups.
+func (f *Fleet) planOf(pod *corev1.Pod) Plan {
+	if len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil || f.onlyOfDevices(pod) != "" {
+		return Plan{}
+	}
+	return f.plans[keyOf(pod)]
 }
 
 // notPlanned is why Karpenter makes no node for a pod whatever servers there are, without a text if it would.
@@ -639,15 +686,15 @@ func notPlanned(pod *corev1.Pod) Cause {
 		return Cause{Text: fmt.Sprintf("the scheduler %q says %s: Karpenter waits until it says %s", scheduler,
 			quoted(condition.Reason+": "+condition.Message), corev1.PodReasonUnschedulable), Verdict: Waiting}
 	case podutils.IsPreempting(pod):
-		return Cause{Text: fmt.Sprintf("the scheduler %q makes room for it on node %s", scheduler, pod.Status.NominatedNodeName),
-			Verdict: Waiting}
+		return Cause{Text: fmt.Sprintf("the scheduler %q has nominated node %s for it, where a volume is made or other pods are evicted",
+			scheduler, pod.Status.NominatedNodeName), Verdict: Waiting}
 	}
 	return Cause{}
 }
 
-// quotaReached is why the quota of a tenant leaves no server of any type that a NodePool could have for a pod, empty if
+// quotaReached is why the quota of a tenant leaves no server of any type that suits a pod, empty if
 // it leaves one. Types with a free server decide, if there are such.
-func (f *Fleet) quotaReached(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) string {
+func (f *Fleet) quotaReached(candidates []explain.Candidate, tenant *v1alpha1.TenantCluster) string {
 	if tenant.Spec.Quota == nil {
 		return ""
 	}
@@ -659,17 +706,16 @@ func (f *Fleet) quotaReached(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) st
 		return 0
 	})
 	messages := map[bool][]string{} // by whether the type has a free server
-	for _, nodeType := range f.reachable(pod, tenant) {
-		mismatches, served := explain.Mismatches(pod, []v1alpha1.NodeType{*nodeType}, tenant.Allows,
-			explain.Kubelets(f.snapshot.Tenant.NodeClasses)...)
-		if served == "" && mismatches[0].Reason != explain.NoneFree {
+	for _, candidate := range candidates {
+		if candidate.Reason != matching.Fits && candidate.Reason != explain.NoneFree {
 			continue
 		}
 		message := ""
-		if err := rest.Check(nodeType.Name); err != nil {
+		if err := rest.Check(candidate.NodeType); err != nil {
 			message = err.Error()
 		}
-		messages[served != ""] = append(messages[served != ""], message)
+		free := candidate.Reason == matching.Fits
+		messages[free] = append(messages[free], message)
 	}
 	deciding := messages[true]
 	if len(deciding) == 0 {
@@ -681,31 +727,12 @@ func (f *Fleet) quotaReached(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) st
 	return strings.Join(lo.Uniq(deciding), "; ")
 }
 
-// reachable are the types that some NodePool could have for a pod, whether or not they fit it.
-func (f *Fleet) reachable(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (nodeTypes []*v1alpha1.NodeType) {
-	catalog := instancetypes.NewCatalog(instancetypes.DefaultPods)
-	for i := range f.snapshot.Management.NodeTypes {
-		catalog.Set(&f.snapshot.Management.NodeTypes[i])
-	}
-	for i := range f.snapshot.Tenant.NodePools {
-		pool := &f.snapshot.Tenant.NodePools[i]
-		alternatives, why := instancetypes.PoolFits(pool, pod, f.serverLabels())
-		if why != nil {
-			continue
-		}
-		class, _ := lo.Find(f.snapshot.Tenant.NodeClasses, func(class v1alpha1.MetalNodeClass) bool {
-			return class.Name == pool.Spec.Template.Spec.NodeClassRef.Name
-		})
-		for _, instanceType := range catalog.InstanceTypes(instancetypes.NewFilter(tenant, &class)) {
-			if known := f.nodeTypes[instanceType.Name]; !slices.Contains(nodeTypes, known) &&
-				slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
-					return instanceType.Requirements.Intersects(instancetypes.OfServer(wanted)) == nil
-				}) {
-				nodeTypes = append(nodeTypes, known)
-			}
-		}
-	}
-	return nodeTypes
+// candidatesFor is how each NodeType suits a pod.
+func (f *Fleet) candidatesFor(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) []explain.Candidate {
+	return explain.Fleet{
+		Tenant: tenant, NodeTypes: f.snapshot.Management.NodeTypes, NodePools: f.snapshot.Tenant.NodePools,
+		NodeClasses: f.snapshot.Tenant.NodeClasses, ServerLabels: f.serverLabels(),
+	}.Candidates(pod)
 }
 
 // serverLabels are the labels that servers may have. Which the provider knew when it started cannot be told, so a
@@ -786,7 +813,7 @@ func (f *Fleet) onlyOfDevices(pod *corev1.Pod) corev1.ResourceName {
 
 // typesCause is which NodeTypes could serve the pod now, and why the others do not. Fitting are those that could if they had a free
 // server.
-func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cause Cause, fitting []string) {
+func (f *Fleet) typesCause(pod *corev1.Pod, candidates []explain.Candidate) (cause Cause, fitting []string) {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return Cause{Text: "it has resource claims, whose devices are not among the resources of NodeTypes: Karpenter says in the events of " +
 			"the pod why it gets no node"}, nil
@@ -795,25 +822,24 @@ func (f *Fleet) typesCause(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) (cau
 		return Cause{Text: fmt.Sprintf("no NodeType lists %s among its resources, and NodeTypes declare devices, which a DeviceClass may serve "+
 			"by that name: Karpenter says in the events of the pod why it gets no node", name)}, nil
 	}
-	mismatches, served := explain.Mismatches(pod, f.snapshot.Management.NodeTypes, tenant.Allows,
-		explain.Kubelets(f.snapshot.Tenant.NodeClasses)...)
 	switch {
-	case served != "":
-		return Cause{Text: "NodeType " + served + " fits and has a free server", Verdict: Good}, []string{served}
-	case len(mismatches) == 0:
+	case len(candidates) == 0:
 		return Cause{Text: "there are no NodeTypes", Verdict: Wrong}, nil
-	case mismatches[0].Reason == explain.NoneFree:
+	case candidates[0].Reason == matching.Fits:
+		return Cause{Text: "NodeType " + candidates[0].NodeType + " fits by its resources and labels, and has a free server", Verdict: Good},
+			[]string{candidates[0].NodeType}
+	case candidates[0].Reason == explain.NoneFree:
 		cause = Cause{Text: "no server is available for it", Verdict: Wrong}
 	default:
 		cause = Cause{Text: "no NodeType fits", Verdict: Wrong}
 	}
 	var answers []typeAnswer
-	for _, mismatch := range mismatches {
-		fits := mismatch.Reason == explain.NoneFree
+	for _, candidate := range candidates {
+		fits := candidate.Reason == explain.NoneFree
 		if fits {
-			fitting = append(fitting, mismatch.NodeType)
+			fitting = append(fitting, candidate.NodeType)
 		}
-		answers = append(answers, typeAnswer{mismatch.NodeType, mismatch.Clause, fits})
+		answers = append(answers, typeAnswer{candidate.NodeType, candidate.Clause, fits})
 	}
 	cause.Causes = f.typeCauses(answers)
 	return cause, fitting

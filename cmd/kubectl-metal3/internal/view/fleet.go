@@ -45,8 +45,10 @@ type Fleet struct {
 	// perTenant has a fleet for each tenant cluster that was read. Such a fleet answers what is asked of its tenant cluster only: tenant is
 	// its TenantCluster, nil if that is not known, and ofTenant names it in a sentence if there are several.
 	perTenant []*Fleet
-	tenant    *v1alpha1.TenantCluster
-	ofTenant  string
+	// plans are set by PlanWith.
+	plans    map[types.NamespacedName]Plan
+	tenant   *v1alpha1.TenantCluster
+	ofTenant string
 	// manager says that the manager does not answer, without a text if it does.
 	manager Cause
 	// nodes of the tenant cluster and the pods on them, by the name of the node; nil until one is asked for.

@@ -85,7 +85,7 @@ func TestExplainGroup(t *testing.T) {
 		"no word yet": {"the first pod is explained", "jobset", "trains", fixture(withGroup("default", 1), withHost("s1", nil)),
 			"[Waiting] JobSet default/trains: 1 of its 2 pods have a node\n  [Waiting] pod default/train-1 is Pending\n" +
 				"    [OK] NodePool default can have a node for it\n" +
-				"    [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+				"    [] NodeType h100 fits by its resources and labels, and has a free server: whether Karpenter takes it, the events of the pod say"},
 		"runs": {"what was said before does not matter", "podgroup", "train", fixture(withGroup("default", 2),
 			withEvent(2, "InsufficientDomainCapacity", short)), "[OK] PodGroup default/train: 2 of its 2 pods have a node"},
 	} {

@@ -454,6 +454,8 @@ func TestExplain(t *testing.T) {
 	}
 	const podIs = "] pod default/training is Pending\n"
 	const pool = "  [OK] NodePool default can have a node for it\n"
+	const fits = "fits by its resources and labels, and has a free server"
+	const unplanned = fits + ": whether Karpenter takes it, the events of the pod say"
 	for name, tc := range map[string]struct {
 		reason     string
 		kind, name string
@@ -461,8 +463,7 @@ func TestExplain(t *testing.T) {
 		want       string
 	}{
 		"pod, served": {"Karpenter is at work", "pod", "training", fixture(withPod(nil), withHost("s1", nil)),
-			"[Waiting" + podIs + pool + "  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod " +
-				"say why not"},
+			"[Waiting" + podIs + pool + "  [] NodeType h100 " + unplanned},
 		"pod, all in use": {"nobody has to act, so no server is named", "pod", "default/training",
 			fixture(withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withMachine("m2", "s2", v1alpha1.MachineReleasing, nil)),
 			"[Wrong" + podIs + pool + "  [Wrong] no server is available for it\n" +
@@ -532,29 +533,25 @@ func TestExplain(t *testing.T) {
 		"pod, taint": {"the pool has a taint", "pod", "training", fixture(withHost("s1", nil), withPod(nil), func(s *Snapshot) {
 			s.Tenant.NodePools[0].Spec.Template.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
 		}), "[Wrong" + podIs + "  [Wrong] no NodePool can have a node for it\n" +
-			"    [Wrong] NodePool default: did not tolerate taint (taint=team=a:NoSchedule)\n" +
-			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+			"    [Wrong] NodePool default: did not tolerate taint (taint=team=a:NoSchedule)"},
 		"pod, no pool": {"the tenant was not finished", "pod", "training", fixture(withHost("s1", nil), withPod(nil),
 			func(s *Snapshot) { s.Tenant.NodePools = nil }),
-			"[Wrong" + podIs + "  [Wrong] there is no NodePool -> create one, or privateNodes.autoNodes in the TenantCluster\n" +
-				"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+			"[Wrong" + podIs + "  [Wrong] there is no NodePool -> create one, or privateNodes.autoNodes in the TenantCluster"},
 		"pod, limit": {"the pool is full", "pod", "training", fixture(withHost("s1", nil), withPod(nil), func(s *Snapshot) {
 			s.Tenant.NodePools[0].Spec.Limits = karpv1.Limits(env.Resources("nvidia.com/gpu", "8"))
 			s.Tenant.NodePools[0].Status.Resources = env.Resources("nvidia.com/gpu", "16")
 		}), "[Wrong" + podIs + "  [Wrong] no NodePool can have a node for it\n" +
-			"    [Wrong] NodePool default: resource usage exceeds limit (limit=8, resource-name=nvidia.com/gpu, usage=16)\n" +
-			"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why not"},
+			"    [Wrong] NodePool default: resource usage exceeds limit (limit=8, resource-name=nvidia.com/gpu, usage=16)"},
 		"pod, quota": {"the tenant has as many servers as it may have", "pod", "training", fixture(withHost("s2", nil), withPod(nil),
 			withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withQuota(v1alpha1.Quota{Servers: ptr.To(int64(1))})),
 			"[Wrong" + podIs + pool +
 				"  [Wrong] TenantCluster acme/acme has 1 servers and its spec.quota.servers is 1: raise the quota, or release a " +
-				"server\n  [OK] NodeType h100 fits and has a free server"},
+				"server\n  [] NodeType h100 " + fits},
 		"pod, quota of the type": {"it has all that it may have of the only type that fits", "pod", "training",
 			fixture(withHost("s2", nil), withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil),
 				withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 1, "other": 7}})),
 			"[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 1 servers of NodeType h100 and its " +
-				"spec.quota.nodeTypes[h100] is 1: raise the quota, or release a server\n  [OK] NodeType h100 fits and has a free " +
-				"server"},
+				"spec.quota.nodeTypes[h100] is 1: raise the quota, or release a server\n  [] NodeType h100 " + fits},
 		"pod, quota of the type of its pool": {"the pod selects a NodePool that can have no other type", "pod", "training",
 			fixture(withHost("s2", nil), withPod(func(pod *corev1.Pod) {
 				pod.Spec.NodeSelector = map[string]string{karpv1.NodePoolLabelKey: "default"}
@@ -563,39 +560,35 @@ func TestExplain(t *testing.T) {
 					Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"h100"}}}
 			}, withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 1}})),
 			"[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 1 servers of NodeType h100 and its " +
-				"spec.quota.nodeTypes[h100] is 1: raise the quota, or release a server\n  [OK] NodeType a-twin fits and has a " +
-				"free server"},
+				"spec.quota.nodeTypes[h100] is 1: raise the quota, or release a server\n  [] NodeType h100 " + fits},
 		"pod, quota of one of its types": {"the other type that it fits is within the quota", "pod", "training",
 			fixture(withHost("s2", nil), withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withFreeTwin,
 				withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 1}})),
 			"[Waiting" + podIs + pool +
-				"  [OK] NodeType a-twin fits and has a free server: Karpenter is working on it, or the events of the pod say why " +
-				"not"},
+				"  [] NodeType a-twin " + unplanned},
 		"pod, quota of another type": {"it may have one more of the type that fits", "pod", "training",
 			fixture(withHost("s2", nil), withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined, nil),
 				withQuota(v1alpha1.Quota{NodeTypes: map[string]v1alpha1.ServerCount{"h100": 2, "other": 0}})),
 			"[Waiting" + podIs + pool +
-				"  [OK] NodeType h100 fits and has a free server: Karpenter is working on it, or the events of the pod say why " +
-				"not"},
+				"  [] NodeType h100 " + unplanned},
 		"pod, quota of accelerators": {"another server has more than are left", "pod", "training", fixture(withHost("s2",
 			nil),
 			withPod(nil), withMachine("m1", "s1", v1alpha1.MachineJoined,
 				nil), withQuota(v1alpha1.Quota{GPUs: ptr.To(int64(15))})),
 			"[Wrong" + podIs + pool + "  [Wrong] TenantCluster acme/acme has 8 GPUs, a server of NodeType h100 has 8 more, " +
-				"and its spec.quota.gpus is 15: raise the quota, or release a server\n  [OK] NodeType h100 fits and has a free " +
-				"server"},
+				"and its spec.quota.gpus is 15: raise the quota, or release a server\n  [] NodeType h100 " + fits},
 		"pod, blocked": {"the provider does nothing for this tenant", "pod", "training", fixture(withHost("s1", nil), withPod(nil),
 			func(s *Snapshot) {
 				s.Management.TenantClusters[0].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionKubeconfigAccepted,
 					Status: metav1.ConditionFalse, Message: "401"}}
 			}), "[Wrong" + podIs + "  [Wrong] TenantCluster acme/acme is blocked: \"401\"\n" + pool +
-			"  [OK] NodeType h100 fits and has a free server"},
+			"  [] NodeType h100 " + fits},
 		"pod, silent provider": {"it is first, and the manager need not have seen it", "pod", "training", fixture(withHost("s1", nil),
 			withPod(nil), silentProvider), "[Wrong" + podIs + "  [Wrong] TenantCluster acme/acme is blocked: " + silence + "\n" + pool +
-			"  [OK] NodeType h100 fits and has a free server"},
+			"  [] NodeType h100 " + fits},
 		"pod, silent manager": {"its NodeClaim is there, and nobody gives that a server", "pod", "training", fixture(withHost("s1", nil),
 			withPod(nil), claim, unansweredMachine), "[Wrong" + podIs + "  [Wrong] " + unansweredText + "\n" + pool +
-			"  [Waiting] NodeType h100 fits and has a free server\n" +
+			"  [Waiting] NodeType h100 " + fits + "\n" +
 			"    [Wrong] a node of a type that fits is on its way, for this pod or another: NodeClaim m1\n      [Wrong] " + unansweredText + "\n" +
 			"      [Wrong] Machine acme/m1 is Pending: the manager has not said anything about it -> " + managerRemedy + "\n" +
 			"        [Waiting] a server that fits can be claimed now"},
@@ -628,7 +621,8 @@ func TestExplain(t *testing.T) {
 			"waits until it says Unschedulable"},
 		"pod, preempts": {"it gets the place of others", "pod", "training", fixture(withHost("s1", nil), withPod(func(pod *corev1.Pod) {
 			pod.Status.NominatedNodeName = "n1"
-		})), "[Waiting" + podIs + "  [Waiting] the scheduler \"default-scheduler\" makes room for it on node n1"},
+		})), "[Waiting" + podIs + "  [Waiting] the scheduler \"default-scheduler\" has nominated node n1 for it, " +
+			"where a volume is made or other pods are evicted"},
 		"pod, not allowed": {"the tenant may not have the type", "pod", "training", fixture(withHost("s1", nil), withPod(nil), func(s *Snapshot) {
 			s.Management.TenantClusters[0].Spec.AllowedNodeTypes = &[]string{"cpu"}
 		}), "[Wrong" + podIs + pool + "  [Wrong] no NodeType fits\n    [Wrong] NodeType h100: not allowed for this tenant"},

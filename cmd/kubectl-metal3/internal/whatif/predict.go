@@ -229,6 +229,30 @@ func Predict(ctx context.Context, snapshot *view.Snapshot, question Question) (*
 	return p, nil
 }
 
+// Plans is what Karpenter's scheduler makes of the pods of the tenant cluster that wait.
+func Plans(ctx context.Context, snapshot *view.Snapshot, mapping topology.Mapping) (map[types.NamespacedName]view.Plan, error) {
+	prediction, err := Predict(ctx, snapshot, Question{Topology: mapping})
+	if err != nil {
+		return nil, err
+	}
+	servers := map[string]Server{}
+	for _, server := range prediction.Servers {
+		servers[server.Namespace+"/"+server.Name] = server
+	}
+	plans := map[types.NamespacedName]view.Plan{}
+	for _, pod := range prediction.Pods {
+		plan := view.Plan{Node: pod.Node}
+		if pod.New {
+			plan.NodeType, plan.NodePool = servers[pod.Node].NodeType, servers[pod.Node].NodePool
+		}
+		plans[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = plan
+	}
+	for _, unfit := range prediction.Unfit {
+		plans[types.NamespacedName{Namespace: unfit.Namespace, Name: unfit.Name}] = view.Plan{Reason: unfit.Reason, Why: unfit.Message}
+	}
+	return plans, nil
+}
+
 // addPods creates pods that the scheduler has found no node for.
 func addPods(snapshot *view.Snapshot, pods []corev1.Pod) error {
 	known := map[types.NamespacedName]bool{}
