@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	provisioning "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
@@ -33,11 +31,13 @@ import (
 )
 
 const (
-	// reasonPodNotPlaced: a node was launched for a pod, and the pod is still pending although the node is ready and empty.
+	// reasonPodNotPlaced: a node was launched for a pod and is ready and empty, and Karpenter finds no room for the pod on it.
 	reasonPodNotPlaced = "PodNotPlaced"
-	// placementTimeout is how long a pod may be pending beside its ready, empty node. kube-scheduler tries a pod again after 10 seconds
-	// at most, and core waits 15 seconds before it gives an empty node back.
+	// placementTimeout is how long core must find no room for a pod on its ready, empty node before others of its size are held back:
+	// a taint of a network plugin or a count of devices may be there for a moment only. Core waits as long before it gives the node back.
 	placementTimeout = 15 * time.Second
+	// maxQuestions is how many pods core is asked about at most each askPeriod. Each question plans one pod on one node.
+	maxQuestions, askPeriod = 16, 5 * time.Second
 	// firstHoldback is how long pods of that size get no other server of the type. It is doubled each time, up to maxHoldback: each trial
 	// installs and cleans a server.
 	firstHoldback = 30 * time.Minute
@@ -48,9 +48,11 @@ const (
 // exist. No node has one, so that pods still fit the nodes that there are. They exist in memory only.
 const holdbackDomain = "held-back." + v1alpha1.Group + "/"
 
-// holdbacks are the pods whose nodes do not take them, whatever the reason: core would launch one server after the other for them.
+// holdbacks are the pods whose nodes do not take them: core would launch one server after the other for them.
 type holdbacks struct {
 	mu sync.Mutex
+	// asked is when core was asked last about pods.
+	asked time.Time
 	// notPlaced are the pods that are pending while the node that was launched for them is ready and empty.
 	notPlaced map[types.UID]notPlaced
 	// sizes of the pods for which there is a refusal.
@@ -63,23 +65,27 @@ type notPlaced struct {
 	generation generation // when it was seen: a node of an earlier class says nothing about the next one
 	nodeClaim  string
 	since      time.Time
+	// refused is whether core has found no room for the pod on the node since then.
+	refused bool
 }
 
 // HoldBack returns the labels that must not exist on a new node of a pod, by the UID of the pod. pending are all pods without a
-// node, and nodeClaimOf returns the NodeClaim that core had planned a pod for.
+// node. nodeClaimOf returns the NodeClaim that core had planned a pod for, and takes whether core finds room on the node of a NodeClaim
+// for a pod if there are no other pods and no other nodes.
 //
-// A pod is held back from the type of the node that was launched for it if that node is ready and holds no pods. It still gets any
-// node that there is, and any other type. If core itself finds no room for the pod on that node for longer than kube-scheduler takes
-// to place pods, all pods of that size are held back, as after a refusal.
-func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod,
-	nodeClaimOf func(types.NamespacedName) string) (map[types.UID][]string, error) {
+// A pod is held back from the type of the node that was launched for it while that node is ready and holds no pods. It still gets any
+// node that there is, and any other type. If core plans it elsewhere or nowhere, core is asked. A node that takes the pod is no reason:
+// pods that start together, another pod that is first, a volume and kube-scheduler itself keep pods off nodes, too. If core finds no room
+// there for longer than a node takes to settle, all pods of that size are held back, as after a refusal.
+func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, nodeClaimOf func(types.NamespacedName) string,
+	takes func(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool) (map[types.UID][]string, error) {
 	c.holdbacks.mu.Lock()
 	defer c.holdbacks.mu.Unlock()
-	failed := map[types.UID]*corev1.Pod{}
+	failed, nominated := map[types.UID]*corev1.Pod{}, map[string]bool{}
 	for i := range pending {
+		nominated[pending[i].Status.NominatedNodeName] = true
 		if podutils.IsProvisionable(&pending[i]) {
-			pod := pending[i] // core changes its own
-			failed[pod.UID] = &pod
+			failed[pending[i].UID] = &pending[i]
 		}
 	}
 	for uid := range c.holdbacks.notPlaced {
@@ -90,30 +96,48 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod,
 	if len(failed) == 0 {
 		return nil, nil
 	}
-	nodes, err := c.emptyNodes(ctx)
+	nodes, err := c.emptyNodes(ctx, nominated)
 	if err != nil {
 		return nil, err
 	}
-	// Pods that are spread by default depend on others, too.
-	provisioning.NewDefaultTopologySpreadInjector(c.tenant).Inject(ctx, slices.Collect(maps.Values(failed)))
+	questions := 0
+	if c.clock.Since(c.holdbacks.asked) >= askPeriod {
+		questions, c.holdbacks.asked = maxQuestions, c.clock.Now()
+	}
 	for uid, pod := range failed {
 		planned := nodeClaimOf(client.ObjectKeyFromObject(pod))
 		seen, found := c.holdbacks.notPlaced[uid]
-		if found && nodes.hold(seen.nodeClaim) {
+		node, empty := nodes.empty[seen.nodeClaim]
+		switch {
+		case !found || nodes.hold(seen.nodeClaim):
 			delete(c.holdbacks.notPlaced, uid)
-			found = false
-		}
-		if found {
-			// Core plans the pod for its node again if it fits.
-			if planned != seen.nodeClaim && c.clock.Since(seen.since) >= placementTimeout {
-				c.recordHoldback(ctx, seen, pod, nodes.empty[seen.nodeClaim])
+			if node, found := nodes.launchedFor(pod, planned); found {
+				if seen, found := c.newNotPlaced(ctx, node); found {
+					c.holdbacks.notPlaced[uid] = seen
+				}
 			}
 			continue
-		}
-		if node, found := nodes.launchedFor(pod, planned); found {
-			if seen, found := c.newNotPlaced(ctx, node); found {
-				c.holdbacks.notPlaced[uid] = seen
+		case !empty && !seen.refused:
+			delete(c.holdbacks.notPlaced, uid)
+			continue
+		case planned == seen.nodeClaim: // core plans it there in each pass
+			seen.refused, seen.since = false, c.clock.Now()
+		case empty && questions > 0:
+			questions--
+			c.holdbacks.mu.Unlock() // core asks heldBack for its types
+			seen.refused = !takes(ctx, pod, seen.nodeClaim)
+			c.holdbacks.mu.Lock()
+			if !seen.refused {
+				delete(c.holdbacks.notPlaced, uid)
+				continue
 			}
+		}
+		c.holdbacks.notPlaced[uid] = seen
+		if seen.refused && c.clock.Since(seen.since) >= placementTimeout {
+			c.recordHoldback(ctx, seen, pod, node)
+		}
+		if !empty {
+			delete(c.holdbacks.notPlaced, uid) // the node says nothing about the next one
 		}
 	}
 	return c.holdbackLabels(failed), nil
@@ -130,14 +154,14 @@ func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPl
 		return notPlaced{}, false
 	}
 	depends := c.generation(scope{nodePool: nodePool, class: class, tenant: cluster}, key.nodeType)
-	return notPlaced{key, depends.after(reasonPodNotPlaced), node.nodeClaim.Name, c.clock.Now()}, true
+	return notPlaced{key: key, generation: depends.after(reasonPodNotPlaced), nodeClaim: node.nodeClaim.Name, since: c.clock.Now()}, true
 }
 
 // recordHoldback holds all pods back that are like the pod. The node is the zero value if it was given back meanwhile.
 func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod *corev1.Pod, node emptyNode) {
 	key := seen.key
 	key.pods = sizeOf(pod)
-	message := fmt.Sprintf("the node of NodeClaim %s is ready and empty, and pods like %s, which asks for %s, are not scheduled onto it",
+	message := fmt.Sprintf("the node of NodeClaim %s is ready and empty, and has no room for pods like %s, which asks for %s",
 		seen.nodeClaim, client.ObjectKeyFromObject(pod), describeResources(resources.RequestsForPods(pod)))
 	if node.node != nil {
 		message += fmt.Sprintf("; Node %s has %s", node.node.Name, describeResources(node.node.Status.Allocatable))
@@ -146,8 +170,6 @@ func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod 
 			message += separator + taint.ToString()
 			separator = " "
 		}
-	} else {
-		delete(c.holdbacks.notPlaced, pod.UID) // what it says is recorded, and it says nothing about the next trial
 	}
 	recorded, begins := c.refusals.record(key, attempt{generation: seen.generation}, c.clock.Now(),
 		metav1.Condition{Reason: reasonPodNotPlaced, Message: message})
@@ -249,7 +271,8 @@ type emptyNodes struct {
 	others map[string]bool
 }
 
-func (c *CloudProvider) emptyNodes(ctx context.Context) (emptyNodes, error) {
+// emptyNodes leaves out the nodes that kube-scheduler has nominated for pods: they wait for a volume, or for others to be evicted.
+func (c *CloudProvider) emptyNodes(ctx context.Context, nominated map[string]bool) (emptyNodes, error) {
 	result := emptyNodes{map[string]emptyNode{}, map[string]bool{}}
 	nodeClaims := &karpv1.NodeClaimList{}
 	if err := c.tenant.List(ctx, nodeClaims, client.UnsafeDisableDeepCopy); err != nil {
@@ -261,7 +284,8 @@ func (c *CloudProvider) emptyNodes(ctx context.Context) (emptyNodes, error) {
 			continue
 		}
 		result.others[nodeClaim.Name] = true
-		if conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized).Status != metav1.ConditionTrue {
+		if conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized).Status != metav1.ConditionTrue ||
+			nominated[nodeClaim.Status.NodeName] {
 			continue
 		}
 		pods := &corev1.PodList{}
@@ -293,10 +317,9 @@ func (n emptyNodes) hold(nodeClaim string) bool { return n.others[nodeClaim] }
 
 // launchedFor returns the empty node that was launched for a pod. planned is the NodeClaim that core had planned it for. Core forgets
 // that when it restarts, or finds no place for the pod. Then it is a node whose NodeClaim was made after the pod, for pods of at least
-// that size, and which takes the pod by all that the NodeClaim says. Of pods that depend on others, on volumes or on devices, this
-// cannot be said.
+// that size, and which takes the pod by all that the NodeClaim says.
 func (n emptyNodes) launchedFor(pod *corev1.Pod, planned string) (emptyNode, bool) {
-	if planned != "" || dependsOnOthers(pod) {
+	if planned != "" {
 		node, found := n.empty[planned]
 		return node, found
 	}
@@ -311,11 +334,4 @@ func (n emptyNodes) launchedFor(pod *corev1.Pod, planned string) (emptyNode, boo
 		}
 	}
 	return emptyNode{}, false
-}
-
-func dependsOnOthers(pod *corev1.Pod) bool {
-	affinity := pod.Spec.Affinity
-	return affinity != nil && (affinity.PodAffinity != nil || affinity.PodAntiAffinity != nil) ||
-		len(pod.Spec.TopologySpreadConstraints) > 0 || len(pod.Spec.ResourceClaims) > 0 ||
-		slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }

@@ -138,7 +138,8 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		all = append(all, c.extended.Claims(), c.extended.Pods())
 	}
 	all = append(all,
-		holdback.Pods(d.Servers, c.Cluster.PodNodeClaimMapping),
+		holdback.Pods(d.Servers, holdback.Core{Client: tenantClient, Cluster: c.Cluster,
+			Provisioner: func() *provisioning.Provisioner { return c.Provisioner }}),
 		accelerators.Templates(),
 		accelerators.Pods(),
 	)

@@ -13,23 +13,38 @@ package holdback
 
 import (
 	"context"
+	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
+// Core is what is asked about pods.
+type Core struct {
+	Client  client.Client
+	Cluster *state.Cluster
+	// Provisioner is made after the client that it reads with.
+	Provisioner func() *provisioning.Provisioner
+}
+
 // Pods adds the requirements to the pending pods that core lists. It must come before what changes the affinity of pods, which is part of
-// their size. nodeClaimOf returns the NodeClaim that core had planned a pod for.
-func Pods(servers *cloudprovider.CloudProvider, nodeClaimOf func(types.NamespacedName) string) interceptor.Interceptor {
+// their size.
+func Pods(servers *cloudprovider.CloudProvider, core Core) interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
 		if !interceptor.SelectsPending(opts) {
 			return nil
 		}
-		labels, err := servers.HoldBack(ctx, pods.Items, nodeClaimOf)
+		labels, err := servers.HoldBack(ctx, pods.Items, core.Cluster.PodNodeClaimMapping, core.takes)
 		if err != nil {
 			return err
 		}
@@ -41,4 +56,41 @@ func Pods(servers *cloudprovider.CloudProvider, nodeClaimOf func(types.Namespace
 		}
 		return nil
 	})
+}
+
+// takes returns whether core finds room for a pod on the node of a NodeClaim, if there are no other pods and nodes. What makes a pod depend
+// on others is left out, and a claim that is allocated may be where another pod runs. It is true where core cannot tell.
+func (c Core) takes(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool {
+	for _, claim := range pod.Spec.ResourceClaims {
+		if claim.ResourceClaimName == nil {
+			continue
+		}
+		object := &resourcev1.ResourceClaim{}
+		found, err := kube.Find(ctx, c.Client, client.ObjectKey{Namespace: pod.Namespace, Name: *claim.ResourceClaimName}, object)
+		if err != nil || found && object.Status.Allocation != nil {
+			return true
+		}
+	}
+	var nodes []*state.StateNode
+	for node := range c.Cluster.Nodes() {
+		if node.NodeClaim != nil && node.NodeClaim.Name == nodeClaim && !node.MarkedForDeletion() {
+			nodes = append(nodes, node.DeepCopy())
+		}
+	}
+	if len(nodes) != 1 {
+		return true
+	}
+	alone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Spec: *pod.Spec.DeepCopy()}
+	alone.Spec.TopologySpreadConstraints, alone.Spec.Volumes = nil, nil
+	if alone.Spec.Affinity != nil {
+		alone.Spec.Affinity.PodAffinity, alone.Spec.Affinity.PodAntiAffinity = nil, nil
+	}
+	ctx, cancel := context.WithTimeout(log.IntoContext(ctx, logr.Discard()), time.Minute)
+	defer cancel()
+	scheduler, err := c.Provisioner().NewScheduler(ctx, []*corev1.Pod{alone}, nodes, nil)
+	if err != nil {
+		return true
+	}
+	results, err := scheduler.Solve(ctx, []*corev1.Pod{alone})
+	return err != nil || len(results.ExistingNodes) > 0 && len(results.ExistingNodes[0].Pods) > 0
 }

@@ -63,6 +63,8 @@ type tenantWorld struct {
 	launched []*karpv1.NodeClaim
 	// boot changes a node before it joins.
 	boot func(*corev1.Node)
+	// slow servers join when the test says so.
+	slow bool
 }
 
 // Publish implements events.Recorder.
@@ -141,7 +143,10 @@ func (w *tenantWorld) pass() int {
 	names, err := w.planner.CreateNodeClaims(w.ctx, results.NewNodeClaims)
 	w.must(err)
 	for _, name := range names {
-		w.join(name)
+		w.launch(name)
+		if !w.slow {
+			w.join(name)
+		}
 	}
 	w.clock.Step(betweenPasses)
 	return len(names)
@@ -155,8 +160,8 @@ func (w *tenantWorld) passes(count int) (launched int) {
 	return launched
 }
 
-// join plays the manager and the server.
-func (w *tenantWorld) join(name string) {
+// launch plays the manager.
+func (w *tenantWorld) launch(name string) {
 	w.t.Helper()
 	nodeClaim := &karpv1.NodeClaim{}
 	w.must(w.api.Get(w.ctx, client.ObjectKey{Name: name}, nodeClaim))
@@ -172,8 +177,21 @@ func (w *tenantWorld) join(name string) {
 		nodeClaim.Labels[key] = value
 	}
 	w.must(w.api.Update(w.ctx, nodeClaim))
-	nodeClaim.Status.ProviderID, nodeClaim.Status.NodeName = v1alpha1.ProviderID("metal3", name, name), name
-	for _, condition := range []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
+	nodeClaim.Status.ProviderID = v1alpha1.ProviderID("metal3", name, name)
+	nodeClaim.Status.Allocatable = env.Resources("cpu", "60", "memory", "480Gi", "pods", "110")
+	nodeClaim.Status.Capacity = nodeClaim.Status.Allocatable
+	nodeClaim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+	w.must(w.api.Status().Update(w.ctx, nodeClaim))
+	w.core.Cluster.UpdateNodeClaim(nodeClaim)
+}
+
+// join plays the server.
+func (w *tenantWorld) join(name string) {
+	w.t.Helper()
+	nodeClaim := &karpv1.NodeClaim{}
+	w.must(w.api.Get(w.ctx, client.ObjectKey{Name: name}, nodeClaim))
+	nodeClaim.Status.NodeName = name
+	for _, condition := range []string{karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized} {
 		nodeClaim.StatusConditions().SetTrue(condition)
 	}
 	w.must(w.api.Status().Update(w.ctx, nodeClaim))
@@ -186,7 +204,7 @@ func (w *tenantWorld) join(name string) {
 	node.Spec.ProviderID = nodeClaim.Status.ProviderID
 	node.Status.Allocatable = env.Resources("cpu", "60", "memory", "480Gi", "pods", "110")
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	if w.boot != nil && nodeType == "cheap" {
+	if w.boot != nil && node.Labels[v1alpha1.NodeTypeLabelKey] == "cheap" {
 		w.boot(node)
 	}
 	node.Status.Capacity = node.Status.Allocatable
@@ -396,5 +414,50 @@ func TestSpreadByDefaultIsNoFault(t *testing.T) {
 	w.core.Cluster.DeletePod(client.ObjectKeyFromObject(other))
 	if got := w.passes(5); got != 0 || w.told("PodNotPlaced") {
 		t.Errorf("%d servers are launched, want none; nobody is to be told that the node takes no pods: %q", got, w.events)
+	}
+}
+
+// TestPodsThatWaitTogether: kube-scheduler binds none of the pods of a job before the last of their nodes is there, and servers boot at
+// different speeds. Core plans the pods for another of the nodes in each pass. Nothing is wrong with any node, and the next job gets servers.
+func TestPodsThatWaitTogether(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			w := newTenantWorld(t, nil)
+			w.slow = true
+			pods := []*corev1.Pod{whole("a0"), whole("a1"), whole("a2")}
+			w.pend(pods...)
+			if got := w.pass(); got != 3 {
+				t.Fatalf("%d servers for three pods", got)
+			}
+			nodeClaims := &karpv1.NodeClaimList{}
+			w.must(w.api.List(w.ctx, nodeClaims))
+			again := 0
+			for _, i := range order {
+				w.join(nodeClaims.Items[i].Name)
+				again += w.passes(6)
+			}
+			for i, pod := range pods {
+				w.bind(pod, nodeClaims.Items[i].Name)
+			}
+			w.pend(whole("b0"), whole("b1"), whole("b2"))
+			if next := w.passes(60); again != 0 || next != 3 || w.told("PodNotPlaced") {
+				t.Errorf("%d more servers while the job waited, want 0; %d for the next job in ten minutes, want 3: %q", again, next, w.events)
+			}
+		})
+	}
+}
+
+// TestServerOfPodsThatWaitFails: the others are ready and empty, and wait for one more server.
+func TestServerOfPodsThatWaitFails(t *testing.T) {
+	w := newTenantWorld(t, nil)
+	w.pend(whole("a0"), whole("a1"), whole("a2"))
+	w.passes(6)
+	failed := w.launched[0]
+	w.must(w.api.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: failed.Name}}))
+	w.must(w.api.Delete(w.ctx, failed))
+	w.core.Cluster.DeleteNode(failed.Name)
+	w.core.Cluster.DeleteNodeClaim(failed.Name)
+	if got := w.passes(60); got != 1 || w.told("PodNotPlaced") {
+		t.Errorf("%d servers in ten minutes in the place of the one that failed, want 1: %q", got, w.events)
 	}
 }
