@@ -11,9 +11,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/holdback"
 )
 
-// addIndexes makes the indexes by which Karpenter's core lists from the cache.
+// addIndexes makes the indexes by which Karpenter's core and its changes list from the cache.
 func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	for _, index := range []struct {
 		object client.Object
@@ -21,6 +23,7 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		value  func(client.Object) string
 	}{
 		{&corev1.Pod{}, "spec.nodeName", valueOf(func(o *corev1.Pod) string { return o.Spec.NodeName })},
+		{&corev1.Pod{}, holdback.NominatedField, valueOf(func(o *corev1.Pod) string { return o.Status.NominatedNodeName })},
 		{&corev1.Node{}, "spec.providerID", valueOf(func(o *corev1.Node) string { return o.Spec.ProviderID })},
 		{&storagev1.VolumeAttachment{}, "spec.nodeName", valueOf(func(o *storagev1.VolumeAttachment) string { return o.Spec.NodeName })},
 		{&karpv1.NodeClaim{}, "status.providerID", valueOf(func(o *karpv1.NodeClaim) string { return o.Status.ProviderID })},

@@ -9,6 +9,8 @@
 //
 // What CloudProvider.HoldBack returns is required of new nodes in the same way as package accelerators does it: the type has a label,
 // and the pod requires that the label does not exist. No node has it, so the pods fit existing nodes as before.
+//
+// Nodes that start, and nodes that kube-scheduler has chosen for pods, are waited for (nodes.go).
 package holdback
 
 import (

@@ -34,6 +34,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/holdback"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -58,6 +59,7 @@ type tenantWorld struct {
 	api      client.Client // of the tenant and of the management cluster
 	catalog  *instancetypes.Catalog
 	core     *karpenter.Core
+	reads    client.Client // of core
 	planner  *provisioning.Provisioner
 	events   []string
 	launched []*karpv1.NodeClaim
@@ -89,6 +91,9 @@ func newTenantWorld(t *testing.T, boot func(*corev1.Node), objects ...client.Obj
 	w.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
 		WithStatusSubresource(&karpv1.NodeClaim{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).
+		WithIndex(&corev1.Pod{}, holdback.NominatedField, func(object client.Object) []string {
+			return []string{object.(*corev1.Pod).Status.NominatedNodeName}
+		}).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group", func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind", func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build()
@@ -108,7 +113,7 @@ func (w *tenantWorld) restart() {
 		Tenant: tenant.Cluster{Client: w.api, Live: w.api}, Management: tenant.Cluster{Client: w.api, Live: w.api}}
 	core, reads := karpenter.Plan(karpenter.Dependencies{Clusters: clusters, Servers: servers, Clock: w.clock,
 		Enabled: func(featuregate.Feature) bool { return false }})
-	w.core = core
+	w.core, w.reads = core, reads
 	made := 0
 	coreClient := interceptor.NewClient(reads, interceptor.OnCreate(func(nodeClaim *karpv1.NodeClaim) { // as an API server
 		made++

@@ -1,0 +1,83 @@
+// Copyright The karpenter-provider-metal3 Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package holdback
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+)
+
+// NominatedField is the index of pods by the node that kube-scheduler has nominated for them.
+const NominatedField = "status.nominatedNodeName"
+
+// The names of core's controllers that read the pods of a node that could be taken away, and the nodes that are planned with.
+const (
+	disruption = "disruption"
+	nodeState  = "state.node"
+)
+
+// NominatedPods adds the pods for which kube-scheduler has chosen a node to the pods of that node, when core looks for nodes to take away.
+// kube-scheduler names the node while a volume is made there or other pods are evicted. A drain must not evict such pods, and does not see
+// them.
+func NominatedPods(reader client.Reader) interceptor.Interceptor {
+	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
+		selector := (&client.ListOptions{}).ApplyOptions(opts).FieldSelector
+		if selector == nil || injection.GetControllerName(ctx) != disruption {
+			return nil
+		}
+		name, exact := selector.RequiresExactMatch("spec.nodeName")
+		if !exact || name == "" {
+			return nil
+		}
+		nominated := &corev1.PodList{}
+		if err := reader.List(ctx, nominated, client.MatchingFields{NominatedField: name}); err != nil {
+			return fmt.Errorf("listing the pods for which node %s is nominated, %w", name, err)
+		}
+		for _, pod := range nominated.Items {
+			if pod.Spec.NodeName == "" && podutils.IsActive(&pod) {
+				pods.Items = append(pods.Items, pod)
+			}
+		}
+		return nil
+	})
+}
+
+// StartingNodes takes the taints off nodes that core plans with and that are not initialized yet, but for those of the NodeClaim, those of
+// core, and of a cordon. A network plugin, for example, taints a node until its agent runs. Nobody has declared that, and core would launch
+// another server for the pods that the node was launched for.
+func StartingNodes(reader client.Reader) interceptor.Interceptor {
+	return interceptor.OnGet(func(ctx context.Context, node *corev1.Node, _ []client.GetOption) error {
+		if injection.GetControllerName(ctx) != nodeState || len(node.Spec.Taints) == 0 ||
+			node.Labels[karpv1.NodeRegisteredLabelKey] != "true" || node.Labels[karpv1.NodeInitializedLabelKey] == "true" {
+			return nil
+		}
+		owner := slices.IndexFunc(node.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "NodeClaim" })
+		if owner < 0 {
+			return nil
+		}
+		nodeClaim := &karpv1.NodeClaim{}
+		found, err := kube.Find(ctx, reader, client.ObjectKey{Name: node.OwnerReferences[owner].Name}, nodeClaim)
+		if err != nil || !found {
+			return err
+		}
+		node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(taint corev1.Taint) bool {
+			return taint.Key != corev1.TaintNodeUnschedulable && !strings.HasPrefix(taint.Key, apis.Group+"/") &&
+				!slices.ContainsFunc(nodeClaim.Spec.Taints, func(declared corev1.Taint) bool { return declared.MatchTaint(&taint) })
+		})
+		return nil
+	})
+}
