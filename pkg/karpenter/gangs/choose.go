@@ -206,7 +206,9 @@ func (q *questions) most(open []*gang) error {
 		for _, gang := range open {
 			next := slices.Index(gang.domains, gang.chosen) + 1
 			asked[gang] = append(asked[gang][:next-1], planned[gang].now)
-			gang.chosen.pods = min(gang.chosen.pods, int64(planned[gang].now+planned[gang].later))
+			if fit := planned[gang].now + planned[gang].later; fit < len(gang.pods) { // core is not asked about pods that are still to come
+				gang.chosen.pods = min(gang.chosen.pods, int64(fit))
+			}
 			if planned[gang].now < len(gang.pods) && next < len(gang.domains) {
 				gang.chosen, again = gang.domains[next], true
 			}

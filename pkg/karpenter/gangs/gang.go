@@ -54,8 +54,9 @@ type gang struct {
 	// selectors of the pods that fix the domain once they run.
 	selectors []labels.Selector
 	pods      []*corev1.Pod
-	// running are the pods of the gang that have a node.
+	// running are the pods of the gang that have a node, and done is how many pods of the same controller, which is no Job, have succeeded.
 	running []*corev1.Pod
+	done    int
 	size
 	// group is what the PodGroup of the pods says, unread why it could not be read.
 	group  podGroup
@@ -71,13 +72,16 @@ type gang struct {
 	decision
 }
 
-// need is how many of the pending pods must be planned.
+// need is how many of the pending pods must be planned. If nothing says so, it is how many are to have room.
 func (g *gang) need() int {
 	if g.minCount == 0 {
-		return len(g.pods)
+		return max(len(g.pods), g.whole)
 	}
-	return max(0, g.minCount-len(g.running))
+	return max(0, g.minCount-len(g.running)-g.done)
 }
+
+// members is how many pods of the gang there are or have been.
+func (g *gang) members() int { return len(g.pods) + len(g.running) + g.done }
 
 // lacksCapacity returns whether the gang waits because core does not plan all that it needs.
 func (g *gang) lacksCapacity() bool {
@@ -279,7 +283,7 @@ type fit[T any] struct {
 // left over; if there is none, the one that most pods fit into. Running pods fix the domain. It returns all domains, the
 // chosen one first, and assumes in the snapshot what the gang will use of that. There may be none.
 func (s *snapshot) place(g *gang) []*domain {
-	request, count := s.request(g), int64(len(g.pods))
+	request, count := s.request(g), int64(max(len(g.pods), g.whole))
 	domains := s.domains(g, request)
 	for _, domain := range domains {
 		domain.add(s, count)

@@ -15,6 +15,7 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -79,9 +80,9 @@ type decision struct {
 	waits explain.Explanation
 	// short is which capacity is missing, empty if none is.
 	short string
-	// members is how many pods it has had at most, and since when.
-	members int
-	since   time.Time
+	// most is how many pods it has had at most, and since when.
+	most  int
+	since time.Time
 	// together is how many new servers its plan has, all of which it claims in one decision, 0 if each is claimed by itself.
 	together int32
 	// asked is when core was asked last about a gang that waits for capacity, and free the free servers at that time.
@@ -192,14 +193,15 @@ func (p *Placer) waitForPods(ctx context.Context, gangs []*gang) {
 		}
 		gang.decision = p.lastOf(gang)
 		gang.chosen, gang.waits, gang.together = nil, explain.Explanation{}, 0
-		if members := len(gang.pods) + len(gang.running); members > gang.members || gang.since.IsZero() {
-			gang.members, gang.since = members, p.Clock.Now()
+		members := gang.members()
+		if members > gang.most || gang.since.IsZero() {
+			gang.most, gang.since = members, p.Clock.Now()
 		}
 		var problem string
 		var err error
 		gang.size, problem, err = p.sizeOf(ctx, gang)
 		idle := ptr.Deref(gang.idle, p.IdleDuration)
-		members, complete := len(gang.pods)+len(gang.running), p.Clock.Since(gang.since) >= idle
+		complete := p.Clock.Since(gang.since) >= idle
 		switch {
 		case apierrors.IsForbidden(err):
 			log.FromContext(ctx).Error(err, "reading the size of a gang: it counts as one that does not say its size")
@@ -229,10 +231,17 @@ func (p *Placer) follow(ctx context.Context, gangs []*gang) error {
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			if pod.Spec.NodeName == "" || podutils.IsTerminal(pod) || podutils.IsTerminating(pod) {
+			succeeded := pod.Status.Phase == corev1.PodSucceeded
+			if pod.Spec.NodeName == "" || podutils.IsTerminal(pod) && !succeeded || podutils.IsTerminating(pod) {
 				continue
 			}
 			own := gangOf(pod)
+			if succeeded {
+				if own != nil && byID[own.id] != nil && isOfSameController(pod, byID[own.id].pods[0]) {
+					byID[own.id].done++
+				}
+				continue
+			}
 			if own != nil && byID[own.id] != nil {
 				byID[own.id].running = append(byID[own.id].running, pod)
 			}
@@ -254,6 +263,12 @@ func (p *Placer) follow(ctx context.Context, gangs []*gang) error {
 		}
 	}
 	return nil
+}
+
+// isOfSameController returns whether a controller that says nothing of the pods that are done, which a Job does, has made both.
+func isOfSameController(a, b *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(a)
+	return owner != nil && owner.Kind != "Job" && metav1.IsControlledBy(b, &metav1.ObjectMeta{UID: owner.UID})
 }
 
 // snapshot is the capacity that the gangs can be placed in.

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -49,6 +51,8 @@ type size struct {
 	minCount int
 	// firm is false if the controller may make some of the pods only when others run, as a LeaderWorkerSet and a JobSet can.
 	firm bool
+	// whole is how many pods the controller makes once the first one has a node. Nothing waits for them, but the domain has room for them.
+	whole int
 	// idle is how long the gang waits for more pods without a firm minCount, nil for the default.
 	idle *time.Duration
 }
@@ -67,6 +71,7 @@ func (p *Placer) sizeOf(ctx context.Context, g *gang) (result size, problem stri
 		if own.minCount > result.minCount {
 			result.minCount, result.firm = own.minCount, own.firm
 		}
+		result.whole = max(result.whole, own.whole)
 		if own.idle != nil && (result.idle == nil || *own.idle > *result.idle) {
 			result.idle = own.idle
 		}
@@ -74,8 +79,19 @@ func (p *Placer) sizeOf(ctx context.Context, g *gang) (result size, problem stri
 	if result.minCount == 0 && g.group.problem != "" {
 		return size{}, g.group.problem, nil
 	}
-	if result.minCount == 0 && len(g.running) == 0 {
-		result.minCount, result.firm, err = p.ofJobs(ctx, g)
+	if len(g.running) > 0 || result.minCount > 0 && g.members() >= result.minCount {
+		return result, "", nil
+	}
+	jobs, err := p.ofJobs(ctx, g)
+	switch {
+	case apierrors.IsForbidden(err) && result.minCount > 0:
+		err = nil
+	case slices.ContainsFunc(g.pods, startsLeaderFirst):
+		result.whole = max(result.whole, jobs.pods)
+	case result.minCount == 0 && jobs.together:
+		result.minCount, result.firm = jobs.pods+jobs.missing, jobs.missing == 0
+	case result.minCount > 0 && jobs.known && jobs.missing == 0: // the others are done, or have failed for good
+		result.minCount = min(result.minCount, jobs.pods)
 	}
 	return result, "", err
 }
@@ -98,7 +114,7 @@ func ownSize(pod *corev1.Pod, g *gang) (result size, problem string) {
 	}{
 		{v1alpha1.GangMinCountAnnotationKey, true, true},
 		{kueueCount, PodGroupOf(pod) == "" && pod.Labels[kueueGroup] != "", true},
-		{lwsSize, PodGroupOf(pod) == "" && g.selectsBy(lwsGroup, lwsGroupKey) && !startsLeaderFirst(pod), false},
+		{lwsSize, PodGroupOf(pod) == "" && g.selectsBy(lwsGroup, lwsGroupKey), false},
 	} {
 		text, found := pod.Annotations[source.key]
 		if !found || !source.says {
@@ -107,6 +123,10 @@ func ownSize(pod *corev1.Pod, g *gang) (result size, problem string) {
 		count, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || count < 1 {
 			return invalid(source.key, "a whole number from 1, such as 64")
+		}
+		if source.key == lwsSize && startsLeaderFirst(pod) {
+			result.whole = int(count)
+			break
 		}
 		result.minCount, result.firm = int(count), source.firm
 		return result, ""
@@ -129,28 +149,37 @@ func startsLeaderFirst(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(leaderFirst, func(key string) bool { return pod.Annotations[key] != "" })
 }
 
-// ofJobs is how many pods of Indexed Jobs that run all at once are not done yet. It is 0 if one of the gang's pods is another's. Jobs of a
-// JobSet that have no pods yet count as one pod each.
-func (p *Placer) ofJobs(ctx context.Context, g *gang) (count int, firm bool, err error) {
-	jobs, expected := sets.New[string](), 0
-	for _, pod := range slices.Concat(g.pods, g.running) {
+// jobs are what the Jobs of a gang say about its pods.
+type jobs struct {
+	// pods is how many there are still to be done, and missing how many Jobs of a JobSet have no pods yet.
+	pods, missing int
+	// known is whether each pod of the gang is a Job's that says how many it has, and together whether they all run at one time.
+	known, together bool
+}
+
+// ofJobs reads the Jobs of a gang. Pods that are done, and indexes that have failed for good, do not come again.
+func (p *Placer) ofJobs(ctx context.Context, g *gang) (result jobs, err error) {
+	names, expected := sets.New[string](), 0
+	result.together = true
+	for _, pod := range g.pods {
 		owner := metav1.GetControllerOf(pod)
-		if owner == nil || owner.Kind != "Job" || startsLeaderFirst(pod) {
-			return 0, false, nil
+		if owner == nil || owner.Kind != "Job" {
+			return jobs{}, nil
 		}
-		if jobs.Has(owner.Name) {
+		if names.Has(owner.Name) {
 			continue
 		}
 		job := &batchv1.Job{}
 		found, err := kube.Find(ctx, p.Live, client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, job)
 		if err != nil {
-			return 0, false, fmt.Errorf("reading the Job of a gang, %w", err)
+			return jobs{}, fmt.Errorf("reading the Job of a gang, %w", err)
 		}
-		if !found || job.UID != owner.UID || !allAtOnce(job) {
-			return 0, false, nil
+		if !found || job.UID != owner.UID || job.Spec.Completions == nil {
+			return jobs{}, nil
 		}
-		jobs.Insert(owner.Name)
-		count += int(*job.Spec.Parallelism - job.Status.Succeeded)
+		names.Insert(owner.Name)
+		result.together = result.together && allAtOnce(job)
+		result.pods += max(0, int(*job.Spec.Completions-job.Status.Succeeded)-indexes(ptr.Deref(job.Status.FailedIndexes, "")))
 		switch {
 		case g.selectsBy(replicatedJob):
 			expected, _ = strconv.Atoi(pod.Labels[replicatedJobJobs])
@@ -158,8 +187,24 @@ func (p *Placer) ofJobs(ctx context.Context, g *gang) (count int, firm bool, err
 			expected, _ = strconv.Atoi(pod.Labels[jobSetJobs])
 		}
 	}
-	missing := max(0, expected-jobs.Len())
-	return count + missing, missing == 0, nil
+	result.known, result.missing = true, max(0, expected-names.Len())
+	return result, nil
+}
+
+// indexes counts them in a text such as 1,3-5.
+func indexes(text string) (count int) {
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		from, err := strconv.Atoi(first)
+		if !isRange {
+			last = first
+		}
+		to, errLast := strconv.Atoi(last)
+		if err == nil && errLast == nil && to >= from {
+			count += to - from + 1
+		}
+	}
+	return count
 }
 
 // allAtOnce returns whether the pods of a Job need each other: each has an index, and all run at one time. Kubernetes makes PodGroups for

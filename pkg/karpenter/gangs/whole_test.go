@@ -77,6 +77,26 @@ func jobOf(name string, parallelism, completions, succeeded int32) *batchv1.Job 
 	return job
 }
 
+func failedIndexes(job *batchv1.Job, failed string) *batchv1.Job {
+	job.Status.FailedIndexes = &failed
+	return job
+}
+
+// ownedByKind has a controller of a kind that nobody knows, with that UID.
+func ownedByKind(uid string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "example.com/v1", Kind: "TrainJob", Name: "train", UID: types.UID(uid), Controller: ptr.To(true)},
+		}
+	}
+}
+
+func done(object client.Object) client.Object {
+	pod := object.(*corev1.Pod)
+	pod.Spec.NodeName, pod.Status = "gone", corev1.PodStatus{Phase: corev1.PodSucceeded}
+	return pod
+}
+
 // planner is core with a placer, and the pods that they plan.
 type planner struct {
 	t      *testing.T
@@ -263,20 +283,63 @@ func TestWholeOrNotAtAll(t *testing.T) {
 			reason: "what is done needs no server", types: twoDomains,
 			objects: append(members("train", 2, wholeServer, ownedBy("train")), jobOf("train", 5, 5, 3)), want: map[string]int{"n1": 2},
 		},
+		"a Job with an annotation, of which one pod is done": {
+			reason: "the server of the other one has failed, and no other pod will come", types: twoDomains,
+			objects: append(members("train", 1, wholeServer, ownedBy("train"), alone, minCount(2)), jobOf("train", 2, 2, 1)),
+			want:    map[string]int{"": 1},
+		},
+		"the last pods of a Job with an annotation": {
+			reason: "two are left of seven, and five ran at one time", types: twoDomains,
+			objects: append(members("train", 2, wholeServer, ownedBy("train"), alone, minCount(5)), jobOf("train", 5, 7, 5)),
+			want:    map[string]int{"": 2},
+		},
+		"the last pods of a Job with an annotation are being made": {
+			reason: "the other one comes", types: twoDomains,
+			objects: append(members("train", 1, wholeServer, ownedBy("train"), alone, minCount(5)), jobOf("train", 5, 7, 5)),
+			want:    map[string]int{}, waits: "1 of the 2 pods of the gang exist: it gets no server before all do",
+		},
+		"indexes of a Job that have failed for good": {
+			reason: "they do not come again", types: twoDomains,
+			objects: append(members("train", 3, wholeServer, ownedBy("train")), failedIndexes(jobOf("train", 6, 6, 0), "1,3-4")),
+			want:    map[string]int{"n1": 3},
+		},
+		"pods of another controller that are done": {
+			reason: "they have run beside the others", types: twoDomains,
+			objects: append(members("train", 2, wholeServer, ownedByKind("train"), minCount(2))[:1],
+				done(members("train", 2, wholeServer, ownedByKind("train"), minCount(2))[1])),
+			want: map[string]int{"n1": 1},
+		},
+		"pods that are done of an earlier one": {
+			reason: "it had the same name", types: twoDomains,
+			objects: append(members("train", 2, wholeServer, ownedByKind("train"), minCount(2))[:1],
+				done(members("train", 2, wholeServer, ownedByKind("earlier"), minCount(2))[1])),
+			want: map[string]int{}, waits: "1 of the 2 pods of the gang exist: it gets no server before all do",
+		},
 		"a Job of one pod after the other": {
 			reason: "each of its pods is of use alone", types: twoDomains,
 			objects: append(members("train", 7, wholeServer, ownedBy("train")), jobOf("train", 7, 70, 0)), want: map[string]int{"n2": 6},
 			short: "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4",
 		},
 		"exclusive placement of a JobSet": {
-			reason: "its controller makes the others once the leader runs", types: twoDomains,
+			reason: "its controller makes the others once the leader runs, in the same domain", types: twoDomains,
 			objects: append(members("train", 1, wholeServer, ownedBy("train"), annotated(leaderFirst[0], "rack")), jobOf("train", 5, 5, 0)),
-			want:    map[string]int{"n1": 1},
+			want:    map[string]int{"n2": 1},
 		},
 		"exclusive placement of a LeaderWorkerSet": {
 			reason: "as above", types: twoDomains,
 			objects: members("train", 1, wholeServer, selecting(lwsGroup, "0"), annotated(lwsSize, "5"), annotated(leaderFirst[1], "rack")),
-			want:    map[string]int{"n1": 1},
+			want:    map[string]int{"n2": 1},
+		},
+		"a leader beside a smaller domain": {
+			reason: "the group has room in the larger one only", types: []*v1alpha1.NodeType{h100(in("nv-1", 1), in("nv-2", 3))},
+			objects: members("train", 1, wholeServer, selecting(lwsGroupKey, "5d3a9b1e"), annotated(lwsSize, "3"), annotated(leaderFirst[1], nvlink)),
+			want:    map[string]int{"nv-2": 1},
+		},
+		"exclusive placement where it does not fit": {
+			reason: "what its other pods need is not known yet, so that nothing waits for them", types: twoDomains,
+			objects: members("train", 1, wholeServer, selecting(lwsGroup, "0"), annotated(lwsSize, "7"), annotated(leaderFirst[1], "rack")),
+			want:    map[string]int{"n2": 1},
+			short:   "no nvlink-domain has capacity for all 7 pods of the gang: n2 has capacity for 6, n1 for 4",
 		},
 		"a group of a LeaderWorkerSet": {
 			reason: "its pods say how many they are", types: twoDomains,
