@@ -201,7 +201,7 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 // event remains.
 func (c *CloudProvider) refusal(l launch, result claimResult, condition metav1.Condition) error {
 	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
-	c.backOff(l, result, condition)
+	c.backOff(l, condition)
 	if result == refused { // in the other case core publishes the event
 		c.recorder.Publish(tenant.Warning(l.nodeClaim, reasonServerRefused, err.Error()))
 	}
@@ -225,8 +225,9 @@ func (c *CloudProvider) instanceTypeOf(machine *v1alpha1.Machine) (*cloudprovide
 func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType,
 	condition metav1.Condition) *karpv1.NodeClaim {
 	nodePool := nodeClaim.Labels[karpv1.NodePoolLabelKey]
-	c.refusals.noServer.Delete(nodePool)
-	c.refusals.byType.Delete(poolType{nodePool: nodePool, nodeType: machine.Status.NodeTypeRef.Name})
+	key := poolType{nodePool: nodePool, nodeType: machine.Status.NodeTypeRef.Name}
+	c.refusals.noServer.Delete(key)
+	c.refusals.byType.Delete(key)
 	c.recorder.Publish(events.Event{
 		InvolvedObject: nodeClaim,
 		Type:           corev1.EventTypeNormal,

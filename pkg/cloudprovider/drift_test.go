@@ -6,6 +6,7 @@ package cloudprovider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -157,23 +158,61 @@ func TestRefusedLately(t *testing.T) {
 	f := newFixture(t, interceptor.Funcs{})
 	answering := &sync.WaitGroup{}
 	t.Cleanup(answering.Wait)
+	nodePool := f.nodePool()
+	f.freeTwo(nodePool)
 	nodeClaim := f.nodeClaim("gpu-1")
+	nodeClaim.Labels[karpv1.NodePoolLabelKey] = nodePool.Name
 	answering.Go(func() {
 		f.answer("gpu-1", refuses(v1alpha1.ReasonQuotaExceeded, "the tenant has all that it may have"))
 	})
 	if _, err := f.Create(f.ctx, nodeClaim); !cloudprovider.IsInsufficientCapacityError(err) {
 		t.Fatal(err)
 	}
-	if !f.RefusedLately("gpu") || f.RefusedLately("other") {
-		t.Errorf("refused lately: gpu %v, other %v; want gpu alone", f.RefusedLately("gpu"), f.RefusedLately("other"))
+	if !f.RefusedLately(nodePool.Name, f.nodeType) || f.RefusedLately("other", f.nodeType) || f.RefusedLately(nodePool.Name, "other") {
+		t.Error("want the NodePool and the type alone that were refused")
 	}
 	again := f.nodeClaim("gpu-2")
+	again.Labels[karpv1.NodePoolLabelKey] = nodePool.Name
 	answering.Go(func() { f.answer("gpu-2", f.claims) })
 	if _, err := f.Create(f.ctx, again); err != nil {
 		t.Fatal(err)
 	}
-	if f.RefusedLately("gpu") {
+	if f.RefusedLately(nodePool.Name, f.nodeType) {
 		t.Error("a pool that has got a server still counts as refused")
+	}
+}
+
+// TestRefusalsThatSayNothingOfSpares: a gang gets no server before it gets all, and a rate has no end. One server may be free.
+func TestRefusalsThatSayNothingOfSpares(t *testing.T) {
+	for name, tc := range map[string]struct{ gang, reason string }{
+		"GangIncomplete": {`[{"name":"default/Job train","minCount":5}]`, v1alpha1.ReasonGangIncomplete},
+		"GangNoCapacity": {`[{"name":"default/Job train","minCount":5}]`, v1alpha1.ReasonNoCapacity},
+		"TooManyClaims":  {"", v1alpha1.ReasonTooManyClaims},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{})
+			clk := testclock.NewFakeClock(time.Now())
+			f.refusals, f.options.ClaimTimeout = newRefusals(clk), 50*time.Millisecond
+			nodePool := f.nodePool()
+			f.freeTwo(nodePool)
+			nodeClaim := f.nodeClaim("gpu-1")
+			nodeClaim.Labels[karpv1.NodePoolLabelKey] = nodePool.Name
+			nodeClaim.Annotations = map[string]string{v1alpha1.GangsAnnotationKey: tc.gang}
+			answering := &sync.WaitGroup{}
+			t.Cleanup(answering.Wait)
+			answering.Go(func() { f.answer(nodeClaim.Name, refuses(tc.reason, "no")) })
+			f.eventually("the NodeClaim is refused", func() error {
+				_, err := f.Create(f.ctx, nodeClaim)
+				clk.Step(gangPeriod)
+				if !cloudprovider.IsInsufficientCapacityError(err) {
+					return fmt.Errorf("not refused: %w", err)
+				}
+				return nil
+			})
+			if f.RefusedLately(nodePool.Name, f.nodeType) {
+				t.Error("nodes that have drifted are drained before their replacement is there, although a server may be free")
+			}
+		})
 	}
 }
 

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// noServerMemory is how long a NodePool counts as one that gets no server, unless it gets one. The reason, such as a
-	// limit, a quota or another tenant, does not show in the instance types.
+	// noServerMemory is how long a NodePool counts as one that gets no server of a type, unless it gets one. The reason, such as a
+	// quota or another tenant, does not show in the instance types.
 	noServerMemory = 5 * time.Minute
 	// firstRetry is how long a type is not offered after a server that looked free was not, when the catalog is up to date, or after a
 	// Machine of that name could not be had.
@@ -48,8 +48,7 @@ const (
 // Without that, core would make the same NodeClaims again every ten seconds, for ever.
 type refusals struct {
 	clock clock.PassiveClock
-	// byType has a refusal for a poolType, and noServer each NodePool that was refused for lack of a server and has got
-	// none since.
+	// byType has a refusal for a poolType, and noServer each poolType that was refused for lack of one server, and has got none since.
 	byType, noServer *cache.Expiring
 	// incomplete has since when a NodeClaim, by UID, waits for the others of its gang.
 	incomplete *cache.Expiring
@@ -219,14 +218,24 @@ func placeOf(offered, wanted scheduling.Requirements) string {
 
 const untilChanged = "unless the NodePool, its MetalNodeClass, the NodeType or the TenantCluster changes"
 
-// backOff keeps core from asking for the same again, and publishes an event if that is for long.
-func (c *CloudProvider) backOff(l launch, result claimResult, condition metav1.Condition) {
-	if result == noServer {
-		c.refusals.noServer.Set(l.nodeClaim.Labels[karpv1.NodePoolLabelKey], true, noServerMemory)
+// lacksServer returns whether a refusal for the reason says that there is not even one more server for the NodePool. A gang lacks the last
+// of several, and a rate ends by itself.
+func (l launch) lacksServer(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNoAddress:
+		return len(v1alpha1.GangsOf(l.nodeClaim)) == 0
 	}
+	return false
+}
+
+// backOff keeps core from asking for the same again, and publishes an event if that is for long.
+func (c *CloudProvider) backOff(l launch, condition metav1.Condition) {
 	var until time.Time
 	var begun []string
 	for _, nodeType := range slices.Sorted(maps.Keys(l.types)) {
+		if l.lacksServer(condition.Reason) {
+			c.refusals.noServer.Set(poolType{nodePool: l.nodePool.Name, nodeType: nodeType}, true, noServerMemory)
+		}
 		recorded, begins := c.refusals.record(poolType{nodePool: l.nodePool.Name, nodeType: nodeType}, l.types[nodeType], l.began, condition)
 		if begins && recorded.until.Sub(recorded.since) >= firstBackoff {
 			until, begun = recorded.until, append(begun, nodeType)
@@ -264,9 +273,9 @@ func (c *CloudProvider) Refusal(ctx context.Context, nodePool *karpv1.NodePool, 
 	return "", nil
 }
 
-// RefusedLately returns whether a NodeClaim of the NodePool was refused within the last five minutes for lack of a
-// server, and none has got one since.
-func (c *CloudProvider) RefusedLately(nodePool string) bool {
-	_, found := c.refusals.noServer.Get(nodePool)
+// RefusedLately returns whether a server of a type was refused to the NodePool within the last five minutes because there was none, and it
+// has got none since.
+func (c *CloudProvider) RefusedLately(nodePool, nodeType string) bool {
+	_, found := c.refusals.noServer.Get(poolType{nodePool: nodePool, nodeType: nodeType})
 	return found
 }

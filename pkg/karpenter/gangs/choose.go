@@ -38,8 +38,9 @@ const (
 	maxQuestions = 2 * maxAsked
 	// askPeriod is how often core is asked about a gang that waits for capacity, while no more servers get free.
 	askPeriod = time.Minute
-	// movePeriod is how long core must plan no server for some pods of a gang that has servers before it gets servers in another domain.
-	movePeriod = 2 * time.Minute
+	// movePeriod is how long core must plan no server for some pods of a gang that has servers before it gets servers in another domain. Each
+	// move throws installations away, so the next one is twice as far away, and maxMovePeriod at most.
+	movePeriod, maxMovePeriod = 2 * time.Minute, 24 * time.Hour
 )
 
 // choose decides in which domain each gang is planned, or that it waits. The estimate of the gang's domains is the order in which core is
@@ -264,7 +265,7 @@ func (q *questions) move(g *gang) error {
 	if g.stuck.IsZero() {
 		g.stuck = q.Clock.Now()
 	}
-	if q.Clock.Since(g.stuck) < movePeriod || slices.ContainsFunc(g.servers, func(nodeClaim *karpv1.NodeClaim) bool {
+	if q.Clock.Since(g.stuck) < movePeriod || q.Clock.Since(g.moved) < g.stays || slices.ContainsFunc(g.servers, func(nodeClaim *karpv1.NodeClaim) bool {
 		return nodeClaim.Status.NodeName != "" || len(v1alpha1.GangsOf(nodeClaim)) > 1
 	}) {
 		return nil
@@ -288,6 +289,7 @@ func (q *questions) move(g *gang) error {
 				return fmt.Errorf("giving back the servers of a gang, %w", err)
 			}
 		}
+		g.moved, g.stays = q.Clock.Now(), min(max(2*g.stays, 2*movePeriod), maxMovePeriod)
 		g.waits = explain.Explanation{Reason: explain.ReasonGangIncomplete,
 			Message: "the servers of the gang are given back, because not all of its pods have room beside them; it gets others elsewhere"}
 		return nil

@@ -90,6 +90,9 @@ type decision struct {
 	free  string
 	// stuck is since when core plans no server for some pods of a gang that has servers.
 	stuck time.Time
+	// moved is when its servers were given back last, and stays how long they stay after that.
+	moved time.Time
+	stays time.Duration
 	// measured is whether its wait is among the metrics.
 	measured bool
 }

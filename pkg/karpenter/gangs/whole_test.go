@@ -613,6 +613,33 @@ func TestDecidedOnce(t *testing.T) {
 	}
 }
 
+// TestMovedEverMoreSeldom: each move throws installations away. A gang whose servers fail in one domain after the other stays for longer each
+// time.
+func TestMovedEverMoreSeldom(t *testing.T) {
+	now := testclock.NewFakeClock(time.Now())
+	p := newPlanner(t, planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n2", 6))}, Objects: members("train", 5, wholeServer, minCount(5))},
+		Dependencies{Clock: now})
+	var moves []time.Duration
+	begin := now.Now()
+	for now.Since(begin) < 2*time.Hour {
+		nodeClaims := &karpv1.NodeClaimList{}
+		if err := p.tenant.List(t.Context(), nodeClaims); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(nodeClaims.Items, func(n karpv1.NodeClaim) bool { return n.DeletionTimestamp.IsZero() }) {
+			if err := p.tenant.Create(t.Context(), bootingFor(fmt.Sprint("s", len(moves)), "n1", "train")); err != nil {
+				t.Fatal(err)
+			}
+			moves = append(moves, now.Since(begin).Round(time.Minute))
+		}
+		p.plans()
+		now.Step(time.Minute)
+	}
+	if len(moves) < 3 || len(moves) > 7 {
+		t.Errorf("the gang has its first servers after %v, want from two to six moves in two hours, ever more seldom", moves)
+	}
+}
+
 // TestNeverMoved: servers stay although core plans none for some of the pods, for any of these reasons.
 func TestNeverMoved(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -40,9 +40,9 @@ import (
 
 // Servers tells which servers NodePools can get. *cloudprovider.CloudProvider implements it.
 type Servers interface {
-	// RefusedLately returns whether a NodeClaim of the NodePool was refused for lack of a server although the catalog had one,
-	// because of a quota or another tenant, and none has got one since.
-	RefusedLately(nodePool string) bool
+	// RefusedLately returns whether a server of the type was refused to the NodePool because there was none although the catalog had one,
+	// because of a quota or another tenant, and the NodePool has got none since.
+	RefusedLately(nodePool, nodeType string) bool
 	// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if nothing is
 	// known of that.
 	Refusal(ctx context.Context, nodePool *karpv1.NodePool, nodeType string) (string, error)

@@ -122,8 +122,8 @@ func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disrupt
 	if err := nodePool.Spec.Limits.ExceededBy(needed); err != nil {
 		return fmt.Sprintf("the limits of NodePool %s do not permit a replacement beside it", nodePool.Name)
 	}
-	if d.Servers.RefusedLately(nodePool.Name) {
-		return fmt.Sprintf("a server for NodePool %s was refused a moment ago", nodePool.Name)
+	if nodeType := candidate.Labels()[corev1.LabelInstanceTypeStable]; d.Servers.RefusedLately(nodePool.Name, nodeType) {
+		return fmt.Sprintf("a server of NodeType %s for NodePool %s was refused a moment ago", nodeType, nodePool.Name)
 	}
 	return ""
 }
@@ -247,14 +247,14 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 	if limit, limited := p.live.Spec.Limits[resources.Node]; limited {
 		allowed = limit.Value() - int64(active+deleting+leaving)
 	}
+	slices.SortStableFunc(candidates, func(a, b *disruption.Candidate) int { return driftedSince(a).Compare(driftedSince(b)) })
 	free := int64(0)
-	if !d.Servers.RefusedLately(p.live.Name) {
+	if !d.Servers.RefusedLately(p.live.Name, candidates[0].Labels()[corev1.LabelInstanceTypeStable]) {
 		var err error
 		if free, _, err = d.Servers.FreeFor(ctx, p.live); err != nil {
 			return nil, false, fmt.Errorf("counting the servers that are free for NodePool %s, %w", p.live.Name, err)
 		}
 	}
-	slices.SortStableFunc(candidates, func(a, b *disruption.Candidate) int { return driftedSince(a).Compare(driftedSince(b)) })
 	if first := min(int64(p.left), allowed, free); first > 0 {
 		commands, err := d.Method.ComputeCommands(ctx, map[string]int{p.live.Name: int(first)}, candidates...)
 		return commands, len(commands) > 0, err

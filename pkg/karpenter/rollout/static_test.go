@@ -123,7 +123,7 @@ func (c *catalog) GetInstanceTypes(context.Context, *karpv1.NodePool) ([]*cloudp
 // noneFree has no server.
 type noneFree struct{ refusal string }
 
-func (noneFree) RefusedLately(string) bool { return false }
+func (noneFree) RefusedLately(string, string) bool { return false }
 
 func (n noneFree) Refusal(context.Context, *karpv1.NodePool, string) (string, error) {
 	return n.refusal, nil
