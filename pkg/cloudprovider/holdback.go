@@ -64,9 +64,12 @@ type notPlaced struct {
 	key        poolType
 	generation generation // when it was seen: a node of an earlier class says nothing about the next one
 	nodeClaim  string
+	node       string
 	since      time.Time
 	// refused is whether core has found no room for the pod on the node since then.
 	refused bool
+	// size of the pod, once all of that size are held back.
+	size string
 }
 
 // HoldBack returns the labels that must not exist on a new node of a pod, by the UID of the pod. pending are all pods without a
@@ -90,7 +93,9 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 	}
 	for uid := range c.holdbacks.notPlaced {
 		if failed[uid] == nil {
-			delete(c.holdbacks.notPlaced, uid)
+			if err := c.endHoldback(ctx, uid); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(failed) == 0 {
@@ -132,10 +137,11 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 				continue
 			}
 		}
-		c.holdbacks.notPlaced[uid] = seen
 		if seen.refused && c.clock.Since(seen.since) >= placementTimeout {
+			seen.size = sizeOf(pod)
 			c.recordHoldback(ctx, seen, pod, node)
 		}
+		c.holdbacks.notPlaced[uid] = seen
 		if !empty {
 			delete(c.holdbacks.notPlaced, uid) // the node says nothing about the next one
 		}
@@ -154,13 +160,30 @@ func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPl
 		return notPlaced{}, false
 	}
 	depends := c.generation(scope{nodePool: nodePool, class: class, tenant: cluster}, key.nodeType)
-	return notPlaced{key: key, generation: depends.after(reasonPodNotPlaced), nodeClaim: node.nodeClaim.Name, since: c.clock.Now()}, true
+	return notPlaced{key: key, generation: depends.after(reasonPodNotPlaced), nodeClaim: node.nodeClaim.Name, node: node.node.Name,
+		since: c.clock.Now()}, true
+}
+
+// endHoldback forgets a pod that is not pending any more. If its own node has taken it after all, no pods of its size are held back.
+func (c *CloudProvider) endHoldback(ctx context.Context, uid types.UID) error {
+	seen := c.holdbacks.notPlaced[uid]
+	if seen.size != "" {
+		pods := &corev1.PodList{}
+		if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": seen.node}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing the pods of node %s, %w", seen.node, err)
+		}
+		if slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return pod.UID == uid }) {
+			c.refusals.byType.Delete(poolType{nodePool: seen.key.nodePool, nodeType: seen.key.nodeType, pods: seen.size})
+		}
+	}
+	delete(c.holdbacks.notPlaced, uid)
+	return nil
 }
 
 // recordHoldback holds all pods back that are like the pod. The node is the zero value if it was given back meanwhile.
 func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod *corev1.Pod, node emptyNode) {
 	key := seen.key
-	key.pods = sizeOf(pod)
+	key.pods = seen.size
 	message := fmt.Sprintf("the node of NodeClaim %s is ready and empty, and has no room for pods like %s, which asks for %s",
 		seen.nodeClaim, client.ObjectKeyFromObject(pod), describeResources(resources.RequestsForPods(pod)))
 	if node.node != nil {

@@ -265,9 +265,10 @@ func (q *questions) move(g *gang) error {
 	if g.stuck.IsZero() {
 		g.stuck = q.Clock.Now()
 	}
-	if q.Clock.Since(g.stuck) < movePeriod || q.Clock.Since(g.moved) < g.stays || slices.ContainsFunc(g.servers, func(nodeClaim *karpv1.NodeClaim) bool {
-		return nodeClaim.Status.NodeName != "" || len(v1alpha1.GangsOf(nodeClaim)) > 1
-	}) {
+	if q.Clock.Since(g.stuck) < movePeriod || q.Clock.Since(g.moved) < g.stays ||
+		slices.ContainsFunc(g.servers, func(nodeClaim *karpv1.NodeClaim) bool {
+			return nodeClaim.Status.NodeName != "" || len(v1alpha1.GangsOf(nodeClaim)) > 1
+		}) {
 		return nil
 	}
 	g.stuck = q.Clock.Now()

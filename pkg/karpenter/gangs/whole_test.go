@@ -332,8 +332,9 @@ func TestWholeOrNotAtAll(t *testing.T) {
 		},
 		"a leader beside a smaller domain": {
 			reason: "the group has room in the larger one only", types: []*v1alpha1.NodeType{h100(in("nv-1", 1), in("nv-2", 3))},
-			objects: members("train", 1, wholeServer, selecting(lwsGroupKey, "5d3a9b1e"), annotated(lwsSize, "3"), annotated(leaderFirst[1], nvlink)),
-			want:    map[string]int{"nv-2": 1},
+			objects: members("train", 1, wholeServer, selecting(lwsGroupKey, "5d3a9b1e"), annotated(lwsSize, "3"),
+				annotated(leaderFirst[1], nvlink)),
+			want: map[string]int{"nv-2": 1},
 		},
 		"exclusive placement where it does not fit": {
 			reason: "what its other pods need is not known yet, so that nothing waits for them", types: twoDomains,
@@ -613,8 +614,8 @@ func TestDecidedOnce(t *testing.T) {
 	}
 }
 
-// TestMovedEverMoreSeldom: each move throws installations away. A gang whose servers fail in one domain after the other stays for longer each
-// time.
+// TestMovedEverMoreSeldom: each move throws installations away. A gang whose servers fail in one domain after the other stays for longer
+// each time.
 func TestMovedEverMoreSeldom(t *testing.T) {
 	now := testclock.NewFakeClock(time.Now())
 	p := newPlanner(t, planning.Plan{Types: []*v1alpha1.NodeType{h100(in("n2", 6))}, Objects: members("train", 5, wholeServer, minCount(5))},

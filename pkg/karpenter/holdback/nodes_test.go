@@ -23,7 +23,8 @@ func (w *tenantWorld) empty() (names []string) {
 	w.t.Helper()
 	queue := disruption.NewQueue(w.reads, w, w.core.Cluster, w.clock, w.planner)
 	candidates, err := disruption.GetCandidates(injection.WithControllerName(w.ctx, "disruption"), w.core.Cluster, w.reads, w, w.clock,
-		w.core.CloudProvider, func(_ context.Context, c *disruption.Candidate) bool { return c.IsEmpty() }, disruption.GracefulDisruptionClass, queue)
+		w.core.CloudProvider, func(_ context.Context, c *disruption.Candidate) bool { return c.IsEmpty() },
+		disruption.GracefulDisruptionClass, queue)
 	w.must(err)
 	for _, candidate := range candidates {
 		names = append(names, candidate.Name())
@@ -106,10 +107,12 @@ func TestTaintOfNodeThatStarts(t *testing.T) {
 				w.must(w.api.Status().Update(w.ctx, nodeClaim))
 				w.core.Cluster.UpdateNodeClaim(nodeClaim)
 			}
-			node.OwnerReferences = []metav1.OwnerReference{{APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: nodeClaim.Name, UID: nodeClaim.UID}}
+			node.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: nodeClaim.Name, UID: nodeClaim.UID}}
 			node.Spec.Taints = []corev1.Taint{taint}
 			w.must(w.api.Update(w.ctx, node))
-			_, err := informer.NewNodeController(w.reads, w.core.Cluster).Reconcile(w.ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(node)})
+			_, err := informer.NewNodeController(w.reads, w.core.Cluster).Reconcile(w.ctx,
+				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(node)})
 			w.must(err)
 			if got := w.pass(); got != tc.want {
 				t.Errorf("%s: %d more servers, want %d", tc.reason, got, tc.want)

@@ -268,11 +268,9 @@ func lessMemory(node *corev1.Node) {
 func TestNodeThatTakesNoPods(t *testing.T) {
 	for name, boot := range map[string]func(*corev1.Node){
 		"LessMemory": lessMemory,
-		"Taint": func(node *corev1.Node) {
-			node.Spec.Taints = []corev1.Taint{{Key: "example.com/of-the-image", Effect: corev1.TaintEffectNoSchedule}}
-		},
-		"NoLabel":   func(node *corev1.Node) { delete(node.Labels, "team") },
-		"FewerPods": func(node *corev1.Node) { node.Status.Allocatable["pods"] = env.Resources("pods", "0")["pods"] },
+		"Taint":      tainted,
+		"NoLabel":    func(node *corev1.Node) { delete(node.Labels, "team") },
+		"FewerPods":  func(node *corev1.Node) { node.Status.Allocatable["pods"] = env.Resources("pods", "0")["pods"] },
 	} {
 		for kind, pod := range map[string]*corev1.Pod{
 			"":             whole("p", planning.Selecting("team", "blue")),
@@ -302,6 +300,10 @@ func TestNodeThatTakesNoPods(t *testing.T) {
 			})
 		}
 	}
+}
+
+func tainted(node *corev1.Node) {
+	node.Spec.Taints = []corev1.Taint{{Key: "example.com/of-the-image", Effect: corev1.TaintEffectNoSchedule}}
 }
 
 // TestOthersGetTheirServers: what looks similar, and is no sign that the next server would do no better.
@@ -369,6 +371,19 @@ func TestOthersGetTheirServers(t *testing.T) {
 			w.must(w.api.Update(w.ctx, class))
 			w.boot = nil
 		}, 1},
+		"TaintGone": {"a taint that stayed for a while is gone, and the node takes the pod", tainted, func(w *tenantWorld, pod *corev1.Pod) {
+			w.passes(5)
+			if !w.told("PodNotPlaced") {
+				t.Error("nothing is held back")
+			}
+			node := &corev1.Node{}
+			w.must(w.api.Get(w.ctx, client.ObjectKey{Name: w.launched[0].Name}, node))
+			node.Spec.Taints = nil
+			w.must(w.api.Update(w.ctx, node))
+			w.must(w.core.Cluster.UpdateNode(w.ctx, node))
+			w.bind(pod, node.Name)
+			next(w)
+		}, 1},
 		"Restarted": {"what is stored tells that the node takes no such pods", lessMemory, func(w *tenantWorld, _ *corev1.Pod) {
 			w.restart()
 		}, 0},
@@ -423,7 +438,8 @@ func TestSpreadByDefaultIsNoFault(t *testing.T) {
 }
 
 // TestPodsThatWaitTogether: kube-scheduler binds none of the pods of a job before the last of their nodes is there, and servers boot at
-// different speeds. Core plans the pods for another of the nodes in each pass. Nothing is wrong with any node, and the next job gets servers.
+// different speeds. Core plans the pods for another of the nodes in each pass. Nothing is wrong with any node, and the next job gets
+// servers.
 func TestPodsThatWaitTogether(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {2, 0, 1}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
@@ -446,7 +462,8 @@ func TestPodsThatWaitTogether(t *testing.T) {
 			}
 			w.pend(whole("b0"), whole("b1"), whole("b2"))
 			if next := w.passes(60); again != 0 || next != 3 || w.told("PodNotPlaced") {
-				t.Errorf("%d more servers while the job waited, want 0; %d for the next job in ten minutes, want 3: %q", again, next, w.events)
+				t.Errorf("%d more servers while the job waited, want 0; %d for the next job in ten minutes, want 3: %q",
+					again, next, w.events)
 			}
 		})
 	}
