@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/cloudprovider"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
@@ -63,6 +64,9 @@ func Pods(servers *cloudprovider.CloudProvider, core Core) interceptor.Intercept
 // takes returns whether core finds room for a pod on the node of a NodeClaim, if there are no other pods and nodes. What makes a pod depend
 // on others is left out, and a claim that is allocated may be where another pod runs. It is true where core cannot tell.
 func (c Core) takes(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool {
+	if len(pod.Spec.ResourceClaims) > 0 && options.FromContext(ctx).IgnoreDRARequests {
+		return true
+	}
 	for _, claim := range pod.Spec.ResourceClaims {
 		if claim.ResourceClaimName == nil {
 			continue
