@@ -140,7 +140,7 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 	all = append(all,
 		holdback.Pods(d.Servers, holdback.Core{Client: tenantClient, Cluster: c.Cluster,
 			Provisioner: func() *provisioning.Provisioner { return c.Provisioner }}),
-		holdback.NominatedPods(tenantClient),
+		holdback.ExpectedPods(tenantClient, c.Cluster.PodsMappedToNodeClaim),
 		holdback.StartingNodes(tenantClient),
 		accelerators.Templates(),
 		accelerators.Pods(),

@@ -162,8 +162,8 @@ type Candidate struct {
 	Foreign bool
 }
 
-func (c *Candidate) closer(than *Candidate) int {
-	return cmp.Or(slices.Index(closeness, c.Reason)-slices.Index(closeness, than.Reason), cmp.Compare(c.NodeType, than.NodeType))
+func (c *Candidate) closer(other *Candidate) int {
+	return cmp.Or(slices.Index(closeness, c.Reason)-slices.Index(closeness, other.Reason), cmp.Compare(c.NodeType, other.NodeType))
 }
 
 // unfit is why none of the NodeTypes can serve the pod now. It is the zero Explanation if one can, and if what keeps the pod from the

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -30,24 +31,36 @@ const (
 	nodeState  = "state.node"
 )
 
-// NominatedPods adds the pods for which kube-scheduler has chosen a node to the pods of that node, when core looks for nodes to take away.
-// kube-scheduler names the node while a volume is made there or other pods are evicted. A drain must not evict such pods, and does not see
-// them.
-func NominatedPods(reader client.Reader) interceptor.Interceptor {
+// ExpectedPods adds the pods that a node waits for to the pods of that node, when core looks for nodes to take away. kube-scheduler has
+// nominated the node for them, while a volume is made there or other pods are evicted, or core itself has planned them for it and they are
+// not bound yet: core remembers that for 20 s, and kube-scheduler may need longer for a group of pods. A drain must not evict such pods,
+// and does not see them. planned returns the pods that core has last planned for a NodeClaim, whose name its node has.
+func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.NamespacedName) interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
 		selector := (&client.ListOptions{}).ApplyOptions(opts).FieldSelector
 		if selector == nil || injection.GetControllerName(ctx) != disruption {
 			return nil
 		}
 		name, exact := selector.RequiresExactMatch("spec.nodeName")
-		if !exact || name == "" {
+		if !exact || name == "" ||
+			slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return podutils.IsReschedulable(&pod) }) {
 			return nil
 		}
-		nominated := &corev1.PodList{}
-		if err := reader.List(ctx, nominated, client.MatchingFields{NominatedField: name}); err != nil {
+		expected := &corev1.PodList{}
+		if err := reader.List(ctx, expected, client.MatchingFields{NominatedField: name}); err != nil {
 			return fmt.Errorf("listing the pods for which node %s is nominated, %w", name, err)
 		}
-		for _, pod := range nominated.Items {
+		for _, key := range planned(name) {
+			pod := &corev1.Pod{}
+			found, err := kube.Find(ctx, reader, key, pod)
+			if err != nil {
+				return err
+			}
+			if found && podutils.IsProvisionable(pod) {
+				expected.Items = append(expected.Items, *pod)
+			}
+		}
+		for _, pod := range expected.Items {
 			if pod.Spec.NodeName == "" && podutils.IsActive(&pod) {
 				pods.Items = append(pods.Items, pod)
 			}

@@ -42,6 +42,7 @@ func TestNodeOfPodThatWaitsForItsVolume(t *testing.T) {
 	}
 	w.clock.Step(time.Hour) // core has long forgotten that it planned the pod for the node
 	node := w.launched[0].Name
+	w.core.Cluster.ClearPodSchedulingMappings(client.ObjectKeyFromObject(pod))
 	for _, tc := range []struct {
 		nominated string
 		empty     int
@@ -63,6 +64,30 @@ func TestNodeOfPodThatWaitsForItsVolume(t *testing.T) {
 	w.must(w.reads.List(injection.WithControllerName(w.ctx, "node.termination"), drained, client.MatchingFields{"spec.nodeName": node}))
 	if len(drained.Items) != 0 {
 		t.Error("a drain evicts a pod that is not on the node")
+	}
+}
+
+// TestNodeOfPodThatIsBoundLate: kube-scheduler binds a pod more than 20 s after core has planned it for the node.
+func TestNodeOfPodThatIsBoundLate(t *testing.T) {
+	w := newTenantWorld(t, nil)
+	first, second := whole("train-0"), whole("train-1")
+	w.pend(first)
+	w.pend(second)
+	if got := w.pass(); got != 2 {
+		t.Fatalf("%d servers for two pods", got)
+	}
+	w.clock.Step(time.Hour)
+	if got := w.empty(); len(got) != 0 {
+		t.Errorf("%v can be taken away as empty, want none: core has planned a pod for each", got)
+	}
+	w.must(w.api.Delete(w.ctx, second))
+	if got := w.empty(); len(got) != 1 {
+		t.Errorf("%v can be taken away as empty, want the node of the pod that is gone", got)
+	}
+	first.Spec.NodeName = "elsewhere"
+	w.must(w.api.Update(w.ctx, first))
+	if got := w.empty(); len(got) != 2 {
+		t.Errorf("%v can be taken away as empty, want both: the other pod is on another node", got)
 	}
 }
 

@@ -94,16 +94,18 @@ func drawn(cause view.Cause, indent string) string {
 
 // randomFleet has up to three NodePools, and a pod that waits.
 func randomFleet(random *rand.Rand) (*view.Snapshot, *corev1.Pod) {
-	one := func(values ...string) string { return values[random.IntN(len(values))] }
+	pick := func(values ...string) string { return values[random.IntN(len(values))] }
 	chance := func(percent int) bool { return random.IntN(100) < percent }
 	some := func(values ...string) []string {
-		chosen := []string{one(values...)}
-		if other := one(values...); chance(30) && other != chosen[0] {
+		chosen := []string{pick(values...)}
+		if other := pick(values...); chance(30) && other != chosen[0] {
 			chosen = append(chosen, other)
 		}
 		return chosen
 	}
-	operator := func() corev1.NodeSelectorOperator { return corev1.NodeSelectorOperator(one("In", "In", "In", "NotIn")) }
+	operator := func() corev1.NodeSelectorOperator {
+		return corev1.NodeSelectorOperator(pick("In", "In", "In", "NotIn"))
+	}
 	requirement := func() corev1.NodeSelectorRequirement {
 		switch random.IntN(4) {
 		case 0:
@@ -127,13 +129,13 @@ func randomFleet(random *rand.Rand) (*view.Snapshot, *corev1.Pod) {
 				}
 			}
 			if chance(40) {
-				template.Labels = map[string]string{"team": one("a", "b")}
+				template.Labels = map[string]string{"team": pick("a", "b")}
 			}
 			if chance(20) {
-				template.Spec.Taints = []corev1.Taint{{Key: "only", Value: one("x", "y"), Effect: corev1.TaintEffectNoSchedule}}
+				template.Spec.Taints = []corev1.Taint{{Key: "only", Value: pick("x", "y"), Effect: corev1.TaintEffectNoSchedule}}
 			}
 			if chance(10) {
-				pool.Spec.Limits = karpv1.Limits(env.Resources("nvidia.com/gpu", one("0", "8")))
+				pool.Spec.Limits = karpv1.Limits(env.Resources("nvidia.com/gpu", pick("0", "8")))
 			}
 		}))
 	}
@@ -149,7 +151,7 @@ func randomFleet(random *rand.Rand) (*view.Snapshot, *corev1.Pod) {
 	if chance(20) {
 		withQuota(int64(random.IntN(2)))(snapshot)
 	}
-	pod := planning.Pod("waits", strings.Fields(one("cpu 4", "cpu 40", "cpu 4 nvidia.com/gpu 1", "nvidia.com/gpu 8", "nvidia.com/gpu 16",
+	pod := planning.Pod("waits", strings.Fields(pick("cpu 4", "cpu 40", "cpu 4 nvidia.com/gpu 1", "nvidia.com/gpu 8", "nvidia.com/gpu 16",
 		"cpu 200", "memory 700Gi nvidia.com/gpu 8")))
 	for chance(40) {
 		from := requirement()
