@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -102,19 +103,24 @@ func ServerLabels(nodeTypes []v1alpha1.NodeType) sets.Set[string] {
 }
 
 // WithCoreOperator returns the requirement with an operator of Kubernetes: NodePools have two more, which compare with
-// a whole number. What is not a number is left as it is.
+// a whole number. A bound that every value of a label meets becomes Exists: the number beside it is no value of a label. The
+// requirement stays as it is if its value is no number.
 func WithCoreOperator(from corev1.NodeSelectorRequirement) corev1.NodeSelectorRequirement {
-	operator, step := corev1.NodeSelectorOpGt, int64(-1)
+	operator, step, met := corev1.NodeSelectorOpGt, int64(-1), int64(0)
 	switch from.Operator {
 	case karpv1.NodeSelectorOpGte:
 	case karpv1.NodeSelectorOpLte:
-		operator, step = corev1.NodeSelectorOpLt, 1
+		operator, step, met = corev1.NodeSelectorOpLt, 1, math.MaxInt64
 	default:
 		return from
 	}
 	values := slices.Clone(from.Values)
 	for i, value := range values {
-		if number, err := strconv.ParseInt(value, 10, 64); err == nil {
+		number, err := strconv.ParseInt(value, 10, 64)
+		if err == nil && number == met {
+			return corev1.NodeSelectorRequirement{Key: from.Key, Operator: corev1.NodeSelectorOpExists}
+		}
+		if err == nil {
 			values[i] = strconv.FormatInt(number+step, 10)
 		}
 	}

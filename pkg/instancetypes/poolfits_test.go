@@ -17,11 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	provisioning "sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
 func fittingPool() *karpv1.NodePool {
@@ -202,5 +205,45 @@ func TestWithCoreOperator(t *testing.T) {
 				t.Errorf("the given requirement is changed: %v", from)
 			}
 		})
+	}
+}
+
+// TestLegalRequirements has every requirement that Karpenter's schema takes in a NodePool reach the manager, which reads it as
+// Karpenter's core does.
+func TestLegalRequirements(t *testing.T) {
+	numbers := []string{"0", "1", "8", "9223372036854775806", "9223372036854775807"}
+	texts := append(numbers, "", strings.Repeat("x", 63))
+	cases := map[corev1.NodeSelectorOperator]struct {
+		reason string
+		values []string
+	}{
+		corev1.NodeSelectorOpIn:           {"a value of a label may be empty, and has up to 63 characters", texts},
+		corev1.NodeSelectorOpNotIn:        {"as In", texts},
+		corev1.NodeSelectorOpExists:       {"it takes no value", []string{""}},
+		corev1.NodeSelectorOpDoesNotExist: {"it takes no value", []string{""}},
+		corev1.NodeSelectorOpGt:           {"the schema takes whole numbers from 0 to the largest", numbers},
+		corev1.NodeSelectorOpLt:           {"as Gt", numbers},
+		karpv1.NodeSelectorOpGte:          {"as Gt", numbers},
+		karpv1.NodeSelectorOpLte:          {"as Gt", numbers},
+	}
+	for operator, tc := range cases {
+		for _, value := range tc.values {
+			values := []string{value}
+			if operator == corev1.NodeSelectorOpExists || operator == corev1.NodeSelectorOpDoesNotExist {
+				values = nil
+			}
+			written := corev1.NodeSelectorRequirement{Key: "example.com/" + strings.Repeat("k", 63), Operator: operator, Values: values}
+			became, wrong := matching.Requirement(field.NewPath("requirements"), WithCoreOperator(written))
+			if len(wrong) > 0 {
+				t.Errorf("%s %v: the manager refuses the Machine: %v (%s)", operator, values, wrong, tc.reason)
+				continue
+			}
+			core := scheduling.NewRequirement(written.Key, operator, values...)
+			for _, has := range numbers {
+				if got, want := became.Matches(labels.Set{written.Key: has}), core.Has(has); got != want {
+					t.Errorf("%s %v: a server with the value %s: the manager says %t, and Karpenter %t", operator, values, has, got, want)
+				}
+			}
+		}
 	}
 }
