@@ -94,7 +94,10 @@ const (
 	debianMirrors = "https://deb.debian.org/debian\n"
 	ubuntuSources = "Types: deb\nURIs: http://archive.ubuntu.com/ubuntu/ http://other.example.com/ubuntu\nSuites: noble\n"
 	rockySources  = "[baseos]\nmirrorlist=https://mirrors.rockylinux.org/mirrorlist?repo=BaseOS-$releasever\n" +
-		"#baseurl=http://dl.rockylinux.org/$contentdir/$releasever/BaseOS/$basearch/os/\n[local]\nbaseurl=file:///packages\n"
+		"#baseurl=http://dl.rockylinux.org/$contentdir/$releasever/BaseOS/$basearch/os/\n[local]\nbaseurl=file:///packages\n" + unmirrored
+	// unmirrored are repositories without a mirror, in a file that has one with it.
+	unmirrored = "[epel]\nmetalink=https://mirrors.fedoraproject.org/metalink?repo=epel-9\n#baseurl=https://download.example.com/epel/9/\n" +
+		"[both]\nmirrorlist=https://other.example.com/list\nbaseurl=https://other.example.com/both/\n"
 )
 
 // TestServersUseMirrors has cloud-init run the script: before the user's commands, and before the server is prepared.
@@ -151,7 +154,7 @@ func TestServersUseMirrors(t *testing.T) {
 		"/etc/apt/sources.list.d/ubuntu.sources": strings.Replace(ubuntuSources, "archive.ubuntu", "mirror.example", 1),
 		"/etc/yum.repos.d/rocky.repo": "[baseos]\n#mirrorlist=https://mirrors.rockylinux.org/mirrorlist?repo=BaseOS-$releasever\n" +
 			"baseurl=https://mirror.example.com/rocky/$contentdir/$releasever/BaseOS/$basearch/os/\n[local]\n" +
-			"baseurl=file:///packages\n",
+			"baseurl=file:///packages\n" + unmirrored,
 		"/etc/containerd/certs.d/registry.k8s.io/hosts.toml": "[host.\"https://mirror.example.com:5000\"]\n  capabilities = [\"pull\", " +
 			"\"resolve\"]\n  ca = \"/var/lib/karpenter-metal3/mirrors-ca.crt\"\n",
 		"/etc/containerd/certs.d/_default/hosts.toml": "[host.\"https://mirror.example.com/v2/all\"]\n  capabilities = [\"pull\", " +

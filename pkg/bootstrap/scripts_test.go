@@ -25,7 +25,7 @@ type image struct {
 func newImage(t *testing.T, programs ...string) *image {
 	i := &image{T: t, root: t.TempDir(), programs: t.TempDir()}
 	i.journal = filepath.Join(i.programs, "journal")
-	for _, name := range []string{"sh", "cat", "mkdir", "wc", "tr", "sed", "grep", "mktemp", "rm", "chmod", "md5sum"} {
+	for _, name := range []string{"sh", "cat", "mkdir", "wc", "tr", "sed", "awk", "grep", "mktemp", "rm", "chmod", "md5sum"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)

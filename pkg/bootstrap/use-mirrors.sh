@@ -28,14 +28,25 @@ trust() {
   "$update"
 }
 
+# A list of mirrors would win over a mirror. A repository whose baseurl has not changed has no mirror, and keeps its list.
+without_lists() {
+  awk 'FNR == 1 { file++; repository = "" }
+    /^\[/ { repository = $0 }
+    file == 1 { was[FNR] = $0; next }
+    file == 2 { if (/^baseurl/ && $0 != was[FNR]) mirrored[repository] = 1; next }
+    mirrored[repository] && /^(mirrorlist|metalink)/ { $0 = "#" $0 }
+    { print }' "$1" "$2" "$2"
+}
+
 # The second place is that of Debian's images, whose sources name a file with the URLs.
 packages() {
+  changed=$state/mirrors.changed
   for file in "$root"/etc/apt/sources.list "$root"/etc/apt/mirrors/*.list "$root"/etc/apt/sources.list.d/*.list \
     "$root"/etc/apt/sources.list.d/*.sources "$root"/etc/yum.repos.d/*.repo; do
     if [ ! -f "$file" ]; then continue; fi
-    sed -E -i -f "$state/mirrors.sed" "$file"
-    # A list of mirrors would win over a mirror.
-    case $file in *.repo) sed -E -i 's/^(mirrorlist|metalink)=/#&/' "$file" ;; esac
+    sed -E -f "$state/mirrors.sed" "$file" >"$changed"
+    case $file in *.repo) without_lists "$file" "$changed" ;; *) cat "$changed" ;; esac >"$state/mirrors.new"
+    cat "$state/mirrors.new" >"$file" # the file keeps its mode and its label
   done
 }
 
