@@ -243,7 +243,7 @@ func TestImageLocations(t *testing.T) {
 		"Unknown": {reason: "a typo, which TestOSImages has", provider: provider(""),
 			types: []v1alpha1.NodeType{nodeType(map[string]string{v1alpha1.PropertyOSImage: "x"})}, want: map[string]string{}},
 		"OCI": {reason: "the registry is asked for the manifest", provider: provider(""),
-			types: []v1alpha1.NodeType{nodeType(properties("oci://r.example.com:5000/images/os:24.04@sha256:"+strings.Repeat("ab", 32), ""))},
+			types: []v1alpha1.NodeType{nodeType(properties("oci://r.example.com:5000/images/os@sha256:"+strings.Repeat("ab", 32), ""))},
 			want: map[string]string{"https://r.example.com:5000/v2/images/os/manifests/sha256:" + strings.Repeat("ab", 32): "image of NodeType " +
 				"gpu"}},
 		"NoChecksum": {reason: "Metal3 installs none", provider: provider(""),

@@ -76,6 +76,11 @@ func (s Set) parsedImageURL() (*url.URL, error) {
 		return nil, s.wrong(v1alpha1.PropertyImageURL, "is not an http, https or oci URL",
 			"set it to one, for example https://images.example.com/ubuntu.qcow2")
 	}
+	if name, digest, found := strings.Cut(parsed.Path, "@"); parsed.Scheme == schemeOCI && found && strings.Contains(name, ":") {
+		name, _, _ = strings.Cut(name, ":")
+		return nil, s.wrong(v1alpha1.PropertyImageURL, "names a tag and a digest, and Ironic takes the tag for a part of the repository's name",
+			"write the digest without the tag: oci://"+parsed.Host+name+"@"+digest)
+	}
 	if parsed.Scheme == schemeOCI && Manifest(location) == "" {
 		return nil, s.wrong(v1alpha1.PropertyImageURL, "names no digest, and what a tag stands for changes",
 			"write the digest of the manifest behind the name: oci://registry.example.com/images/ubuntu@sha256: and 64 hexadecimal digits")
@@ -86,8 +91,8 @@ func (s Set) parsedImageURL() (*url.URL, error) {
 // schemeOCI is that of images in a registry, as Metal3 writes it.
 const schemeOCI = "oci"
 
-// repository matches the path of an OCI image: the name, a tag that the digest makes superfluous, and the digest.
-var repository = regexp.MustCompile(`^/([a-z0-9][a-z0-9._/-]*)(?::[\w.-]+)?@(sha256:[0-9a-f]{64})$`)
+// repository matches the path of an OCI image: the name and the digest.
+var repository = regexp.MustCompile(`^/([a-z0-9][a-z0-9._/-]*)@(sha256:[0-9a-f]{64})$`)
 
 // Manifest returns the URL by which a registry serves the manifest of an OCI image, as the OCI distribution specification says. It is
 // empty for other images, and for one without a digest.

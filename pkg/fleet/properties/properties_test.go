@@ -148,8 +148,11 @@ func TestImage(t *testing.T) {
 		"UnknownFormat": {reason: "Metal3 finds the format out by itself", url: "http://x/image", checksum: md5,
 			want: Image{"http://x/image", md5, "md5", ""}},
 		"OCI": {reason: "the digest is the checksum", url: oci + digest, want: Image{URL: oci + digest}},
-		"OCITag": {reason: "a tag beside the digest says nothing", url: "oci://r:5000/os:24.04" + digest,
-			want: Image{URL: "oci://r:5000/os:24.04" + digest}},
+		"OCIPort": {reason: "a port is no tag", url: "oci://r:5000/os" + digest, want: Image{URL: "oci://r:5000/os" + digest}},
+		"OCITag": {reason: "Ironic asks the registry for a token of the repository os:24.04, which there is not",
+			url: "oci://r:5000/os:24.04" + digest,
+			problem: `property karpenter.metal3.io/image-url of Machine m ("oci://r:5000/os:24.04` + digest + `") names a tag and a digest, and ` +
+				`Ironic takes the tag for a part of the repository's name: write the digest without the tag: oci://r:5000/os` + digest},
 		"OCIWithoutDigest": {reason: "another server would get another image", url: oci + ":24.04",
 			problem: `property karpenter.metal3.io/image-url of Machine m ("oci://registry.example.com/images/ubuntu:24.04") names no digest, and ` +
 				`what a tag stands for changes: write the digest of the manifest behind the name: oci://registry.example.com/images/ubuntu@sha256: ` +
