@@ -209,6 +209,7 @@ type NodeTypeStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=kmt,categories=karpenter-metal3
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name is the value of a label of the nodes: it has at most 63 characters"
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerRef.name`
 // +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.status.resources.cpu`
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.resources.memory`
