@@ -195,16 +195,16 @@ func Handlers(all *cluster.Cluster, clk clock.PassiveClock) (map[string]admissio
 	}
 	s := served{all, clk, shapes}
 	return map[string]admission.Handler{
-		"/validate/nodeproviders": validate(s, rules.KindNodeProvider, rules.NodeProvider, rules.ProviderDeleted),
-		"/validate/nodetypes": validate(s, rules.KindNodeType, rules.NodeType,
+		"/validate/nodeproviders": validate(s, rules.KindNodeProvider, rules.Ratchet(rules.NodeProvider), rules.ProviderDeleted),
+		"/validate/nodetypes": validate(s, rules.KindNodeType, rules.Ratchet(rules.NodeType),
 			unused[*v1alpha1.NodeType](rules.KindNodeType)),
 		"/validate/machines":       validate(s, "Machine", rules.Machine, nil),
-		"/validate/tenantclusters": validate(s, rules.KindTenantCluster, rules.TenantCluster, rules.TenantDeleted),
-		"/validate/nodeprofiles": validate(s, rules.KindNodeProfile, rules.NodeProfile,
+		"/validate/tenantclusters": validate(s, rules.KindTenantCluster, rules.Ratchet(rules.TenantCluster), rules.TenantDeleted),
+		"/validate/nodeprofiles": validate(s, rules.KindNodeProfile, rules.Ratchet(rules.NodeProfile),
 			unused[*v1alpha1.NodeProfile](rules.KindNodeProfile)),
-		"/validate/osimages": validate(s, rules.KindOSImage, rules.OSImage, unused[*v1alpha1.OSImage](rules.KindOSImage)),
-		"/validate/sshkeys":  validate(s, rules.KindSSHKey, rules.SSHKey, unused[*v1alpha1.SSHKey](rules.KindSSHKey)),
-		"/validate/machineconfigtemplates": validate(s, rules.KindMachineConfigTemplate, rules.MachineConfigTemplate,
+		"/validate/osimages": validate(s, rules.KindOSImage, rules.Ratchet(rules.OSImage), unused[*v1alpha1.OSImage](rules.KindOSImage)),
+		"/validate/sshkeys":  validate(s, rules.KindSSHKey, rules.Ratchet(rules.SSHKey), unused[*v1alpha1.SSHKey](rules.KindSSHKey)),
+		"/validate/machineconfigtemplates": validate(s, rules.KindMachineConfigTemplate, rules.Ratchet(rules.MachineConfigTemplate),
 			unused[*v1alpha1.MachineConfigTemplate](rules.KindMachineConfigTemplate)),
 		"/validate/writes": timed{&writesHandler{clock: clk, accounts: map[account]*rate.Limiter{}}, writesKind, clk},
 		"/mutate/pods":     timed{&podHandler{cluster: all}, podKind, clk},

@@ -147,7 +147,7 @@ func TestImage(t *testing.T) {
 			want: Image{"http://x/live.ISO", "", "", "live-iso"}},
 		"UnknownFormat": {reason: "Metal3 finds the format out by itself", url: "http://x/image", checksum: md5,
 			want: Image{"http://x/image", md5, "md5", ""}},
-		"OCI": {reason: "the digest is the checksum", url: oci + digest, want: Image{URL: oci + digest}},
+		"OCI":     {reason: "the digest is the checksum", url: oci + digest, want: Image{URL: oci + digest}},
 		"OCIPort": {reason: "a port is no tag", url: "oci://r:5000/os" + digest, want: Image{URL: "oci://r:5000/os" + digest}},
 		"OCITag": {reason: "Ironic asks the registry for a token of the repository os:24.04, which there is not",
 			url: "oci://r:5000/os:24.04" + digest,

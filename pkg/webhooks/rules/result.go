@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -105,6 +106,8 @@ type Result struct {
 	Warnings []string
 	// Denied and Warned are the rules that the errors and warnings come from, each once.
 	Denied, Warned []Rule
+	// causes are the rules of the errors, one for each.
+	causes []Rule
 	// omittedErrors and omittedWarnings are how many are not listed.
 	omittedErrors, omittedWarnings int
 	// warnings become Warnings when all are known.
@@ -161,7 +164,7 @@ func (r *Result) deny(rule Rule, errs ...*field.Error) {
 		}
 		err.Field = oneLine(err.Field, maxReason)
 		err.Detail = oneLine(err.Detail, maxReason)
-		r.Errors = append(r.Errors, err)
+		r.Errors, r.causes = append(r.Errors, err), append(r.causes, rule)
 	}
 }
 
@@ -226,6 +229,38 @@ func (r Result) done() Result {
 	}
 	return r
 }
+
+// Ratchet judges an edit by what it changes: an error that the object had before is a warning. What an object refers to can go away, and
+// rules become stricter with a version, and neither may keep an operator from another edit.
+func Ratchet[T any](judge func(cluster Cluster, before, after *T) Result) func(cluster Cluster, before, after *T) Result {
+	return func(cluster Cluster, before, after *T) Result {
+		result := judge(cluster, before, after)
+		if before == nil || len(result.Errors) == 0 || len(result.Errors) > maxErrors {
+			return result
+		}
+		had := map[string]int{}
+		for _, err := range judge(cluster, before, before).Errors {
+			had[indexes.ReplaceAllString(err.Error(), "")]++
+		}
+		errs, causes := result.Errors, result.causes
+		result.Errors, result.causes, result.Denied = nil, nil, nil
+		for i, err := range errs {
+			if same := indexes.ReplaceAllString(err.Error(), ""); had[same] > 0 {
+				had[same]--
+				result.addWarning(warning{rule: causes[i], paths: []string{err.Field}, text: "it was so before this edit: " + err.ErrorBody()})
+				continue
+			}
+			result.deny(causes[i], err)
+		}
+		if result.Refusal != "" {
+			result.Denied = appendOnce(result.Denied, RuleInUse)
+		}
+		return result.done()
+	}
+}
+
+// indexes are the places of entries in lists, which change with the entries before them.
+var indexes = regexp.MustCompile(`\[\d+\]`)
 
 func sortedKeys[M ~map[K]V, K cmp.Ordered, V any](m M) []K { return slices.Sorted(maps.Keys(m)) }
 
