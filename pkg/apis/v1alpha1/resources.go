@@ -26,9 +26,8 @@ const (
 // ResourceNodes is what the limits of a NodePool call its number of nodes.
 const ResourceNodes corev1.ResourceName = "nodes"
 
-// IsAccelerator returns whether a resource is an accelerator: an extended resource of any vendor, which a plain server
-// does not have.
-func IsAccelerator(name corev1.ResourceName) bool {
+// IsExtended returns whether a resource is an extended one, of a device plugin or a DRA driver: none of Kubernetes' own.
+func IsExtended(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
 		ResourceNodes:
@@ -37,11 +36,39 @@ func IsAccelerator(name corev1.ResourceName) bool {
 	return !strings.HasPrefix(string(name), hugePagesNamespace)
 }
 
+// plainDomains and plainWords are parts of the names of devices that are no accelerators: the domain, and a word behind it.
+var (
+	plainDomains = []string{"devices.kubevirt.io", "smarter-devices", "rdma"}
+	plainWords   = []string{"kvm", "tun", "vhost", "fuse", "sriov", "netdevice", "hostdev", "dpdk", "rdma", "roce", "hca", "eni",
+		"nic", "nics", "mlnxnics"}
+)
+
+// IsAccelerator returns whether a resource is an accelerator. An extended resource is one unless its name says that it is a device for
+// virtual machines, file systems or networks: a server with unknown devices is kept from plain pods rather than filled with them.
+func IsAccelerator(name corev1.ResourceName) bool {
+	domain, device, _ := strings.Cut(string(name), "/")
+	if !IsExtended(name) || slices.Contains(plainDomains, domain) {
+		return false
+	}
+	words := strings.FieldsFunc(device, func(r rune) bool { return r == '.' || r == '-' || r == '_' })
+	plain := func(word string) bool { return slices.Contains(plainWords, word) }
+	return strings.Contains(device, "gpu") || !slices.ContainsFunc(words, plain)
+}
+
+// Extended returns the names of the extended resources of which there is at least one, sorted.
+func Extended(resources corev1.ResourceList) []corev1.ResourceName {
+	return named(resources, IsExtended)
+}
+
 // Accelerators returns the names of the accelerators of which there is at least one, sorted.
 func Accelerators(resources corev1.ResourceList) []corev1.ResourceName {
+	return named(resources, IsAccelerator)
+}
+
+func named(resources corev1.ResourceList, is func(corev1.ResourceName) bool) []corev1.ResourceName {
 	var names []corev1.ResourceName
 	for name, quantity := range resources {
-		if IsAccelerator(name) && quantity.Sign() > 0 {
+		if quantity.Sign() > 0 && is(name) {
 			names = append(names, name)
 		}
 	}
@@ -73,7 +100,7 @@ func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 
 // EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GiB of memory
 // and 10000 per accelerator, of a device plugin or a DRA driver, rounded up to a whole number and at most 10^12. Every server has disk and
-// room for pods, and huge pages are part of its memory.
+// room for pods, huge pages are part of its memory, and other devices, such as KubeVirt's, cost nothing.
 func (in *NodeType) EffectiveCost() int64 {
 	if in.Spec.Cost != nil {
 		return *in.Spec.Cost

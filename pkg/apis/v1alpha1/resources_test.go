@@ -84,6 +84,12 @@ func TestEffectiveCost(t *testing.T) {
 			profile: HardwareProfile{Resources: list("cpu", "1", "memory", "1G", "hugepages-2Mi", "512Mi", "hugepages-1Gi", "64Gi")},
 			want:    12,
 		},
+		"KubeVirt": {
+			reason: "a thousand virtual machines at a time are no thousand accelerators",
+			profile: HardwareProfile{Resources: list("cpu", "64", "memory", "512Gi", "devices.kubevirt.io/kvm", "1k",
+				"devices.kubevirt.io/tun", "1k", "devices.kubevirt.io/vhost-net", "1k")},
+			want: 1664,
+		},
 		"Devices": {
 			reason: "8 GPUs of a DRA driver are as dear as those of a device plugin",
 			profile: HardwareProfile{Resources: list("cpu", "96", "memory", "768Gi"),
@@ -127,6 +133,34 @@ func TestEffectiveCost(t *testing.T) {
 			nodeType := &NodeType{Spec: NodeTypeSpec{HardwareProfile: tc.profile}, Status: tc.status}
 			if diff := cmp.Diff(tc.want, nodeType.EffectiveCost()); diff != "" {
 				t.Errorf("%s: EffectiveCost (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestIsAccelerator(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		names  []corev1.ResourceName
+		want   bool
+	}{
+		"GPUs": {"whole, shared and parts", []corev1.ResourceName{"nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb",
+			"amd.com/gpu", "amd.com/gpu_vf", "gpu.intel.com/i915", "nvidia.com/GA102GL_A10"}, true},
+		"Others": {"of any vendor, and what nobody knows", []corev1.ResourceName{"habana.ai/gaudi", "google.com/tpu", "aws.amazon.com/neuron",
+			"huawei.com/Ascend910", "xilinx.com/fpga-u30", "qat.intel.com/cy", "example.com/fortune", "example.com/x"}, true},
+		"KubeVirt": {"each server has them", []corev1.ResourceName{"devices.kubevirt.io/kvm", "devices.kubevirt.io/tun",
+			"devices.kubevirt.io/vhost-net", "devices.kubevirt.io/sev"}, false},
+		"Files": {"a device of the kernel", []corev1.ResourceName{"smarter-devices/fuse", "github.com/fuse", "squat.ai/fuse"}, false},
+		"Networks": {"cards and their functions", []corev1.ResourceName{"intel.com/intel_sriov_netdevice", "openshift.io/dpdk_nic",
+			"nvidia.com/hostdev", "nvidia.com/mlnxnics", "rdma/hca_shared_devices_a", "vpc.amazonaws.com/pod-eni"}, false},
+		"Kubernetes": {"each server has them", []corev1.ResourceName{"cpu", "memory", "pods", "ephemeral-storage", "hugepages-2Mi", "nodes"},
+			false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, resource := range tc.names {
+				if got := IsAccelerator(resource); got != tc.want {
+					t.Errorf("%s: %s: got %v, want %v", tc.reason, resource, got, tc.want)
+				}
 			}
 		})
 	}

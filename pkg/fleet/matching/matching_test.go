@@ -135,6 +135,7 @@ func TestCheck(t *testing.T) {
 		Resources: list("cpu", "96", "nvidia.com/gpu", "8", "ephemeral-storage", "2Ti"), KubeReserved: list("cpu", "6"),
 	}, []string{"gpu.nvidia.com"}, nil)
 	shown := NewType("a100", "metal", capacity.Server{Resources: list("cpu", "96")}, nil, []string{"gpu-model=a100"})
+	virt := NewType("virt", "metal", capacity.Server{Resources: list("cpu", "64", "devices.kubevirt.io/kvm", "1k")}, nil, nil)
 	none := func(string, string) bool { return false }
 	for name, tc := range map[string]struct {
 		reason  string
@@ -151,6 +152,8 @@ func TestCheck(t *testing.T) {
 		"ShownStatic": {"the claim of a static NodePool names types, and no resources", Request{}, Fits, ""},
 		"ShownDriver": {"core has found devices for it", Request{Resources: list("cpu", "1"), Drivers: []string{"gpu.nvidia.com"}}, Fits, ""},
 		"ShownNamed":  {"an explicitly named type wins", Request{NodeType: "a100", Resources: list("cpu", "1")}, Fits, ""},
+		"VirtPlain":   {"each server can have virtual machines", Request{Resources: list("cpu", "50")}, Fits, ""},
+		"VirtAsked":   {"asks for what is there", Request{Resources: list("cpu", "50", "devices.kubevirt.io/kvm", "1")}, Fits, ""},
 		"Fits": {"asks for what is there",
 			Request{Resources: list("cpu", "90", "nvidia.com/gpu", "1", "pods", "300", "ephemeral-storage", "1Ti")}, Fits, ""},
 		"Driver": {"asks for a device", Request{Resources: list("cpu", "1"), Drivers: []string{"gpu.nvidia.com"}}, Fits, ""},
@@ -172,6 +175,9 @@ func TestCheck(t *testing.T) {
 			got := gpus.Check(&tc.request)
 			if strings.HasPrefix(name, "Shown") {
 				got = shown.Check(&tc.request)
+			}
+			if name == "VirtPlain" || name == "VirtAsked" {
+				got = virt.Check(&tc.request)
 			}
 			if got.Reason != tc.want || got.Describe("pod") != tc.words {
 				t.Errorf("%s: got %s, %q; want %s, %q", tc.reason, got.Reason, got.Describe("pod"), tc.want, tc.words)

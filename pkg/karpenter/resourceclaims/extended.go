@@ -71,7 +71,7 @@ func (c Classes) Serving(resource corev1.ResourceName) *resourcev1.DeviceClass {
 // asksFor returns whether a container of a pod asks for an extended resource.
 func asksFor(pod *corev1.Pod) bool {
 	asks := func(container corev1.Container) bool {
-		return len(v1alpha1.Accelerators(container.Resources.Requests)) > 0
+		return len(v1alpha1.Extended(container.Resources.Requests)) > 0
 	}
 	return slices.ContainsFunc(pod.Spec.InitContainers, asks) || slices.ContainsFunc(pod.Spec.Containers, asks)
 }

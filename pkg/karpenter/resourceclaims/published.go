@@ -87,7 +87,7 @@ func Registered(reader client.Reader) interceptor.Interceptor {
 		if nodeClaim.Status.NodeName == "" || initialized.Status == metav1.ConditionTrue {
 			return nil
 		}
-		names := v1alpha1.Accelerators(nodeClaim.Spec.Resources.Requests)
+		names := v1alpha1.Extended(nodeClaim.Spec.Resources.Requests)
 		if len(names) == 0 {
 			return nil
 		}

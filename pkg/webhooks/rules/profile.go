@@ -98,7 +98,7 @@ func (r *Result) quantities(path *field.Path, resources corev1.ResourceList, pos
 			r.deny(RuleResources, field.Invalid(entryPath, quantity.String(), "there cannot be less than nothing of it: write how much there is"))
 		case quantity.Sign() == 0 && positive:
 			r.deny(RuleResources, field.Invalid(entryPath, quantity.String(), "must be greater than zero: leave out what a server does not have"))
-		case (v1alpha1.IsAccelerator(name) || name == corev1.ResourcePods) && !whole(quantity):
+		case (v1alpha1.IsExtended(name) || name == corev1.ResourcePods) && !whole(quantity):
 			r.deny(RuleResources, field.Invalid(entryPath, quantity.String(), "devices are counted in whole ones: write a whole number"))
 		}
 	}

@@ -84,7 +84,7 @@ func (c *Controller) missing(ctx context.Context, nodeClaim *karpv1.NodeClaim, n
 	if len(missingResources(declared, has)) == 0 {
 		return nil, nil
 	}
-	published, err := resourceclaims.Published(ctx, c.clusters.Tenant.Client, node.Name, v1alpha1.Accelerators(declared))
+	published, err := resourceclaims.Published(ctx, c.clusters.Tenant.Client, node.Name, v1alpha1.Extended(declared))
 	if meta.IsNoMatchError(err) { // the cluster has no device classes
 		err = nil
 	}
@@ -109,7 +109,7 @@ func (c *Controller) forget(nodeClaim string) {
 // missingResources are the accelerators of which a node advertises fewer than its type has, such as "7 of 8
 // nvidia.com/gpu". CPU and memory are not compared: the kubelet measures them, and always a little less.
 func missingResources(declared, advertised corev1.ResourceList) (missing []string) {
-	for _, name := range v1alpha1.Accelerators(declared) {
+	for _, name := range v1alpha1.Extended(declared) {
 		should, has := declared[name], advertised[name]
 		if has.Cmp(should) >= 0 {
 			continue
