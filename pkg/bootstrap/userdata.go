@@ -255,12 +255,28 @@ func CheckUserData(document []byte) error {
 	case slices.ContainsFunc(knownHeaders, func(known string) bool { return strings.HasPrefix(header, known) }):
 		return nil
 	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err == nil && len(root.Content) > 0 {
+		if err := checkForeign(root.Content[0]); err != nil {
+			return err
+		}
+	}
 	instead := ""
 	if strings.HasPrefix(header, "{") {
 		instead = "; this is JSON: put the header above it"
 	}
 	return fmt.Errorf("is not user data for cloud-init: its first line must be %q, or that of another format of cloud-init, such as "+
 		"\"#!/bin/sh\"%s", cloudConfigHeader, instead)
+}
+
+// checkForeign finds the documents of other programs by their keys. Images that read these have no cloud-init: their servers never join.
+func checkForeign(mapping *yaml.Node) error {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if format := map[string]string{"ignition": "Ignition", "variant": "Butane"}[mapping.Content[i].Value]; format != "" {
+			return fmt.Errorf("is %s, and servers join by cloud-init: use an image that has cloud-init, and write the document for it", format)
+		}
+	}
+	return nil
 }
 
 func checkMIME(message []byte) error {
@@ -319,6 +335,9 @@ func checkCloudConfig(document []byte) error {
 	var decoded map[string]any
 	if err := mapping.Decode(&decoded); err != nil {
 		return errors.New("is not cloud-config" + position(err) + ": its keys must be words, and each must be there once")
+	}
+	if err := checkForeign(mapping); err != nil {
+		return err
 	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if err := checkList(mapping.Content[i].Value, mapping.Content[i+1]); err != nil {

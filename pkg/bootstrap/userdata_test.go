@@ -244,7 +244,10 @@ func TestUserDataRefuses(t *testing.T) {
 	}{
 		"NoHeader": {"cloud-init would take it for text", "packages: [secret]\n",
 			`is not user data for cloud-init: its first line must be "#cloud-config"`},
-		"JSON":    {"cloud-init wants the header", "{}", "this is JSON: put the header above it"},
+		"JSON": {"cloud-init wants the header", "{}", "this is JSON: put the header above it"},
+		"Ignition": {"an image that reads it has no cloud-init", `{"ignition":{"version":"3.4.0"}}`,
+			"is Ignition, and servers join by cloud-init"},
+		"Butane":  {"as Ignition", "variant: flatcar\nversion: 1.0.0\n", "is Butane, and servers join by cloud-init"},
 		"BadYAML": {"the line, and nothing of what is in it", "#cloud-config\na: 1\nsecret: [\n", "is not valid YAML at line"},
 		"List":    {"the document is a mapping", "#cloud-config\n- secret\n", "the document must be a mapping"},
 		"TwoKeys": {"cloud-init would drop the first", "#cloud-config\nruncmd: [a]\nruncmd: [secret]\n",
