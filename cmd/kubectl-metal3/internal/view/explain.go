@@ -61,6 +61,8 @@ var Explainable = []string{"pod", "podgroup", "job", "jobset", "nodeclaim", "mac
 const (
 	// maxServers is how many servers or NodeClaims that need somebody for the same reason are listed.
 	maxServers = 20
+	// nodePatience is how long the drivers and the network of a node may take to start.
+	nodePatience = 10 * time.Minute
 	// maxNamed is how many NodeTypes that do not fit for the same reason are named.
 	maxNamed = 8
 )
@@ -519,6 +521,9 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 			Verdict: Wrong})
 		cause.Verdict = Wrong
 	}
+	if waits := f.uninitialized(claim); waits.Text != "" {
+		cause = withCause(cause, waits)
+	}
 	if tenant == nil {
 		return withCause(cause, unknownTenant)
 	}
@@ -528,6 +533,29 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 			Remedy: "see what the provider says: " + shell.Command("kubectl describe nodeclaim %s", claim.Name) + ", in the tenant cluster"})
 	}
 	return withCause(cause, f.explainMachine(machine))
+}
+
+// uninitialized is what the node of a NodeClaim lacks. Karpenter waits for that without a limit, and holds the server. Its text is empty if
+// there is no node yet, or the node is initialized.
+func (f *Fleet) uninitialized(claim *karpv1.NodeClaim) Cause {
+	registered := conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeRegistered)
+	waits := conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeInitialized)
+	if registered.Status != metav1.ConditionTrue || waits.Status == metav1.ConditionTrue || waits.Message == "" ||
+		!claim.DeletionTimestamp.IsZero() {
+		return Cause{}
+	}
+	since := registered.LastTransitionTime.Time
+	cause := Cause{Text: fmt.Sprintf("its node registered %s ago, is not initialized, and holds its server: %s", ago(f.Now(), since),
+		quoted(waits.Reason+": "+waits.Message)), Verdict: Waiting}
+	if since.Add(nodePatience).Before(f.Now()) {
+		cause.Verdict = Wrong
+		cause.Remedy = shell.Command("kubectl describe nodeclaim %s", claim.Name) + ", in the tenant cluster"
+	}
+	advertised := conditions.Find(claim.Status.Conditions, v1alpha1.ConditionResourcesAdvertised)
+	if advertised.Status == metav1.ConditionFalse {
+		cause = withCause(cause, Cause{Text: quoted(advertised.Message), Verdict: Wrong})
+	}
+	return cause
 }
 
 // claimCauses explains NodeClaims. Those that need somebody are there one by one; of the others it is said how many there are, unless there

@@ -87,6 +87,12 @@ func (f *Fleet) Issues() []Issue {
 				add(Warning, object, waits.Message, remedy)
 			}
 		}
+		for i := range focused.snapshot.Tenant.NodeClaims {
+			claim := &focused.snapshot.Tenant.NodeClaims[i]
+			if waits := focused.uninitialized(claim); waits.Verdict == Wrong {
+				add(Warning, "NodeClaim "+claim.Name+focused.ofTenant, waits.Text, waits.Remedy)
+			}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.nodeTypes)) {
 		nodeType, object := f.nodeTypes[name], "NodeType "+name

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
@@ -139,5 +140,32 @@ func TestBlockedTenantIssue(t *testing.T) {
 	want := []Issue{{Critical, "TenantCluster acme/acme", "is refused", "kubectl describe tenantclusters.karpenter.metal3.io -n acme acme"}}
 	if diff := cmp.Diff(want, issues); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestNeverInitialized: Karpenter waits without a limit for a node whose GPUs no device plugin advertises, and holds the server.
+func TestNeverInitialized(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*Snapshot)
+		want   []Issue
+	}{
+		"Long": {"nobody mends it", waitsForGPU(11 * time.Minute), []Issue{{Warning, "NodeClaim m1", "its node registered 11m0s ago, is not " +
+			"initialized, and holds its server: \"ResourceNotRegistered: Resource 'nvidia.com/gpu' was requested but not registered\"",
+			"kubectl describe nodeclaim m1, in the tenant cluster"}}},
+		"Young": {"drivers take a while", waitsForGPU(9 * time.Minute), nil},
+		"Going": {"the server goes back", func(s *Snapshot) {
+			waitsForGPU(time.Hour)(s)
+			s.Tenant.NodeClaims[0].DeletionTimestamp = &s.Time
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Snapshot{Time: metav1.NewTime(time.Unix(10000, 0)), Tenant: &Tenant{NodeClaims: []karpv1.NodeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "m1"}}}}}
+			tc.change(s)
+			if diff := cmp.Diff(tc.want, New(s).Issues()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
 	}
 }

@@ -443,6 +443,18 @@ func outline(cause Cause, indent string) string {
 	return strings.Join(lines, "\n")
 }
 
+// waitsForGPU has the node of the first NodeClaim wait for its device plugin since it registered.
+func waitsForGPU(since time.Duration) func(*Snapshot) {
+	return func(s *Snapshot) {
+		registered := metav1.NewTime(s.Time.Add(-since))
+		s.Tenant.NodeClaims[0].Status.Conditions = []status.Condition{
+			{Type: karpv1.ConditionTypeRegistered, Status: metav1.ConditionTrue, LastTransitionTime: registered},
+			{Type: karpv1.ConditionTypeInitialized, Status: metav1.ConditionUnknown, Reason: "ResourceNotRegistered",
+				Message: `Resource "nvidia.com/gpu" was requested but not registered`},
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	annotated := func(key, value string) func(*bmov1alpha1.BareMetalHost) {
 		return func(host *bmov1alpha1.BareMetalHost) { host.Annotations = map[string]string{key: value} }
@@ -687,6 +699,19 @@ func TestExplain(t *testing.T) {
 			"[Wrong] NodeClaim m1\n  [Wrong] it has no Machine in namespace acme -> see what the provider says: kubectl describe nodeclaim m1, " +
 				"in the " +
 				"tenant cluster"},
+		"nodeclaim, not initialized": {"drivers take a while", "nodeclaim", "m1", fixture(claim, waitsForGPU(5*time.Minute),
+			withMachine("m1", "s1", v1alpha1.MachineJoined, nil)), "[Waiting] NodeClaim m1\n" +
+			"  [Waiting] its node registered 5m0s ago, is not initialized, and holds its server: \"ResourceNotRegistered: " +
+			"Resource 'nvidia.com/gpu' was requested but not registered\"\n  [OK] Machine acme/m1 is Joined: what the manager says"},
+		"nodeclaim, never initialized": {"the image has no driver", "nodeclaim", "m1", fixture(claim, waitsForGPU(11*time.Minute),
+			withMachine("m1", "s1", v1alpha1.MachineJoined, nil), func(s *Snapshot) {
+				claim := &s.Tenant.NodeClaims[0]
+				claim.Status.Conditions = append(claim.Status.Conditions, status.Condition{Type: v1alpha1.ConditionResourcesAdvertised,
+					Status: metav1.ConditionFalse, Message: "look at the image"})
+			}), "[Wrong] NodeClaim m1\n" +
+			"  [Wrong] its node registered 11m0s ago, is not initialized, and holds its server: \"ResourceNotRegistered: " +
+			"Resource 'nvidia.com/gpu' was requested but not registered\" -> kubectl describe nodeclaim m1, in the tenant cluster\n" +
+			"    [Wrong] \"look at the image\"\n  [OK] Machine acme/m1 is Joined: what the manager says"},
 		"nodetype, no provider": {"it has no servers at all", "nodetype", "h100", fixture(func(s *Snapshot) { s.Management.NodeProviders = nil }),
 			"[Wrong] NodeType h100 has no servers: its NodeProvider \"metal\" does not exist, or cannot be read: " +
 				"correct spec.providerRef"},
