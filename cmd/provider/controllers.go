@@ -50,6 +50,10 @@ func (o *options) provisioningControllers(
 	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
 		return nil, fmt.Errorf("adding a readiness check, %w", err)
 	}
+	newLabels := manager.RunnableFunc(func(ctx context.Context) error { return catalog.UntilNewLabels(ctx, realClock) })
+	if err := mgr.Add(newLabels); err != nil {
+		return nil, fmt.Errorf("adding the comparison of labels, %w", err)
+	}
 	version, err := kubernetesversion.NewController(realClock, clusters, mgr.GetConfig())
 	if err != nil {
 		return nil, err

@@ -82,8 +82,8 @@ func (o *options) registerLabels(ctx context.Context, management *rest.Config) e
 }
 
 // selectableLabels are the topology labels and what NodeTypes advertise now. Pods can select on them without a NodePool that
-// lists them. Core accepts no more while it runs, so a later property must be listed in the requirements of a NodePool until
-// the next start.
+// lists them. Core accepts no more while it runs, so a later property is selectable after the next start, for which
+// Catalog.UntilNewLabels ends the program.
 func (o *options) selectableLabels(ctx context.Context, management *rest.Config, scheme *runtime.Scheme) ([]string, error) {
 	reader, err := client.New(management, client.Options{Scheme: scheme})
 	if err != nil {

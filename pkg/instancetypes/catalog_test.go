@@ -4,17 +4,24 @@
 package instancetypes
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	testclock "k8s.io/utils/clock/testing"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
 func names(types []*cloudprovider.InstanceType) []string {
@@ -176,5 +183,53 @@ func BenchmarkInstanceTypesAfterAChange(b *testing.B) {
 		if got := len(catalog.InstanceTypes(everything)); got != 100 {
 			b.Fatalf("%d types, want 100", got)
 		}
+	}
+}
+
+// TestNewLabels: core must know a label before it runs. A program that has started before a NodeType had the label starts again.
+func TestNewLabels(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason, key, want string
+	}{
+		"Property": {"pods select on it", "example.com/new-label", "(example.com/new-label)"},
+		"Known":    {"core has it", corev1.LabelArchStable, ""},
+		"Own":      {"it is no label that pods select servers by", karpv1.NodePoolLabelKey, ""},
+		"No label": {"the program would not start with it", "no label", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			catalog, clk := NewCatalog(DefaultPods), testclock.NewFakeClock(time.Now())
+			ended := make(chan error, 1)
+			go func() { ended <- catalog.UntilNewLabels(ctx, clk) }()
+			waits := func() {
+				poll.Eventually(t, "it waits for the next time", func(context.Context) error {
+					if !clk.HasWaiters() {
+						return errors.New("it does not wait")
+					}
+					return nil
+				})
+			}
+			next := func() {
+				waits()
+				clk.Step(newLabelsPeriod)
+			}
+			next() // without a NodeType
+			waits()
+			changed := nodeType("h100", 8, zone("dc1", 2))
+			changed.Status.Requirements = []v1alpha1.NodeTypeRequirement{{Key: tc.key, Values: []string{"a"}}}
+			catalog.Set(changed)
+			next()
+			if tc.want == "" {
+				waits()
+				cancel()
+			}
+			switch err := poll.Receive(t, "it ends", ended); {
+			case tc.want == "" && err != nil:
+				t.Errorf("%s: it ends: %v", tc.reason, err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("%s: got %v", tc.reason, err)
+			}
+			cancel()
+		})
 	}
 }

@@ -4,12 +4,16 @@
 package instancetypes
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
@@ -19,7 +23,7 @@ import (
 // Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels
 // and properties of NodeTypes, and on those that say how big servers are, without a NodePool that lists them. Core
 // has all of this in package variables without a lock, so Register must be called before core runs, and not
-// afterwards. The error names every key that is not a label key.
+// afterwards: see UntilNewLabels. The error names every key that is not a label key.
 func Register(labels []string) error {
 	var wrong []string
 	for _, key := range labels {
@@ -45,6 +49,34 @@ func Register(labels []string) error {
 		}
 	}
 	return nil
+}
+
+// newLabelsPeriod is how often the labels of NodeTypes are compared with those that core knows. It is also the least time between two
+// restarts of a provider for them.
+const newLabelsPeriod = 5 * time.Minute
+
+// UntilNewLabels returns an error once NodeTypes have labels that Register was not given, and nil when the context ends. Pods can
+// select on such labels after the next start of the program: the error ends it, and it is started again.
+func (c *Catalog) UntilNewLabels(ctx context.Context, clk clock.Clock) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-clk.After(newLabelsPeriod):
+		}
+		var added []string
+		for key := range c.read().keys {
+			// Register would refuse others.
+			if !karpv1.WellKnownLabels.Has(key) && len(validation.IsQualifiedName(key)) == 0 {
+				added = append(added, key)
+			}
+		}
+		if len(added) > 0 {
+			slices.Sort(added)
+			return fmt.Errorf("NodeTypes have got labels since this program has started (%s): the next start lets pods select on them",
+				strings.Join(added, ", "))
+		}
+	}
 }
 
 // Selectable returns whether a label that a NodeType advertises is one that tenants select servers by. Karpenter's own
