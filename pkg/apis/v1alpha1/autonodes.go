@@ -121,7 +121,7 @@ type NodesTemplate struct {
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	TerminationGracePeriod string `json:"terminationGracePeriod,omitempty"`
 	// ExpireAfter is how old a node may become, such as 720h, or Never, which is the default: by default a server is
-	// not reinstalled for its age.
+	// not reinstalled for its age. Expiry does not keep to budgets.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	ExpireAfter string `json:"expireAfter,omitempty"`
@@ -189,6 +189,10 @@ type NodeTypeSelectorRequirement struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	Values []string `json:"values,omitempty"`
 }
+
+// ExpiryWarning is what expireAfter of a pool does to its servers.
+const ExpiryWarning = "nodes expire whatever the disruption budgets say, so nodes that were made together are drained together, " +
+	"and have no servers while these are installed again: set Never, unless all may go at once"
 
 // NodesDisruption says when Karpenter may replace or remove nodes of a pool.
 type NodesDisruption struct {

@@ -326,6 +326,9 @@ func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names poolNa
 	r.deny(RuleNodes, bootstrap.CheckTaints(p.path.Child("taints"), p.template.Taints)...)
 	r.nodeProfile(cluster, p.path.Child("profile"), p.tenant, p.template.Profile)
 	r.kubeletArgs(p.path.Child("kubeletArgs"), p.template.KubeletArgs)
+	if age := p.template.ExpireAfter; age != "" && age != "Never" {
+		r.warn(RuleInUse, p.path.Child("expireAfter"), "%s", v1alpha1.ExpiryWarning)
+	}
 	if count := len(p.kubelet.With(p.template.KubeletArgs)); count > v1alpha1.MaxKubeletArgs {
 		r.deny(RuleKubeletArgs, field.Invalid(p.path.Child("kubeletArgs"), count,
 			fmt.Sprintf("is how many arguments a kubelet of the pool would get, with those of privateNodes.kubelet.config, and "+

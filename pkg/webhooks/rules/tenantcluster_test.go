@@ -149,6 +149,9 @@ func TestPools(t *testing.T) {
 				"than 63 characters"}},
 		"Never": {"and the example of disruption", "dynamic: [{name: d, terminationGracePeriod: Never, disruption: {consolidateAfter: 10s, " +
 			"budgets: [{nodes: 20%}, {nodes: '5'}, {nodes: '0', schedule: '@daily', duration: 10m}]}}]", nil},
+		"Expires": {"no budget holds it back", "dynamic: [{name: d, expireAfter: 720h}], static: [{name: s, quantity: 8, expireAfter: Never}]",
+			[]string{"warning: " + autoNodesAt + ".dynamic[0].expireAfter: nodes expire whatever the disruption budgets say, so nodes that were " +
+				"made together are drained together"}},
 		"Narrowed":   {"a type has it", "properties: {tier: gold}, dynamic: [{name: d}]", nil},
 		"Wide":       {"no type has it", "dynamic: [{name: d, properties: {team: vision}}]", nil},
 		"NarrowedTo": {"one of several", "dynamic: [{name: d, properties: {tier: 'silver,gold'}}]", nil},

@@ -168,7 +168,7 @@ func AllowedTypesPolicy(tenant types.NamespacedName) string {
 	return "karpenter-metal3-allowed-types." + autonodes.OwnerLabel(tenant)
 }
 
-// RequirementsPolicy is the name of the policy that warns of NodePools with requirements that no NodeType meets.
+// RequirementsPolicy is the name of the policy that warns of NodePools with requirements that no NodeType meets, and with an expireAfter.
 func RequirementsPolicy(tenant types.NamespacedName) string {
 	return "karpenter-metal3-requirements." + autonodes.OwnerLabel(tenant)
 }
@@ -238,7 +238,7 @@ func allowedTypesPolicy(tenant types.NamespacedName, users []string, available s
 	return p
 }
 
-// requirementsPolicy warns of NodePools that require a label or a type which does not exist.
+// requirementsPolicy warns of NodePools that require a label or a type which does not exist, and of those whose nodes expire.
 func requirementsPolicy(tenant types.NamespacedName, users []string, available servers) policy {
 	p := ofNodePools(RequirementsPolicy(tenant), users, warn)
 	p.spec.Variables = append(p.spec.Variables,
@@ -259,6 +259,10 @@ func requirementsPolicy(tenant types.NamespacedName, users []string, available s
 			Expression: "size(variables.missing) == 0",
 			MessageExpression: "'spec.template.spec.requirements: there is no NodeType ' + variables.missing.join(', ') + ' (" +
 				strings.ReplaceAll(thereAre(available.types), "'", "") + ")'",
+		},
+		{
+			Expression: "!has(object.spec.template.spec.expireAfter) || object.spec.template.spec.expireAfter == 'Never'",
+			Message:    "spec.template.spec.expireAfter: " + v1alpha1.ExpiryWarning,
 		},
 	}
 	return p

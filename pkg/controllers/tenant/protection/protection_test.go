@@ -278,9 +278,10 @@ func TestNodePools(t *testing.T) {
 	}
 	run(t, NewPoolController(tenanttest.ClustersOf(key, ours, ours), nil))
 
+	expireAfter := "Never"
 	pool := func(group, requirements string) *karpv1.NodePool {
 		return parse[karpv1.NodePool](t, "{metadata: {generateName: own-}, spec: {template: {spec: {requirements: ["+requirements+
-			"], expireAfter: Never, nodeClassRef: {group: "+group+", kind: X, name: x}}}, disruption: {consolidateAfter: 30s}}}")
+			"], expireAfter: "+expireAfter+", nodeClassRef: {group: "+group+", kind: X, name: x}}}, disruption: {consolidateAfter: 30s}}}")
 	}
 	try := func(ctx context.Context, group, requirements string) (string, error) {
 		received.take()
@@ -315,6 +316,14 @@ func TestNodePools(t *testing.T) {
 			return nil
 		})
 	}
+	expireAfter = "720h"
+	poll.Eventually(t, "the age at which all servers go is judged", func(ctx context.Context) error {
+		text, err := try(ctx, v1alpha1.Group, "")
+		if err != nil || !strings.Contains(text, "spec.template.spec.expireAfter: nodes expire whatever the disruption budgets say") {
+			return fmt.Errorf("%v, received is %q", err, text)
+		}
+		return nil
+	})
 }
 
 // TestRestrictedPermissions: the provider may write what protects the tenant, put it back and take it away. It reads from caches, which
