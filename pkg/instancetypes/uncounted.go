@@ -52,11 +52,14 @@ func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.M
 	for _, machine := range machines {
 		if machine.Status.ProviderID == "" || len(current.uncounted(machine)) > 0 {
 			pending = append(pending, machine)
-			fmt.Fprintf(&key, "%s %s %d %d,", machine.Name, machine.UID, machine.Generation, machine.Status.ClaimNumber)
+			chosen, _ := machine.ChosenHost()
+			fmt.Fprintf(&key, "%s %s %d %d %s %t,", machine.Name, machine.UID, machine.Generation, machine.Status.ClaimNumber,
+				lo.FromPtr(chosen).NodeType, machine.HasHost())
 		}
 	}
 	owned := ownedBy(machines, lo.Map(current.items, func(item item, _ int) *v1alpha1.NodeType { return item.nodeType })...)
-	fmt.Fprint(&key, slices.Sorted(maps.Keys(owned)), left)
+	allowed := tenant.Spec.AllowedNodeTypes
+	fmt.Fprint(&key, slices.Sorted(maps.Keys(owned)), left, allowed == nil, lo.FromPtr(allowed))
 	if known := c.remainder.Load(); known != nil && known.from == current && known.key == key.String() {
 		return known
 	}

@@ -108,3 +108,33 @@ func TestWithoutWithinQuota(t *testing.T) {
 		})
 	}
 }
+
+// TestWithoutFollowsEdits: an edit of the tenant, or the choice of a server, changes what is left at once.
+func TestWithoutFollowsEdits(t *testing.T) {
+	catalog := NewCatalog(DefaultPods)
+	for i, name := range []string{"cheap", "dear"} {
+		known := nodeType(name, 0, zone("dc1", 2))
+		known.Status.Capacity, known.Status.Cost = v1alpha1.Capacity{Total: 2, Available: 2}, int64(i)
+		known.OwnerReferences, known.Spec.ProviderRef.Name = env.MadeBy("provider"), "provider"
+		catalog.Set(known)
+	}
+	tenant, machines := &v1alpha1.TenantCluster{}, []*v1alpha1.Machine{{ObjectMeta: metav1.ObjectMeta{Name: "m"}}}
+	for _, tc := range []struct {
+		reason string
+		edit   func()
+		want   map[string]string
+	}{
+		{"the cheapest", func() {}, map[string]string{"m": "cheap"}},
+		{"the tenant may have the other one alone", func() { tenant.Spec.AllowedNodeTypes = &[]string{"dear"} }, map[string]string{"m": "dear"}},
+		{"the tenant may have nothing", func() { tenant.Spec.AllowedNodeTypes = &[]string{} }, map[string]string{}},
+		{"the tenant may have all", func() { tenant.Spec.AllowedNodeTypes = nil }, map[string]string{"m": "cheap"}},
+		{"the manager has chosen", func() {
+			machines[0].SetChosenHost(v1alpha1.HostReference{Namespace: "metal3", Name: "h", UID: "h"}, "dear")
+		}, map[string]string{"m": "dear"}},
+	} {
+		tc.edit()
+		if diff := cmp.Diff(tc.want, catalog.Without(tenant, machines, nil).NodeTypes); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+		}
+	}
+}
