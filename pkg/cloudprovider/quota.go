@@ -10,7 +10,9 @@ import (
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
 	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -24,9 +26,8 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 	if err != nil || s.rest.Quota == nil {
 		return "", err
 	}
-	if !s.tenant.DeletionTimestamp.IsZero() {
-		key := client.ObjectKeyFromObject(s.tenant)
-		return fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", key), nil
+	if message := s.leaves(); message != "" {
+		return message, nil
 	}
 	return c.forEachInAnyQuota(ctx, pod, func(_ scope, instanceType *cloudprovider.InstanceType) (string, bool) {
 		if !holds(instanceType, resources.RequestsForPods(pod)) {
@@ -37,6 +38,37 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 		}
 		return "", true
 	})
+}
+
+// leaves is a message if the tenant is being deleted.
+func (s scope) leaves() string {
+	if s.tenant.DeletionTimestamp.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("TenantCluster %s is being deleted and gets no more servers", client.ObjectKeyFromObject(s.tenant))
+}
+
+// PoolQuotaReached is QuotaReached for the servers of a static NodePool.
+func (c *CloudProvider) PoolQuotaReached(ctx context.Context, nodePool *karpv1.NodePool) (string, error) {
+	s, err := c.scopeOf(ctx, nodePool)
+	if err != nil || s.rest.Quota == nil {
+		return "", err
+	}
+	message, wanted := s.leaves(), scheduling.NewNodeSelectorRequirementsWithMinValues(nodePool.Spec.Template.Spec.Requirements...)
+	if message != "" {
+		return message, nil
+	}
+	for _, instanceType := range s.catalog.InstanceTypes(s.filter()) {
+		if instanceType.Requirements.Intersects(wanted) != nil {
+			continue
+		}
+		reached := s.rest.Check(instanceType.Name)
+		if reached == nil {
+			return "", nil
+		}
+		message = reached.Error()
+	}
+	return message, nil
 }
 
 // charged returns the Machines that are charged to a tenant, nil if its quota has no bound. The Machines are all of its

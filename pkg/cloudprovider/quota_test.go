@@ -176,6 +176,9 @@ func TestQuotaLimitsCapacity(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			if toldPool, err := f.PoolQuotaReached(f.ctx, pool()); err != nil || toldPool != told {
+				return fmt.Errorf("of a static NodePool: %q, %v; of a pod: %q", toldPool, err, told)
+			}
 			alike, err := f.AllServers(f.ctx)
 			if err != nil {
 				return err

@@ -60,6 +60,8 @@ type Servers interface {
 	// FreeFor returns how many more servers a NodePool could get now, and after which time there may be more because
 	// what was refused lately may be tried again, zero if nothing was.
 	FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (free int64, retryAfter time.Duration, err error)
+	// PoolQuotaReached is a message if the tenant's quota leaves no server that a NodePool could get, empty otherwise.
+	PoolQuotaReached(ctx context.Context, nodePool *karpv1.NodePool) (string, error)
 }
 
 // Dependencies of the Controller.
@@ -119,7 +121,9 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (
 	missing := *nodePool.Spec.Replicas - nodes
 	c.setWaiting(nodePool.Name, free < missing)
 	if free < missing {
-		c.publishShortage(nodePool, nodes, free)
+		if err := c.publishShortage(ctx, nodePool, nodes, free); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	if free <= 0 {
 		return reconcile.Result{RequeueAfter: min(recheckPeriod, cmp.Or(retryAfter, recheckPeriod))}, nil
@@ -143,9 +147,17 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (
 	return result, err
 }
 
-func (c *Controller) publishShortage(nodePool *karpv1.NodePool, nodes, free int64) {
-	c.publish(nodePool, reasonNotEnoughServers, fmt.Sprintf("it has %d nodes of the %d that replicas asks for, and %d "+
-		"servers that it could have are free%s: the rest follows as servers come back", nodes, *nodePool.Spec.Replicas, free, alsoOf(nodePool)))
+func (c *Controller) publishShortage(ctx context.Context, nodePool *karpv1.NodePool, nodes, free int64) error {
+	why := fmt.Sprintf(", and %d servers that it could have are free%s: the rest follows as servers come back", free, alsoOf(nodePool))
+	switch quota, err := c.Servers.PoolQuotaReached(ctx, nodePool); {
+	case err != nil:
+		return fmt.Errorf("comparing NodePool %s with the quota, %w", nodePool.Name, err)
+	case free <= 0 && quota != "":
+		why = ": " + quota
+	}
+	c.publish(nodePool, reasonNotEnoughServers, fmt.Sprintf("it has %d nodes of the %d that replicas asks for%s", nodes,
+		*nodePool.Spec.Replicas, why))
+	return nil
 }
 
 func (c *Controller) publish(nodePool *karpv1.NodePool, reason, message string) {

@@ -26,6 +26,8 @@ type fixture struct {
 	free              int64
 	retryAfter        time.Duration
 	err               error
+	// quota is why the tenant gets no more servers.
+	quota string
 	// problem with the NodeProfile of the pool.
 	problem string
 	// asked are the replicas that core was shown, call by call.
@@ -39,6 +41,10 @@ func (w *fixture) Reconcile(_ context.Context, nodePool *karpv1.NodePool) (recon
 
 func (w *fixture) FreeFor(context.Context, *karpv1.NodePool) (int64, time.Duration, error) {
 	return w.free, w.retryAfter, w.err
+}
+
+func (w *fixture) PoolQuotaReached(context.Context, *karpv1.NodePool) (string, error) {
+	return w.quota, w.err
 }
 
 func pool(replicas int64) *karpv1.NodePool {
@@ -74,6 +80,8 @@ func TestReplicasAreLimitedToFreeServers(t *testing.T) {
 			want: []int64{2}, told: "it has 1 nodes of the 4 that replicas asks for, and 1 servers that it could have are free"},
 		"none": {reason: "core would make a NodeClaim, see it fail, and make another", fixture: fixture{running: 2}, replicas: 4,
 			told: "it has 2 nodes of the 4"},
+		"quota": {reason: "servers that come back are of no use", fixture: fixture{running: 2, quota: "TenantCluster a/a has 2 servers"},
+			replicas: 4, told: "it has 2 nodes of the 4 that replicas asks for: TenantCluster a/a has 2 servers"},
 		"satisfied": {reason: "core looks after the rest", fixture: fixture{running: 3}, replicas: 3, want: []int64{3}},
 		"to shrink": {reason: "that is another of core's controllers", fixture: fixture{running: 3}, replicas: 1, want: []int64{1}},
 		"being replaced": {reason: "a node that is about to be replaced is still there", fixture: fixture{running: 2, replaced: 1, free: 1},
