@@ -223,7 +223,7 @@ func ofNodePools(name string, users []string, actions []admissionregistrationv1.
 	}}
 }
 
-// allowedTypesPolicy rejects NodePools that name types which the tenant may not have.
+// allowedTypesPolicy rejects NodePools that name types which the tenant may not have, and bounds that core cannot plan with.
 func allowedTypesPolicy(tenant types.NamespacedName, users []string, available servers) policy {
 	p := ofNodePools(AllowedTypesPolicy(tenant), users, deny)
 	p.spec.Variables = append(p.spec.Variables,
@@ -234,6 +234,13 @@ func allowedTypesPolicy(tenant types.NamespacedName, users []string, available s
 		Expression: "size(variables.wrong) == 0", Reason: ptr.To(metav1.StatusReasonForbidden),
 		MessageExpression: "'spec.template.spec.requirements: NodeType ' + variables.wrong.join(', ') + ' is not among the allowedNodeTypes of " +
 			"TenantCluster " + tenant.String() + ": require another, or have it allowed'",
+	}, {
+		// Karpenter takes a random number within the bounds for a label that no NodeType has. Where there is none, it panics, and makes no
+		// node for any pod of the tenant.
+		Expression: "variables.requirements.all(r, !(r.operator in ['Gt', 'Gte', 'Lt', 'Lte']) || int(r.values[0]) <= 999999999999999999 && " +
+			"(r.operator != 'Lt' || int(r.values[0]) > 0))",
+		Message: "spec.template.spec.requirements: the value of Gt, Gte, Lt and Lte is a number of at most 18 digits, and more than 0 with Lt: " +
+			"no server has a label beyond these",
 	}}
 	return p
 }

@@ -294,6 +294,13 @@ func TestNodePools(t *testing.T) {
 			_, err := try(ctx, v1alpha1.Group, fmt.Sprintf(byType, "pool-h100, pool-cpu"))
 			return err
 		})
+	for _, beyond := range []string{"Lt, values: ['0']", "Gt, values: ['9223372036854775806']", "Gte, values: ['9223372036854775807']",
+		"Lte, values: ['9223372036854775807']"} {
+		refused(t, "core would panic", "is a number of at most 18 digits", func(ctx context.Context) error {
+			_, err := try(ctx, v1alpha1.Group, "{key: rack, operator: "+beyond+"}")
+			return err
+		})
+	}
 	// Karpenter's own schema: the operators of a vcluster.yaml are others.
 	refused(t, "an operator that there is not", `Unsupported value: "NotExists"`, func(ctx context.Context) error {
 		_, err := try(ctx, v1alpha1.Group, "{key: rack, operator: NotExists}")
@@ -304,6 +311,8 @@ func TestNodePools(t *testing.T) {
 			", {key: rack, operator: In, values: [r1]}, {key: karpenter.sh/capacity-type, operator: In, values: [reserved]}", ""},
 		"a label that is not": {v1alpha1.Group, "{key: rak, operator: In, values: [r1]}",
 			"no NodeType has the property rak (there are rack): it selects no servers, and becomes a label of the nodes"},
+		"the ends of bounds": {v1alpha1.Group, "{key: rack, operator: Gte, values: ['0']}, {key: rack, operator: Lt, values: ['1']}, " +
+			"{key: rack, operator: Lte, values: ['999999999999999999']}", ""},
 		"a label that must not be":   {v1alpha1.Group, "{key: tenant, operator: DoesNotExist}", ""},
 		"a type that is not":         {v1alpha1.Group, fmt.Sprintf(byType, "h10"), "there is no NodeType h10 (there are pool-cpu, pool-h100)"},
 		"a pool of another provider": {"karpenter.k8s.aws", fmt.Sprintf(byType, "pool-cpu") + ", {key: rak, operator: Exists}", ""},
