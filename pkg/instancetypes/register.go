@@ -43,6 +43,8 @@ func Register(labels []string) error {
 	karpv1.WellKnownLabels.Insert(v1alpha1.ReservationIDLabelKey)
 	karpv1.WellKnownLabels.Insert(v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey)...)
 	karpv1.WellKnownLabels.Insert(v1alpha1.InstanceLabelKeys()...)
+	// Nearly all NodeTypes have it, and the first ones may come when the program runs.
+	karpv1.WellKnownLabels.Insert(v1alpha1.Spellings(v1alpha1.PropertyOSImage)...)
 	for _, key := range labels {
 		if Selectable(key) {
 			karpv1.WellKnownLabels.Insert(v1alpha1.Spellings(key)...)
@@ -53,7 +55,7 @@ func Register(labels []string) error {
 
 // newLabelsPeriod is how often the labels of NodeTypes are compared with those that core knows. It is also the least time between two
 // restarts of a provider for them.
-const newLabelsPeriod = 5 * time.Minute
+const newLabelsPeriod = 15 * time.Minute
 
 // UntilNewLabels returns an error once NodeTypes have labels that Register was not given, and nil when the context ends. Pods can
 // select on such labels after the next start of the program: the error ends it, and it is started again.
