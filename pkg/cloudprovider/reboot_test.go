@@ -255,8 +255,6 @@ func TestRebootWithCore(t *testing.T) {
 			if tc.back {
 				return
 			}
-			// Core's clock is ahead of the API server's, which the test does not move.
-			nodeClaim.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey] = nodeClaim.DeletionTimestamp.Format(time.RFC3339)
 			if err := f.Delete(ctx, nodeClaim); err != nil {
 				t.Fatal(err)
 			}
@@ -284,7 +282,9 @@ func (f *fixture) read(object client.Object) {
 }
 
 // sickNode is a NodeClaim and its node, both in the API server.
-func (f *fixture) sickNode() (*karpv1.NodeClaim, *corev1.Node) {
+func (f *fixture) sickNode() (*karpv1.NodeClaim, *corev1.Node) { return f.sickNodeWith(nil) }
+
+func (f *fixture) sickNodeWith(period *time.Duration) (*karpv1.NodeClaim, *corev1.Node) {
 	f.t.Helper()
 	nodeClaim := f.launched("gpu-" + f.namespace)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}, Spec: corev1.NodeSpec{ProviderID: nodeClaim.Status.ProviderID}}
@@ -297,6 +297,9 @@ func (f *fixture) sickNode() (*karpv1.NodeClaim, *corev1.Node) {
 	nodeClaim.UID, nodeClaim.Annotations = "", map[string]string{karpv1.RebootTerminationGracePeriodAnnotationKey: "0s"}
 	// Core keeps it until the server is back.
 	nodeClaim.Finalizers = []string{karpv1.TerminationFinalizer}
+	if period != nil {
+		nodeClaim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: *period}
+	}
 	f.create(nodeClaim)
 	nodeClaim.Status = status
 	f.updateStatus(nodeClaim)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/operator/options"
@@ -114,7 +115,8 @@ func (c *CloudProvider) Reboot(ctx context.Context, nodeClaim *karpv1.NodeClaim,
 }
 
 // recordUnhealthy writes on a Machine that is deleted because its node is unhealthy why that is, so that the manager quarantines
-// the server. Otherwise Karpenter might replace a broken server by itself.
+// the server. Otherwise Karpenter might replace a broken server by itself. A record that the API server refuses is left out: it would be
+// refused the next time, too, and the server would never be given back.
 func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
 	if machine.ReportedNode().Unhealthy != nil {
 		return nil
@@ -123,9 +125,15 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 	if err != nil || why == nil {
 		return err
 	}
-	return kube.Patch(ctx, c.management.Client, machine, "recording that its node is unhealthy on", func() {
+	unrecorded := machine.DeepCopy()
+	err = kube.Patch(ctx, c.management.Client, machine, "recording that its node is unhealthy on", func() {
 		machine.ReportNode(func(reported *v1alpha1.MachineNode) { reported.Unhealthy = why })
 	})
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+		log.FromContext(ctx).Error(err, "the server is released without a quarantine", "why", why.String())
+		*machine, err = *unrecorded, nil
+	}
+	return err
 }
 
 // whyRepaired returns why a NodeClaim is replaced: the issue that is reported on it, or what has made core delete it by isRepair. It is
@@ -153,33 +161,42 @@ func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeC
 		}
 		return nil, fmt.Errorf("reading node %s, %w", nodeClaim.Status.NodeName, err)
 	}
-	return c.unhealthy(node, nodeClaim.DeletionTimestamp.Time), nil
+	return c.unhealthy(node, nodeClaim), nil
 }
 
-// isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node: then pods cannot delay it. With a
-// terminationGracePeriod they have some time from the deletion on.
+// isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node. Then core has bound how long pods may stay before it
+// deleted the NodeClaim. Core bounds that for any other deletion by the terminationGracePeriod of the NodeClaim, from the deletion on: a
+// bound that is another, or that a NodeClaim without such a period has, is a repair's, whatever the clocks say that have written the two.
 func isRepair(nodeClaim *karpv1.NodeClaim) bool {
 	if nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.NodeName == "" {
 		return false
 	}
 	end, err := time.Parse(time.RFC3339, nodeClaim.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey])
-	return err == nil && !end.After(nodeClaim.DeletionTimestamp.Time)
+	period := nodeClaim.Spec.TerminationGracePeriod
+	return err == nil && (period == nil || period.Duration == 0 || !end.Equal(nodeClaim.DeletionTimestamp.Add(period.Duration)))
 }
 
-// unhealthy returns the condition of a node that had lasted for longer than is tolerated, nil if there was none.
-func (c *CloudProvider) unhealthy(node *corev1.Node, moment time.Time) *v1alpha1.UnhealthyNode {
+// unhealthy returns the condition for which core has replaced a node, nil if the node has none. Core has measured how long it has lasted.
+// With a terminationGracePeriod of 0 a repair looks like any other deletion, and only a fault counts: a node that is not ready may boot.
+func (c *CloudProvider) unhealthy(node *corev1.Node, nodeClaim *karpv1.NodeClaim) *v1alpha1.UnhealthyNode {
+	anyDeletion := nodeClaim.Spec.TerminationGracePeriod != nil && nodeClaim.Spec.TerminationGracePeriod.Duration == 0
+	var why *v1alpha1.UnhealthyNode
+	var first time.Time
 	for _, policy := range c.RepairPolicies() {
 		for _, condition := range node.Status.Conditions {
-			if condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus &&
-				!condition.LastTransitionTime.Add(policy.TolerationDuration).After(moment) {
-				return &v1alpha1.UnhealthyNode{
-					Condition: string(condition.Type), Status: condition.Status, Since: condition.LastTransitionTime,
-					Message: shortened(condition.Message),
-				}
+			over := condition.LastTransitionTime.Add(policy.TolerationDuration)
+			if condition.Type != policy.ConditionType || condition.Status != policy.ConditionStatus || (why != nil && !over.Before(first)) ||
+				(anyDeletion && condition.Type == corev1.NodeReady) {
+				continue
+			}
+			why, first = &v1alpha1.UnhealthyNode{Condition: string(condition.Type), Status: condition.Status,
+				Since: condition.LastTransitionTime, Message: shortened(condition.Message)}, over
+			if why.Since.IsZero() { // optional in Kubernetes
+				why.Since = *nodeClaim.DeletionTimestamp
 			}
 		}
 	}
-	return nil
+	return why
 }
 
 // shortened is as much of a message as a Machine takes.

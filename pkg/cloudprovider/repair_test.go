@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -202,11 +203,99 @@ func TestLongMessagesOfNodes(t *testing.T) {
 	node := &corev1.Node{}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse,
 		Message: "\xff" + strings.Repeat("ö", 1<<18)}}
-	why := (&CloudProvider{}).unhealthy(node, time.Now())
+	why := (&CloudProvider{}).unhealthy(node, &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}})
 	if why == nil {
 		t.Fatal("nothing is noted")
 	}
 	if length := utf8.RuneCountInString(why.Message); length != v1alpha1.MaxUnhealthyMessage || !utf8.ValidString(why.Message) {
 		t.Errorf("%d characters are noted, valid: %v; want %d", length, utf8.ValidString(why.Message), v1alpha1.MaxUnhealthyMessage)
+	}
+}
+
+// TestRepairIsRecorded: core's own controller, which is the default here, replaces a node. The Machine says why, whatever the clock of the
+// provider shows that of the tenant's API server does not, and says nothing of any other deletion.
+func TestRepairIsRecorded(t *testing.T) {
+	fault := corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue, Message: "uncontained ECC errors"}
+	notReady := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}
+	for name, tc := range map[string]struct {
+		reason    string
+		condition corev1.NodeCondition
+		ahead     time.Duration // of the provider's clock
+		undated   bool
+		deleted   bool           // by a user
+		period    *time.Duration // the NodeClaim's terminationGracePeriod
+		refuse    error
+		want      string
+	}{
+		"SameClock":   {reason: "both clocks are right", condition: fault, want: "GpuMemWatch is True since"},
+		"Ahead":       {reason: "NTP allows milliseconds", condition: fault, ahead: 200 * time.Millisecond, want: "GpuMemWatch is True since"},
+		"HourAhead":   {reason: "a machine without NTP", condition: fault, ahead: time.Hour, want: "GpuMemWatch is True since"},
+		"HourBehind":  {reason: "as above", condition: fault, ahead: -time.Hour, want: "GpuMemWatch is True since"},
+		"NotReady":    {reason: "the kubelet is silent", condition: notReady, ahead: time.Hour, want: "Ready is Unknown since"},
+		"WithoutTime": {reason: "the time of a condition is optional in Kubernetes", condition: fault, undated: true, want: "GpuMemWatch is True since 2"},
+		"WithPeriod": {reason: "core shortens what pods have", condition: fault, ahead: time.Hour, period: new(3 * time.Hour),
+			want: "GpuMemWatch is True since"},
+		"Deleted": {reason: "a user deletes it for another reason", condition: fault, deleted: true},
+		"DeletedWithPeriod": {reason: "core notes when the period of the NodeClaim ends", condition: notReady, deleted: true,
+			period: new(time.Hour)},
+		"DeletedAtOnce": {reason: "a node that boots is not ready", condition: notReady, deleted: true, period: new(time.Duration(0))},
+		"Refused": {reason: "the server goes back to the pool all the same", condition: fault,
+			refuse: apierrors.NewInvalid(v1alpha1.GroupVersion.WithKind("Machine").GroupKind(), "gpu", nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch,
+				opts ...client.PatchOption) error {
+				if _, is := object.(*v1alpha1.Machine); is && tc.refuse != nil {
+					return tc.refuse
+				}
+				return c.Patch(ctx, object, patch, opts...)
+			}})
+			f.CloudProvider.options.LegacyRepair = true
+			ctx := (&options.Options{FeatureGates: options.FeatureGates{NodeRepair: true}}).ToContext(f.ctx)
+			nodeClaim, node := f.sickNodeWith(tc.period)
+			clock := testclock.NewFakeClock(time.Now().Add(tc.ahead))
+			if condition := tc.condition; !tc.undated {
+				condition.LastTransitionTime = metav1.NewTime(clock.Now().Add(-notReadyToleration))
+				tc.condition = condition
+			}
+			node.Status.Conditions = []corev1.NodeCondition{tc.condition}
+			f.updateStatus(node)
+			if tc.deleted {
+				if err := environment.Client.Delete(f.ctx, nodeClaim); err != nil {
+					t.Fatal(err)
+				}
+				f.read(nodeClaim)
+				if tc.period != nil { // core's lifecycle controller
+					nodeClaim.Annotations[karpv1.NodeClaimTerminationTimestampAnnotationKey] =
+						nodeClaim.DeletionTimestamp.Add(*tc.period).Format(time.RFC3339)
+					f.update(nodeClaim)
+				}
+			} else if _, err := legacyrepair.NewController(byProviderID(t), f.CloudProvider, clock, events.NewRecorder(f.events)).
+				Reconcile(ctx, node); err != nil {
+				t.Fatal(err)
+			}
+			if f.read(nodeClaim); nodeClaim.DeletionTimestamp.IsZero() {
+				t.Fatal("the NodeClaim is not deleted")
+			}
+			machine := &v1alpha1.Machine{}
+			if err := environment.Client.Get(f.ctx, f.machineKey(nodeClaim.Name), machine); err != nil {
+				t.Fatal(err)
+			}
+			machine.Finalizers = []string{"example.com/held"} // as the manager's
+			f.update(machine)
+			if err := f.Delete(ctx, nodeClaim); err != nil {
+				t.Fatalf("%s: the server is never given back: %v", tc.reason, err)
+			}
+			if f.read(machine); machine.DeletionTimestamp.IsZero() {
+				t.Errorf("%s: the Machine is not deleted", tc.reason)
+			}
+			why := ""
+			if unhealthy := machine.ReportedNode().Unhealthy; unhealthy != nil {
+				why = unhealthy.String()
+			}
+			if !strings.HasPrefix(why, tc.want) || (tc.want == "") != (why == "") {
+				t.Errorf("%s: the Machine says %q of its node, want %q", tc.reason, why, tc.want)
+			}
+		})
 	}
 }
