@@ -98,8 +98,10 @@ func TestDeleteForRepair(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason    string
 		end       time.Time
+		period    time.Duration
 		condition corev1.NodeCondition
 		gateOff   bool
+		goes      bool
 		issue     string
 		want      string
 	}{
@@ -110,9 +112,11 @@ func TestDeleteForRepair(t *testing.T) {
 			want: "IssueReported is True since " + deleted.UTC().Format(time.RFC3339) + ": GPU 3 is slow"},
 		"ReportedAtLength": {reason: "the API server would refuse it all", issue: strings.Repeat("ö", 10000), gateOff: true,
 			want: "IssueReported is True"},
-		"Drained": {reason: "it was deleted with a grace period for pods", end: deleted.Add(time.Hour), condition: sick},
+		"Drained": {reason: "it was deleted with a grace period for pods", end: deleted.Add(time.Hour), period: time.Hour, condition: sick},
+		"TenantGoes": {reason: "the provider drains all nodes of a TenantCluster that is being deleted, and bounds that", condition: sick,
+			end: deleted.Add(10 * time.Minute), goes: true},
 		"Deleted": {reason: "it is being deleted", condition: sick},
-		"Fresh":   {reason: "it may pass", end: deleted, condition: fresh},
+		"Fresh":   {reason: "core has measured that it lasted, by its own clock", end: deleted, condition: fresh, want: "GpuMemWatch is True"},
 		"Healthy": {reason: "a GPU that is well", end: deleted,
 			condition: corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionFalse, LastTransitionTime: sick.LastTransitionTime}},
 	} {
@@ -125,6 +129,12 @@ func TestDeleteForRepair(t *testing.T) {
 			f.updateStatus(node)
 			nodeClaim.Status.NodeName = node.Name
 			nodeClaim.DeletionTimestamp = &metav1.Time{Time: deleted}
+			if tc.period > 0 {
+				nodeClaim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: tc.period}
+			}
+			if tc.goes {
+				f.deleteTenant()
+			}
 			if !tc.end.IsZero() {
 				nodeClaim.Annotations = map[string]string{karpv1.NodeClaimTerminationTimestampAnnotationKey: tc.end.Format(time.RFC3339)}
 			}
@@ -151,6 +161,29 @@ func TestDeleteForRepair(t *testing.T) {
 			}
 		})
 	}
+}
+
+// deleteTenant has the TenantCluster wait for its servers.
+func (f *fixture) deleteTenant() {
+	f.t.Helper()
+	cluster := &v1alpha1.TenantCluster{}
+	if err := environment.Client.Get(f.ctx, f.tenantKey(), cluster); err != nil {
+		f.t.Fatal(err)
+	}
+	cluster.Finalizers = []string{v1alpha1.TenantClusterFinalizer}
+	f.update(cluster)
+	if err := environment.Client.Delete(f.ctx, cluster); err != nil {
+		f.t.Fatal(err)
+	}
+	f.eventually("the cache knows", func() error {
+		if err := f.management.Client.Get(f.ctx, f.tenantKey(), cluster); err != nil {
+			return err
+		}
+		if cluster.DeletionTimestamp.IsZero() {
+			return errNotSynced
+		}
+		return nil
+	})
 }
 
 // TestRefusedLately: a pool that got no server counts as one without a spare server, until it gets one or time passes.

@@ -144,8 +144,10 @@ func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeC
 		return &v1alpha1.UnhealthyNode{Condition: issueReported, Status: corev1.ConditionTrue, Since: *nodeClaim.DeletionTimestamp,
 			Message: shortened(issue)}, nil
 	}
-	if !isRepair(nodeClaim) {
-		return nil, nil
+	cluster := &v1alpha1.TenantCluster{}
+	found, err := kube.Find(ctx, c.management.Client, c.tenantKey(), cluster)
+	if drained := found && !cluster.DeletionTimestamp.IsZero(); err != nil || drained || !isRepair(nodeClaim) {
+		return nil, err
 	}
 	if reboot := nodeClaim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeRebooting); reboot.IsTrue() {
 		return &v1alpha1.UnhealthyNode{Condition: reboot.Type, Status: corev1.ConditionTrue, Since: reboot.LastTransitionTime,
@@ -164,9 +166,9 @@ func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeC
 	return c.unhealthy(node, nodeClaim), nil
 }
 
-// isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node. Then core has bound how long pods may stay before it
-// deleted the NodeClaim. Core bounds that for any other deletion by the terminationGracePeriod of the NodeClaim, from the deletion on: a
-// bound that is another, or that a NodeClaim without such a period has, is a repair's, whatever the clocks say that have written the two.
+// isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node, in a TenantCluster that is not being drained. Then
+// core has bound how long pods may stay before it deleted the NodeClaim. Core bounds that for any other deletion by the NodeClaim's own
+// terminationGracePeriod, from the deletion on: another bound is a repair's, whatever the clocks show that have written the two times.
 func isRepair(nodeClaim *karpv1.NodeClaim) bool {
 	if nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.NodeName == "" {
 		return false

@@ -227,12 +227,13 @@ func TestRepairIsRecorded(t *testing.T) {
 		refuse    error
 		want      string
 	}{
-		"SameClock":   {reason: "both clocks are right", condition: fault, want: "GpuMemWatch is True since"},
-		"Ahead":       {reason: "NTP allows milliseconds", condition: fault, ahead: 200 * time.Millisecond, want: "GpuMemWatch is True since"},
-		"HourAhead":   {reason: "a machine without NTP", condition: fault, ahead: time.Hour, want: "GpuMemWatch is True since"},
-		"HourBehind":  {reason: "as above", condition: fault, ahead: -time.Hour, want: "GpuMemWatch is True since"},
-		"NotReady":    {reason: "the kubelet is silent", condition: notReady, ahead: time.Hour, want: "Ready is Unknown since"},
-		"WithoutTime": {reason: "the time of a condition is optional in Kubernetes", condition: fault, undated: true, want: "GpuMemWatch is True since 2"},
+		"SameClock":  {reason: "both clocks are right", condition: fault, want: "GpuMemWatch is True since"},
+		"Ahead":      {reason: "NTP allows milliseconds", condition: fault, ahead: 200 * time.Millisecond, want: "GpuMemWatch is True since"},
+		"HourAhead":  {reason: "a machine without NTP", condition: fault, ahead: time.Hour, want: "GpuMemWatch is True since"},
+		"HourBehind": {reason: "as above", condition: fault, ahead: -time.Hour, want: "GpuMemWatch is True since"},
+		"NotReady":   {reason: "the kubelet is silent", condition: notReady, ahead: time.Hour, want: "Ready is Unknown since"},
+		"WithoutTime": {reason: "the time of a condition is optional in Kubernetes", condition: fault, undated: true,
+			want: "GpuMemWatch is True since 2"},
 		"WithPeriod": {reason: "core shortens what pods have", condition: fault, ahead: time.Hour, period: new(3 * time.Hour),
 			want: "GpuMemWatch is True since"},
 		"Deleted": {reason: "a user deletes it for another reason", condition: fault, deleted: true},
