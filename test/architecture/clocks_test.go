@@ -52,8 +52,8 @@ var comparedStamps = map[string][]string{
 // stamps are fields that another machine's clock may have written.
 var stamps = []string{"CreationTimestamp", "DeletionTimestamp", "LastTransitionTime", "LastHeartbeatTime", "RenewTime"}
 
-// TestClocks: no rule compares the clocks of two machines. Each comparison with a stamp of an API object is in comparedStamps, with what makes
-// it harmless.
+// TestClocks: no rule compares the clocks of two machines. Each comparison with a stamp of an API object is in comparedStamps, with
+// what makes it harmless.
 func TestClocks(t *testing.T) {
 	found := map[string]bool{}
 	for _, path := range goFiles(t) {
@@ -78,8 +78,8 @@ func TestClocks(t *testing.T) {
 	allowed := slices.Concat(slices.Collect(maps.Values(comparedStamps))...)
 	for _, comparison := range slices.Sorted(maps.Keys(found)) {
 		if !slices.Contains(allowed, comparison) {
-			t.Errorf("%s compares a stamp of an API object with a time of another clock: ask the component that knows, or say in comparedStamps "+
-				"why no server and no pod depends on it", comparison)
+			t.Errorf("%s compares a stamp of an API object with a time of another clock: ask the component that knows, or say in "+
+				"comparedStamps why no server and no pod depends on it", comparison)
 		}
 	}
 	for _, comparison := range allowed {

@@ -163,7 +163,8 @@ const (
 	LastTenantAnnotationKey = Group + "/last-tenant"
 	// CleaningAnnotationKey is on a claimed host: the metadata.generation as of which nothing of its tenant will be left on it once it
 	// is available without an image. With another generation, the spec was changed meanwhile, and cleaning may have been off. On a host
-	// that is installed in a tenant's network, the time of its last installation before follows.
+	// that is installed in a tenant's network, the time of its last installation before follows. On a host that is cleaned, a digest
+	// follows of what matters for that, and the generation grows with each edit of others that the manager sees and that does not matter.
 	CleaningAnnotationKey = Group + "/cleaning"
 	// ReleasingAnnotationKey on a claimed host says that its release has begun, and that it is switched off for good: it leaves the
 	// network of its tenant, and only then are its disks erased. Nothing switches it on for its Machine any more. It is removed with the

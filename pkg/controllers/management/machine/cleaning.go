@@ -58,8 +58,11 @@ func markUncleaned(host *bmov1alpha1.BareMetalHost) {
 // and cleans it unless that is disabled by then. What is erased in a tenant's network does not count as clean: another machine there
 // can answer Ironic in the place of the agent that erases.
 func expectCleaning(host *bmov1alpha1.BareMetalHost) {
-	if host.Spec.Image == nil {
-		return // taken off by a person, and Metal3 may have deprovisioned it already
+	if host.Spec.Image == nil { // taken off by a person, and Metal3 may have deprovisioned it already, or by us, and somebody has set others
+		if follows(host) {
+			awaitCleaning(host)
+		}
+		return
 	}
 	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace) // an older manager did not when it installed it
 	clean := false
@@ -72,8 +75,44 @@ func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 		clean = host.Spec.AutomatedCleaningMode != bmov1alpha1.CleaningModeDisabled && networkOfHost(host) == ""
 	}
 	if delete(host.Annotations, v1alpha1.CleaningAnnotationKey); clean {
-		becomesClean(host)
+		awaitCleaning(host)
 	}
+}
+
+// awaitCleaning is becomesClean for a host whose image is off. Others may change, one edit after the other, what does not matter for its
+// cleaning.
+func awaitCleaning(host *bmov1alpha1.BareMetalHost) {
+	becomesClean(host)
+	host.Annotations[v1alpha1.CleaningAnnotationKey] += awaited + cleaningOf(host)
+}
+
+// awaited is before what matters for the cleaning of a host, in its annotation.
+const awaited = "/"
+
+// cleaningOf is a digest of what decides whether Metal3 cleans a host that has no image, and which server that is.
+func cleaningOf(host *bmov1alpha1.BareMetalHost) string {
+	return digestOf(fmt.Sprint(host.Spec.AutomatedCleaningMode, host.Spec.ExternallyProvisioned, host.Spec.CustomDeploy != nil,
+		host.Spec.BMC.Address, host.Spec.BootMACAddress))
+}
+
+// follows returns whether nothing that matters for the cleaning of a host has changed since awaitCleaning. Of two edits since then, the
+// first may have disabled the cleaning and the second enabled it again.
+func follows(host *bmov1alpha1.BareMetalHost) bool {
+	noted, cleaning, is := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], awaited)
+	generation, err := strconv.ParseInt(noted, 10, 64)
+	edits := host.Generation - generation
+	return is && err == nil && 0 <= edits && edits <= 1 && host.Spec.Image == nil && cleaning == cleaningOf(host)
+}
+
+// followEdit notes that a host which is being cleaned has been edited, if that does not matter. The next edit is compared with this one.
+func (c hostClaims) followEdit(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	note := strconv.FormatInt(host.Generation, 10) + awaited + cleaningOf(host)
+	if !follows(host) || host.Annotations[v1alpha1.CleaningAnnotationKey] == note {
+		return host, nil
+	}
+	return c.write(ctx, host, "noting that others have edited", func(host *bmov1alpha1.BareMetalHost) {
+		annotate(host, v1alpha1.CleaningAnnotationKey, note)
+	})
 }
 
 // becomesClean is part of a write that changes the spec of a host. Every such change is one generation, so that another one shows.
@@ -96,6 +135,6 @@ func lastInstallation(host *bmov1alpha1.BareMetalHost) string {
 // on all the time since the image was taken off, and what was installed last has been deprovisioned.
 func isCleaned(host *bmov1alpha1.BareMetalHost) bool {
 	history := host.Status.OperationHistory
-	return isUnchanged(host) && (history.Provision.Start.IsZero() ||
+	return follows(host) && (history.Provision.Start.IsZero() ||
 		!history.Deprovision.End.IsZero() && !history.Deprovision.Start.Before(&history.Provision.Start))
 }

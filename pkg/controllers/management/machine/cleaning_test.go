@@ -331,7 +331,8 @@ func TestExpectCleaning(t *testing.T) {
 			host.Status.Provisioning.State = tc.state
 			expectCleaning(host)
 			host.Generation++
-			if got := isUnchanged(host); got != tc.want || host.Annotations[v1alpha1.LastTenantAnnotationKey] != "blue" {
+			host.Spec.Image = nil
+			if got := follows(host); got != tc.want || host.Annotations[v1alpha1.LastTenantAnnotationKey] != "blue" {
 				t.Errorf("%s: it becomes clean: %v, want %v; annotations %v", tc.reason, got, tc.want, host.Annotations)
 			}
 		})
@@ -352,4 +353,71 @@ func (d *disks) allowAnyTenant(p *process) {
 	profile := d.profile()
 	profile.AnyTenant = true
 	p.inventory.SetType(profile)
+}
+
+// TestEditedWhileCleaned: others edit a host while Metal3 cleans it. The next tenant gets it if no edit matters, and if each was seen.
+func TestEditedWhileCleaned(t *testing.T) {
+	describe := func(host *bmov1alpha1.BareMetalHost) { host.Spec.Description += "+" }
+	mode := func(mode bmov1alpha1.AutomatedCleaningMode) func(*bmov1alpha1.BareMetalHost) {
+		return func(host *bmov1alpha1.BareMetalHost) { host.Spec.AutomatedCleaningMode = mode }
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		// edits before the manager looks, each time until the server is released, as often as times.
+		edits []func(*bmov1alpha1.BareMetalHost)
+		times int
+		want  bool
+	}{
+		"Nobody": {reason: "Metal3 has cleaned it", want: true},
+		"Online": {reason: "GitOps puts back what Metal3's examples have", times: 100, want: true,
+			edits: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.Online = true }}},
+		"Description": {reason: "it says nothing to Metal3", edits: []func(*bmov1alpha1.BareMetalHost){describe}, times: 1, want: true},
+		"Often":       {reason: "each edit was seen", edits: []func(*bmov1alpha1.BareMetalHost){describe}, times: 3, want: true},
+		"Unseen": {reason: "an edit between may have disabled the cleaning", times: 1,
+			edits: []func(*bmov1alpha1.BareMetalHost){describe, describe}},
+		"Toggled": {reason: "that is what unseen edits can be", times: 1,
+			edits: []func(*bmov1alpha1.BareMetalHost){mode(bmov1alpha1.CleaningModeDisabled), mode(bmov1alpha1.CleaningModeMetadata)}},
+		"Disabled": {reason: "Metal3 erases nothing", times: 1,
+			edits: []func(*bmov1alpha1.BareMetalHost){mode(bmov1alpha1.CleaningModeDisabled)}},
+		"BMC": {reason: "it may be another server that is cleaned", times: 1,
+			edits: []func(*bmov1alpha1.BareMetalHost){func(host *bmov1alpha1.BareMetalHost) { host.Spec.BMC.Address += "1" }}},
+		"Image": {reason: "Metal3 may install it", times: 1, edits: []func(*bmov1alpha1.BareMetalHost){
+			func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.Image = &bmov1alpha1.Image{URL: "http://images.example.com/other"}
+			}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisks(t, 1, 2)
+			manager := d.start(d.client)
+			releasing, times := false, 0
+			running := func() *process {
+				if host := &d.hosts()[0]; releasing && host.Spec.Image == nil && host.Spec.ConsumerRef != nil && times < tc.times {
+					times++
+					for _, edit := range tc.edits {
+						if edit(host); d.client.Update(t.Context(), host) != nil {
+							t.Fatal("the host cannot be edited")
+						}
+					}
+				}
+				return manager
+			}
+			key := d.ask(d.tenant, "m")
+			d.until("installed", running, func() bool { return d.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+			if err := d.client.Delete(t.Context(), d.get(key)); err != nil {
+				t.Fatal(err)
+			}
+			releasing = true
+			d.until("released", running, func() bool { return d.get(key) == nil })
+			last := d.hosts()[0].Annotations[v1alpha1.LastTenantAnnotationKey]
+			other := d.ask(d.others[0], "other")
+			for range 6 {
+				manager.round()
+				d.playMetal3()
+			}
+			if got := d.get(other).Status.HostRef != nil; got != tc.want || (last == "") != tc.want {
+				t.Errorf("%s: another tenant gets the server: %v, last tenant %q; want %v: %s", tc.reason, got, last, tc.want,
+					condition(d.get(other), v1alpha1.ConditionReady).Message)
+			}
+		})
+	}
 }

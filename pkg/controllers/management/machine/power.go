@@ -116,10 +116,10 @@ func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
 
 // rebootMark is the mark on a host of a reboot for an operation: the time, and a digest of the operation, which a tenant may have written.
 func rebootMark(operation string, moment time.Time) string {
-	return moment.UTC().Format(time.RFC3339) + " " + operationDigest(operation)
+	return moment.UTC().Format(time.RFC3339) + " " + digestOf(operation)
 }
 
-func operationDigest(operation string) string {
+func digestOf(operation string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(operation)))
 }
 
@@ -134,7 +134,7 @@ func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
 // rebootedFor returns whether the mark on a host is that of the operation. One without a digest is that of an earlier version.
 func rebootedFor(host *bmov1alpha1.BareMetalHost, operation string) bool {
 	_, digest, known := strings.Cut(host.Annotations[v1alpha1.RebootedAnnotationKey], " ")
-	return !known || digest == operationDigest(operation)
+	return !known || digest == digestOf(operation)
 }
 
 func recorded(machine *v1alpha1.Machine, lastReboot metav1.Time) bool {

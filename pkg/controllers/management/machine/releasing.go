@@ -121,6 +121,9 @@ func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1
 			return nil, client.IgnoreNotFound(err)
 		}
 	}
+	if host, err = r.claims.followEdit(ctx, host); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
 	if why, stuck := unclean(host); why != "" {
 		f := &facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, message: why, host: host}
 		if stuck {
