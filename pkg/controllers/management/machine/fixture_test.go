@@ -266,7 +266,7 @@ func (p *process) round() {
 		return
 	}
 	for _, host := range p.fixture.hosts() {
-		_, _ = OrphanHosts{p.servers, p.inventory}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
+		_, _ = OrphanHosts{p.servers, p.inventory, p.recorder}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
 	}
 	for _, address := range p.fixture.addresses() {
 		_, _ = p.addressSweep().Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&address)})

@@ -260,7 +260,7 @@ func TestSweepKnowsClaimsInTheMaking(t *testing.T) {
 			}
 			w.consume("server-00", machine)
 			host := w.hosts()[0]
-			_, err := (OrphanHosts{p.servers, p.inventory}).Reconcile(t.Context(),
+			_, err := (OrphanHosts{p.servers, p.inventory, p.recorder}).Reconcile(t.Context(),
 				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
 			if unreadable := strings.HasPrefix(name, "Unreadable") && tc.stays; (err != nil) != unreadable {
 				t.Fatal(err)

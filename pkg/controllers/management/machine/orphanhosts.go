@@ -8,12 +8,15 @@ import (
 	"fmt"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -24,6 +27,7 @@ import (
 type OrphanHosts struct {
 	servers
 	inventory *inventory.Inventory
+	recorder  events.EventRecorder
 }
 
 // Reconcile checks one host.
@@ -57,6 +61,15 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		log.FromContext(ctx).Info("Skipping a paused host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",
 			consumer.UID)
 		return ctrl.Result{}, nil
+	}
+	// No crash of ours leaves an image on a host whose Machine has another: the image comes last. A person has registered the server anew, and
+	// the node of the Machine may run on it.
+	if exists && host.Spec.Image != nil {
+		o.recorder.Eventf(host, nil, corev1.EventTypeWarning, string(EventNotReleased), string(EventNotReleased),
+			"Machine %s has another server, and this BareMetalHost names it as its consumer and has an image: the server was registered anew, and "+
+				"may run the Machine's node. It is neither switched off nor cleaned. Once nothing runs on it: %s", consumer,
+			shell.Command("kubectl delete machines.karpenter.metal3.io -n %s %s", consumer.Namespace, consumer.Name))
+		return ctrl.Result{RequeueAfter: resync}, nil
 	}
 	if !isEmptied(host) && !inventory.IsReleasing(host) {
 		log.FromContext(ctx).Info("Releasing a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",

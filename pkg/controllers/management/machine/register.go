@@ -54,7 +54,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 	}
 	for name, register := range map[string]func(manager.Manager) error{
 		controllerName:              r.register,
-		orphanHostsControllerName:   OrphanHosts{r.servers, r.inventory}.register,
+		orphanHostsControllerName:   OrphanHosts{r.servers, r.inventory, r.recorder}.register,
 		orphanSecretsControllerName: OrphanSecrets{r.servers}.register,
 	} {
 		if err := register(mgr); err != nil {

@@ -252,6 +252,8 @@ const (
 	EventQuarantined EventReason = "Quarantined"
 	// EventTaken: the chosen server was taken before it was claimed; another is chosen.
 	EventTaken EventReason = "ServerTaken"
+	// EventNotReleased: a server with an image has a Machine that has another server. On the BareMetalHost.
+	EventNotReleased EventReason = "ServerNotReleased"
 	// EventAnnotationIgnored: the Machine has a hook that the manager does not know, or an identity that is no UID.
 	EventAnnotationIgnored EventReason = "AnnotationIgnored"
 	// EventPoolsOverlap: another pool contains addresses of the Machine's pool.

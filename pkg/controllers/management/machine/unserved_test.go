@@ -40,7 +40,7 @@ func TestKindNotServed(t *testing.T) {
 		},
 	})
 	manager = w.start(unserved)
-	if _, err := (OrphanHosts{manager.servers, manager.inventory}).Reconcile(t.Context(),
+	if _, err := (OrphanHosts{manager.servers, manager.inventory, manager.recorder}).Reconcile(t.Context(),
 		reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&w.hosts()[0])}); err == nil {
 		t.Error("no error for the host")
 	}
