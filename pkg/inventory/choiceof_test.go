@@ -4,6 +4,7 @@
 package inventory
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +42,39 @@ func TestRecall(t *testing.T) {
 			got.Labels = nil
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestFaultLast: a host whose last use ended in a fault is chosen for want of any other, also of other buckets and of those that were cleaned.
+func TestFaultLast(t *testing.T) {
+	faulty := map[string]string{v1alpha1.FaultAnnotationKey: "{}"}
+	uncleaned := map[string]string{v1alpha1.FaultAnnotationKey: "{}", v1alpha1.LastTenantAnnotationKey: "team-a"}
+	for name, tc := range map[string]struct {
+		reason string
+		// hosts are the annotations of h1, h2 and so on, in racks of their own.
+		hosts []map[string]string
+		racks []string
+		want  string
+	}{
+		"SameRack":  {"the other is good", []map[string]string{faulty, nil}, []string{"r1", "r1"}, "h2"},
+		"OtherRack": {"the other is good", []map[string]string{faulty, nil}, []string{"r1", "r2"}, "h2"},
+		"Uncleaned": {"for this tenant alone, but the other is good", []map[string]string{uncleaned, nil}, []string{"r1", "r2"}, "h2"},
+		"All":       {"a server that may be broken is better than none", []map[string]string{faulty, faulty}, []string{"r1", "r2"}, "h1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inventory := NewInventory(Options{})
+			for n, annotations := range tc.hosts {
+				host := labelled("a", fmt.Sprintf("h%d", n+1), map[string]string{"gpu": "h100", "rack": tc.racks[n]})
+				inventory.SetHost(host)
+				changed := host.DeepCopy()
+				changed.Annotations = annotations
+				inventory.SetHost(changed)
+			}
+			inventory.SetType(Profile{Name: "h100", Namespace: "a", Selector: parsed(t, "gpu=h100")})
+			if got, err := inventory.Choose(Request{Tenant: "team-a"}); err != nil || got.Host.Name != tc.want {
+				t.Errorf("%s: it gets %s, %v; want %s", tc.reason, got.Host.Name, err, tc.want)
 			}
 		})
 	}

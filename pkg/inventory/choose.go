@@ -35,7 +35,7 @@ type Choice struct {
 }
 
 // Choose gives the request a host of the cheapest type that fits; among types of the same cost the first by name, among
-// hosts one that was not cleaned after the same tenant, then one where its domains prefer it, then the first by zone, architecture,
+// hosts one whose last use did not end in a fault, then one that was not cleaned after the same tenant, then one where its domains prefer it, then the first by zone, architecture,
 // topology and name. A Machine for which a host has been assumed gets the same host
 // again, as long as that can be claimed and fits; if not, the assumption ends. If there is none, the error is a
 // *NoHostError.
@@ -230,11 +230,16 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	meets := func(b *bucket) bool {
 		return requirements.unmet(t, b) == nil && isOpen(b.domains, request.Tenant)
 	}
-	// What only this tenant can have comes first: the others are for all.
+	// What only this tenant can have comes first: the others are for all. A host whose last use ended in a fault is for want of any other.
+	var faulty *host
 	for _, tenant := range [...]string{request.Tenant, ""} {
 		var best *bucket
 		for _, b := range t.free[tenant] {
 			if full || best != nil && b.preference() >= best.preference() || !meets(b) {
+				continue
+			}
+			if first := b.free[tenant][0]; first.faulty {
+				faulty = cmp.Or(faulty, first)
 				continue
 			}
 			if best = b; len(i.exclusive[t.profile.Namespace]) == 0 {
@@ -244,6 +249,9 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 		if best != nil {
 			return best.free[tenant][0]
 		}
+	}
+	if faulty != nil {
+		return faulty
 	}
 	*candidate = t.explain(request.Tenant, requirements, *candidate)
 	if full && candidate.Outcome == NoneFree {

@@ -253,6 +253,8 @@ type host struct {
 	lacks map[string]string
 	// suspectOf is the namespace on whose word alone the host is quarantined, and suspectAs the type that it had it as; empty if none.
 	suspectOf, suspectAs string
+	// faulty is true if the last use of the host ended in a fault.
+	faulty bool
 	// matches are the names of those types, sorted.
 	matches []string
 }
@@ -275,6 +277,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 		lacks:       map[string]string{},
 	}
 	h.heldBy, h.uncleaned = holderOf(from)
+	h.faulty = has(from, v1alpha1.FaultAnnotationKey)
 	if quarantine, ours := QuarantineOf(from); ours && quarantine.Suspect {
 		h.suspectOf, h.suspectAs = quarantine.Machine.Namespace, quarantine.NodeType
 	}
@@ -287,7 +290,8 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 // alike returns whether two states of a host belong to the same buckets.
 func (h *host) alike(other *host) bool {
 	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels) &&
-		h.eligibility.LastTenant == other.eligibility.LastTenant && h.suspectOf == other.suspectOf && h.suspectAs == other.suspectAs
+		h.eligibility.LastTenant == other.eligibility.LastTenant && h.suspectOf == other.suspectOf && h.suspectAs == other.suspectAs &&
+		h.faulty == other.faulty
 }
 
 func (h *host) reference() v1alpha1.HostReference {
@@ -334,6 +338,14 @@ func (h *host) counts() Counts {
 
 func byName(a, b *host) int {
 	return cmp.Or(strings.Compare(a.key.Namespace, b.key.Namespace), strings.Compare(a.key.Name, b.key.Name))
+}
+
+// byFault is byName, after those whose last use did not end in a fault.
+func byFault(a, b *host) int {
+	if a.faulty != b.faulty {
+		return lo.Ternary(a.faulty, 1, -1)
+	}
+	return byName(a, b)
 }
 
 // architecture in the words of kubernetes.io/arch. Hosts that have not been inspected count as amd64, as most are.

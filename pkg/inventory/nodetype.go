@@ -29,7 +29,7 @@ type bucket struct {
 	// matches are the types that the hosts match, this one included, sorted, and shared the same in one string.
 	matches []string
 	shared  string
-	// free are the hosts that can be claimed, in order: by any tenant under "", and those that were not cleaned by their tenant.
+	// free are the hosts that can be claimed, in order, those with a fault last: by any tenant under "", and those that were not cleaned by their tenant.
 	free map[string][]*host
 	// anyTenant is true if any tenant may have the hosts that were not cleaned.
 	anyTenant bool
@@ -161,12 +161,12 @@ func (t *nodeType) count(h *host, b *bucket, old, new Counts) {
 		return
 	}
 	if wasFree {
-		if removeAt(b.free, was, h, byName); len(b.free[was]) == 0 {
+		if removeAt(b.free, was, h, byFault); len(b.free[was]) == 0 {
 			removeAt(t.free, was, b, byKey)
 		}
 	}
 	if isFree {
-		b.free[is] = insert(b.free[is], h, byName)
+		b.free[is] = insert(b.free[is], h, byFault)
 		t.free[is] = insert(t.free[is], b, byKey)
 	}
 }

@@ -29,6 +29,9 @@ var comparedStamps = map[string][]string{
 	"the first is made of the second": {
 		"pkg/controllers/management/tenantcluster/controller.go: tenant.DrainDeadline().Sub(tenant.DeletionTimestamp.Time)",
 	},
+	"the manager has written that stamp, and an order hangs on it": {
+		"pkg/controllers/management/machine/provisioning.go: r.clock.Since(joined.LastTransitionTime.Time)",
+	},
 	"the provider has written that stamp": {
 		"pkg/controllers/tenant/garbagecollection/breaker.go: b.clock.Since(now.LastTransitionTime.Time)",
 	},

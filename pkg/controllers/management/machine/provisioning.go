@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -49,6 +50,15 @@ func (r *Reconciler) watchJoined(ctx context.Context, now *run) (result, error) 
 		if err := r.blankUserData(ctx, ownerOf(now.machine), now.host.Namespace); err != nil {
 			return result{}, err
 		}
+	}
+	joined := condition(now.machine, v1alpha1.ConditionJoined)
+	if _, faulty := now.host.Annotations[v1alpha1.FaultAnnotationKey]; faulty && joined.Status == metav1.ConditionTrue &&
+		now.machine.ReportedNode().Unhealthy == nil && r.clock.Since(joined.LastTransitionTime.Time) >= provenAfter {
+		host, err := r.claims.EndFault(ctx, now.host)
+		if err != nil {
+			return result{}, err
+		}
+		now.host = host
 	}
 	return poweredOff(now, now.reports(v1alpha1.MachineJoined, v1alpha1.ReasonJoined, "server %s is node %s",
 		client.ObjectKeyFromObject(now.host), now.machine.ReportedNode().Name)), nil

@@ -6,6 +6,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -88,7 +89,10 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha
 	r.quarantining.Lock()
 	defer r.quarantining.Unlock()
 	if full := r.quarantineIsFull(host, why); full != "" {
-		return host, full, nil
+		if host, err = r.claims.annotateOnce(ctx, host, "noting the fault of", v1alpha1.FaultAnnotationKey, why.String()); err == nil {
+			r.inventory.SetHost(host)
+		}
+		return host, full, err
 	}
 	if host, err = r.claims.Quarantine(ctx, host, why); err != nil {
 		return nil, "", err
@@ -183,11 +187,25 @@ func (r *Reconciler) watchGaveUp(_ context.Context, now *run) (result, error) {
 func (c hostClaims) Quarantine(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine,
 ) (*bmov1alpha1.BareMetalHost, error) {
-	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; quarantined {
+	return c.annotateOnce(ctx, host, "quarantining", v1alpha1.QuarantinedAnnotationKey, why.String())
+}
+
+// annotateOnce writes an annotation, unless the host has it with whatever value.
+func (c hostClaims) annotateOnce(ctx context.Context, host *bmov1alpha1.BareMetalHost, doing, key, value string) (
+	*bmov1alpha1.BareMetalHost, error) {
+	if _, has := host.Annotations[key]; has {
 		return host, nil
 	}
-	return c.write(ctx, host, "quarantining", func(host *bmov1alpha1.BareMetalHost) {
-		annotate(host, v1alpha1.QuarantinedAnnotationKey, why.String())
+	return c.write(ctx, host, doing, func(host *bmov1alpha1.BareMetalHost) { annotate(host, key, value) })
+}
+
+// provenAfter is how long a node has run on a server whose last use ended in a fault until it counts as any other.
+const provenAfter = time.Hour
+
+// EndFault lets a server be given out as any other.
+func (c hostClaims) EndFault(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
+	return c.write(ctx, host, "ending the fault of", func(host *bmov1alpha1.BareMetalHost) {
+		delete(host.Annotations, v1alpha1.FaultAnnotationKey)
 	})
 }
 

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -116,5 +118,58 @@ func TestSuspectsOfManyTenants(t *testing.T) {
 	}
 	if got := d.quarantined(); len(got) != quarantineLeast {
 		t.Errorf("four tenants have quarantined %v, want %d", got, quarantineLeast)
+	}
+}
+
+// TestFaultyServersComeLast: two of ten servers have a broken GPU. The first one is quarantined; the second one is not, because one suspect of a
+// namespace is the limit. No Machine gets it while others are free, until a node has run on it for an hour.
+func TestFaultyServersComeLast(t *testing.T) {
+	d := newDisks(t, 10, 1)
+	clock := testclock.NewFakePassiveClock(time.Now())
+	d.clock = clock
+	manager := d.start(d.client)
+	running := func() *process { return manager }
+	for _, name := range []string{"first", "second"} {
+		d.complain(d.tenant, name, running)
+	}
+	ask := func(name string) (types.NamespacedName, string) {
+		key := d.ask(d.tenant, name)
+		d.until("installed", running, func() bool { return d.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+		return key, d.get(key).Status.HostRef.Name
+	}
+	giveBack := func(key types.NamespacedName) {
+		if err := d.client.Delete(t.Context(), d.get(key)); err != nil {
+			t.Fatal(err)
+		}
+		d.until("released", running, func() bool { return d.get(key) == nil })
+	}
+	// Again and again, and also by a process that has seen none of it.
+	for n := range 3 {
+		key, server := ask(fmt.Sprintf("again-%d", n))
+		if server != "server-02" {
+			t.Errorf("Machine %d gets %s, while servers that were not broken are free; quarantined %v", n, server, d.quarantined())
+		}
+		giveBack(key)
+		manager = d.start(d.client)
+	}
+	var last types.NamespacedName
+	for n := range 8 { // all others
+		_, _ = ask(fmt.Sprintf("other-%d", n))
+	}
+	last, server := ask("last")
+	if server != "server-01" {
+		t.Fatalf("for want of others a Machine gets %s, want server-01", server)
+	}
+	d.edit(last, func(machine *v1alpha1.Machine) {
+		machine.ReportNode(func(node *v1alpha1.MachineNode) { node.Name = "last" })
+	})
+	d.until("joined", running, func() bool { return d.get(last).Status.Phase == v1alpha1.MachineJoined })
+	if _, faulty := d.hostNamed("server-01").Annotations[v1alpha1.FaultAnnotationKey]; !faulty {
+		t.Error("a server that has just joined counts as any other")
+	}
+	clock.SetTime(clock.Now().Add(time.Hour))
+	manager.round()
+	if _, faulty := d.hostNamed("server-01").Annotations[v1alpha1.FaultAnnotationKey]; faulty {
+		t.Error("after an hour it does not count as any other")
 	}
 }
