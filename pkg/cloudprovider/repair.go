@@ -121,7 +121,7 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 	if machine.ReportedNode().Unhealthy != nil {
 		return nil
 	}
-	why, err := c.whyRepaired(ctx, nodeClaim)
+	why, err := c.whyRepaired(ctx, nodeClaim, machine)
 	if err != nil || why == nil {
 		return err
 	}
@@ -137,8 +137,10 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 }
 
 // whyRepaired returns why a NodeClaim is replaced: the issue that is reported on it, or what has made core delete it by isRepair. It is
-// nil for any other deletion. A reboot that is not over then has failed, whatever the node says, which may have been well before.
-func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.UnhealthyNode, error) {
+// nil for any other deletion. A reboot that is not over then has failed, whatever the node says, which may have been well before. One that
+// the manager has not had Metal3 do says nothing about the server: then the node is asked.
+func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine,
+) (*v1alpha1.UnhealthyNode, error) {
 	issue, reported := nodeClaim.Annotations[v1alpha1.ReportIssueAnnotationKey]
 	if reported && !nodeClaim.DeletionTimestamp.IsZero() {
 		return &v1alpha1.UnhealthyNode{Condition: issueReported, Status: corev1.ConditionTrue, Since: *nodeClaim.DeletionTimestamp,
@@ -149,7 +151,9 @@ func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeC
 	if drained := found && !cluster.DeletionTimestamp.IsZero(); err != nil || drained || !isRepair(nodeClaim) {
 		return nil, err
 	}
-	if reboot := nodeClaim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeRebooting); reboot.IsTrue() {
+	_, requested := machine.Annotations[v1alpha1.RebootAnnotationKey]
+	if reboot := nodeClaim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeRebooting); reboot.IsTrue() &&
+		reboot.Reason == karpv1.RebootReasonIssued && !requested {
 		return &v1alpha1.UnhealthyNode{Condition: reboot.Type, Status: corev1.ConditionTrue, Since: reboot.LastTransitionTime,
 			Message: shortened(reboot.Message + ", and the node has not come back")}, nil
 	}

@@ -35,8 +35,8 @@ type Choice struct {
 }
 
 // Choose gives the request a host of the cheapest type that fits; among types of the same cost the first by name, among
-// hosts one whose last use did not end in a fault, then one that was not cleaned after the same tenant, then one where its domains prefer it, then the first by zone, architecture,
-// topology and name. A Machine for which a host has been assumed gets the same host
+// hosts one whose last use did not end in a fault, then one that was not cleaned after the same tenant, then one where its domains
+// prefer it, then the first by zone, architecture, topology and name. A Machine for which a host has been assumed gets the same host
 // again, as long as that can be claimed and fits; if not, the assumption ends. If there is none, the error is a
 // *NoHostError.
 func (i *Inventory) Choose(request Request) (Choice, error) {

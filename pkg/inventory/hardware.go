@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"github.com/samber/lo"
@@ -253,8 +254,10 @@ type host struct {
 	lacks map[string]string
 	// suspectOf is the namespace on whose word alone the host is quarantined, and suspectAs the type that it had it as; empty if none.
 	suspectOf, suspectAs string
+	suspectSince         time.Time
 	// faulty is true if the last use of the host ended in a fault.
-	faulty bool
+	faulty       bool
+	provisioning bmov1alpha1.ProvisioningState
 	// matches are the names of those types, sorted.
 	matches []string
 }
@@ -267,19 +270,20 @@ type claim struct {
 
 func newHost(from *bmov1alpha1.BareMetalHost) *host {
 	h := &host{
-		key:         types.NamespacedName{Namespace: from.Namespace, Name: from.Name},
-		uid:         from.UID,
-		labels:      from.Labels,
-		arch:        architecture(from),
-		hardware:    hardwareOf(from),
-		eligibility: EligibilityOf(from),
-		buckets:     map[string]*bucket{},
-		lacks:       map[string]string{},
+		key:          types.NamespacedName{Namespace: from.Namespace, Name: from.Name},
+		uid:          from.UID,
+		labels:       from.Labels,
+		arch:         architecture(from),
+		hardware:     hardwareOf(from),
+		eligibility:  EligibilityOf(from),
+		provisioning: from.Status.Provisioning.State,
+		buckets:      map[string]*bucket{},
+		lacks:        map[string]string{},
 	}
 	h.heldBy, h.uncleaned = holderOf(from)
 	h.faulty = has(from, v1alpha1.FaultAnnotationKey)
 	if quarantine, ours := QuarantineOf(from); ours && quarantine.Suspect {
-		h.suspectOf, h.suspectAs = quarantine.Machine.Namespace, quarantine.NodeType
+		h.suspectOf, h.suspectAs, h.suspectSince = quarantine.Machine.Namespace, quarantine.NodeType, quarantine.Since
 	}
 	if consumer := from.Spec.ConsumerRef; consumer != nil && groupOf(consumer) == v1alpha1.Group {
 		h.claimedAs = from.Annotations[v1alpha1.NodeTypeAnnotationKey]
@@ -291,7 +295,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 func (h *host) alike(other *host) bool {
 	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels) &&
 		h.eligibility.LastTenant == other.eligibility.LastTenant && h.suspectOf == other.suspectOf && h.suspectAs == other.suspectAs &&
-		h.faulty == other.faulty
+		h.suspectSince.Equal(other.suspectSince) && h.faulty == other.faulty
 }
 
 func (h *host) reference() v1alpha1.HostReference {

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,11 +24,14 @@ import (
 type Options struct {
 	// Topology says which labels of hosts their nodes inherit, and under which keys claims can select on them. Nil is the default.
 	Topology *topology.Mapping
+	// Now is the time, for how long a suspect counts. Nil is time.Now.
+	Now func() time.Time
 }
 
 // Inventory holds the hosts and the types in memory. It is safe for concurrent use.
 type Inventory struct {
 	topology topology.Mapping
+	now      func() time.Time
 
 	lock   sync.Mutex
 	hosts  map[types.NamespacedName]*host
@@ -44,6 +48,8 @@ type Inventory struct {
 	// exclusive counts, by namespace of the hosts and label, the types that give each domain of the label to one tenant.
 	exclusive map[string]map[string]int
 	domains   map[place]*domain
+	// stateChanges counts, by namespace, how often a host has changed its provisioning state.
+	stateChanges map[string]int64
 	// considered is memory for choose: most requests get a host, and need no explanation that outlives the call.
 	considered []Candidate
 
@@ -60,15 +66,22 @@ func NewInventory(options Options) *Inventory {
 	if options.Topology != nil {
 		mapping = *options.Topology
 	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
 	return &Inventory{
-		topology:    mapping,
-		hosts:       map[types.NamespacedName]*host{},
-		types:       map[string]*nodeType{},
-		used:        map[string]int32{},
-		assumed:     map[types.UID]*host{},
-		suspects:    map[string]map[*host]struct{}{},
-		exclusive:   map[string]map[string]int{},
-		domains:     map[place]*domain{},
+		now:       options.Now,
+		topology:  mapping,
+		hosts:     map[types.NamespacedName]*host{},
+		types:     map[string]*nodeType{},
+		used:      map[string]int32{},
+		assumed:   map[types.UID]*host{},
+		suspects:  map[string]map[*host]struct{}{},
+		exclusive: map[string]map[string]int{},
+		domains:   map[place]*domain{},
+
+		stateChanges: map[string]int64{},
+
 		hostsSynced: make(chan struct{}),
 		typesSynced: make(chan struct{}),
 	}
@@ -88,6 +101,10 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 	next := newHost(from)
 	i.update(func(changed changed) {
 		current, known := i.hosts[next.key]
+		if known && current.provisioning != next.provisioning {
+			current.provisioning = next.provisioning
+			i.stateChanges[next.key.Namespace]++
+		}
 		if known && current.uid == next.uid && current.alike(next) {
 			i.change(current, changed, func() {
 				current.labels, current.eligibility, current.claimedAs = next.labels, next.eligibility, next.claimedAs
@@ -109,6 +126,14 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 		}
 		i.put(next, changed)
 	})
+}
+
+// StateChanges is how often hosts of a namespace have changed their provisioning state. As long as it stays the same, Metal3 does nothing
+// there that shows.
+func (i *Inventory) StateChanges(namespace string) int64 {
+	i.lock.Lock()
+	defer i.lock.Unlock()
+	return i.stateChanges[namespace]
 }
 
 // DeleteHost forgets a host, and with it its assumption.

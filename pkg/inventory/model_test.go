@@ -496,7 +496,7 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 	given := 0
 	for seed := range uint64(histories) {
 		f := fleet{rand.New(rand.NewPCG(seed, 1))}
-		inventory := NewInventory(Options{Topology: &mapping})
+		inventory := NewInventory(Options{Topology: &mapping, Now: func() time.Time { return time.Unix(2, 0) }})
 		m := &model{topology: inventory.topology, hosts: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{}, types: map[string]Profile{},
 			assumed: map[types.UID]assumption{}}
 		told := map[string]Summary{}

@@ -29,7 +29,8 @@ type bucket struct {
 	// matches are the types that the hosts match, this one included, sorted, and shared the same in one string.
 	matches []string
 	shared  string
-	// free are the hosts that can be claimed, in order, those with a fault last: by any tenant under "", and those that were not cleaned by their tenant.
+	// free are the hosts that can be claimed, in order, those with a fault last: by any tenant under "", and those that were not cleaned by
+	// their tenant.
 	free map[string][]*host
 	// anyTenant is true if any tenant may have the hosts that were not cleaned.
 	anyTenant bool

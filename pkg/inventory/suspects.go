@@ -3,15 +3,22 @@
 
 package inventory
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
+
+// suspectCharged is how long a suspect counts in the quota of its tenant: an operator may take longer to look at it, and the fault may have
+// been an outage.
+const suspectCharged = 24 * time.Hour
 
 // SuspectTypes lists the NodeType of each server that is quarantined only because a tenant reported it, and that the tenant has
-// released, sorted. They count in the quota of the tenant until an operator has looked at them.
+// released, sorted. They count in the quota of the tenant until an operator has looked at them, for a day at most.
 func (i *Inventory) SuspectTypes(namespace string) (types []string) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	for h := range i.suspects[namespace] {
-		if !h.eligibility.Claimed {
+		if !h.eligibility.Claimed && i.now().Before(h.suspectSince.Add(suspectCharged)) {
 			types = append(types, h.suspectAs)
 		}
 	}

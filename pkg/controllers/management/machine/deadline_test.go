@@ -17,6 +17,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
@@ -112,16 +113,20 @@ func TestClockSteps(t *testing.T) {
 			for _, key := range keys {
 				w.writing(key, running)
 			}
+			look := func() {
+				w.metal3Works(manager)
+				manager.round()
+			}
 			ahead := time.Duration(0)
 			for _, step := range tc.steps {
 				w.pass(5 * time.Minute)
-				manager.round()
+				look()
 				w.step(step)
-				manager.round()
+				look()
 				ahead += step
 			}
 			w.pass(deadline - time.Minute)
-			manager.round()
+			look()
 			for _, key := range keys {
 				if w.givenUp(key) {
 					t.Errorf("Machine %s is given up: %s; %s", key.Name, condition(w.get(key), v1alpha1.ConditionGivenUp).Message, tc.reason)
@@ -129,7 +134,7 @@ func TestClockSteps(t *testing.T) {
 			}
 			// After a step back, the last progress seems to be in the future for as long.
 			w.pass(2*time.Minute + max(0, -ahead))
-			manager.round()
+			look()
 			for _, key := range keys {
 				if !w.givenUp(key) {
 					t.Errorf("Machine %s is not given up after its deadline; %s", key.Name, tc.reason)
@@ -168,6 +173,7 @@ func TestSharedFault(t *testing.T) {
 	}
 	w.pass(61 * time.Minute)
 	for range 9 {
+		w.metal3Works(manager)
 		manager.round()
 		w.pass(time.Minute)
 	}
@@ -192,11 +198,115 @@ func TestSharedFault(t *testing.T) {
 	}
 	for range 10 {
 		w.pass(10 * time.Minute)
+		w.metal3Works(manager)
 		manager.round()
 		manager.round()
 	}
 	if got := count(); got != 40 {
 		t.Errorf("%d of 40 Machines are given up in two hours, want all", got)
+	}
+}
+
+// metal3Works has Metal3 do something with a server that no Machine has.
+func (w slowFixture) metal3Works(p *process) {
+	host := env.AvailableHost(w.metal3, "inspected", nil)
+	p.inventory.SetHost(host)
+	changed := host.DeepCopy()
+	changed.Status.Provisioning.State = bmov1alpha1.StateInspecting
+	p.inventory.SetHost(changed)
+}
+
+// TestStandstill: while the tenant's provider or Metal3 is down, no Machine is given up, however long that takes, and each has all of its
+// deadline afterwards.
+func TestStandstill(t *testing.T) {
+	silent := func(w slowFixture, silent bool) {
+		tenant := &v1alpha1.TenantCluster{}
+		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: w.tenant, Name: "tenant"}, tenant); err != nil {
+			t.Fatal(err)
+		}
+		tenant.Status.Conditions = nil
+		if silent {
+			tenant.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+				Reason: v1alpha1.ReasonProviderSilent, LastTransitionTime: metav1.NewTime(midnight.Time)}}
+		}
+		if err := w.client.Status().Update(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		reason        string
+		machines      int
+		booting       bool
+		stands, moves func(slowFixture, *process)
+		says          string
+	}{
+		"ProviderIsSilent": {reason: "nobody reports that a node has registered", machines: 1, booting: true,
+			stands: func(w slowFixture, _ *process) { silent(w, true) }, moves: func(w slowFixture, _ *process) { silent(w, false) },
+			says: "its deadline stands still: the provider of tenant tenant does not work (ProviderSilent)"},
+		"ProviderWorks": {reason: "the server does not boot", machines: 1, booting: true},
+		"Metal3IsDown": {reason: "no server is installed", machines: severalStuck, stands: func(slowFixture, *process) {},
+			moves: slowFixture.metal3Works, says: "its deadline stands still: 3 servers in namespace"},
+		"Few":         {reason: "the two servers may be broken", machines: severalStuck - 1},
+		"Metal3Works": {reason: "only these servers are not installed", machines: severalStuck, moves: slowFixture.metal3Works},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSlowFixture(t, 5, nil)
+			manager := w.start(w.client)
+			running := func() *process { return manager }
+			var keys []types.NamespacedName
+			for n := range tc.machines {
+				key := w.invited(fmt.Sprintf("m%d", n))
+				w.writing(key, running)
+				keys = append(keys, key)
+			}
+			if w.hangs = !tc.booting; tc.booting {
+				w.until("booting", running, func() bool { return w.get(keys[0]).Status.Phase == v1alpha1.MachineProvisioned })
+			}
+			manager.round()
+			if tc.stands != nil {
+				tc.stands(w, manager)
+			}
+			givenUp := func() (count int) {
+				for _, key := range keys {
+					if w.givenUp(key) {
+						count++
+					}
+				}
+				return count
+			}
+			for range 30 { // five hours, or until a state changes
+				w.pass(10 * time.Minute)
+				if tc.stands == nil && tc.moves != nil {
+					tc.moves(w, manager)
+				}
+				manager.round()
+			}
+			if tc.stands == nil {
+				if givenUp() != len(keys) {
+					t.Errorf("%s: %d of %d are given up", tc.reason, givenUp(), len(keys))
+				}
+				return
+			}
+			if message := condition(w.get(keys[0]), v1alpha1.ConditionReady).Message; givenUp() > 0 || !strings.Contains(message, tc.says) {
+				t.Fatalf("%s: %d of %d are given up, %s; want none, and %q", tc.reason, givenUp(), len(keys), message, tc.says)
+			}
+			tc.moves(w, manager)
+			manager.round()
+			for range 3 {
+				w.pass(19 * time.Minute)
+				tc.moves(w, manager)
+				manager.round()
+			}
+			if givenUp() > 0 {
+				t.Errorf("%s: %d of %d are given up: the time of the outage was counted", tc.reason, givenUp(), len(keys))
+			}
+			w.pass(4 * time.Minute)
+			tc.moves(w, manager)
+			manager.round()
+			if givenUp() == 0 {
+				t.Errorf("%s: the deadline does not count any more", tc.reason)
+			}
+		})
 	}
 }
 

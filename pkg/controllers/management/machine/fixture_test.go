@@ -222,7 +222,7 @@ func (w *fixture) startWith(connection, live client.Client) *process {
 
 // startUnsynced starts a process that knows no host and no type, as in the first moments of a leader.
 func (w *fixture) startUnsynced(connection, live client.Client) *process {
-	hosts := inventory.NewInventory(inventory.Options{})
+	hosts := inventory.NewInventory(inventory.Options{Now: w.clock.Now})
 	recorder := events.NewFakeRecorder(1000)
 	p := &process{inventory: hosts, fixture: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
 		Client: connection, Live: live,
@@ -266,7 +266,8 @@ func (p *process) round() {
 		return
 	}
 	for _, host := range p.fixture.hosts() {
-		_, _ = OrphanHosts{p.servers, p.inventory, p.recorder}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
+		_, _ = OrphanHosts{p.servers, p.inventory, p.recorder}.Reconcile(ctx,
+			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
 	}
 	for _, address := range p.fixture.addresses() {
 		_, _ = p.addressSweep().Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&address)})

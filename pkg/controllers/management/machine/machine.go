@@ -99,6 +99,7 @@ type Reconciler struct {
 	quarantining sync.Mutex
 	heartbeat    heartbeat
 	giveUps      giveUps
+	stillness    stillness
 }
 
 // run is one look at one Machine. Handlers leave in it what they have written, for the next step.

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestRegisteredAnew: a person registers a server that runs again, as Metal3 documents it: detached, deleted, and made anew with its status in
-// an annotation. Its Machine has joined, and names the server by its former key.
+// TestRegisteredAnew: a person registers a server that runs again, as Metal3 documents it: detached, deleted, and made anew with its
+// status in an annotation. Its Machine has joined, and names the server by its former key.
 func TestRegisteredAnew(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

@@ -42,7 +42,8 @@ func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost
 	_, differs := powerToSet(machine, host)
 	_, _, requested := rebootRequest(machine)
 	_, rebooted := host.Annotations[v1alpha1.RebootedAnnotationKey]
-	return differs || rebooted || (requested && wantsPower(machine))
+	// A request waits for as long as Metal3 does nothing on the host: it is not the server that fails then.
+	return differs || rebooted || (requested && wantsPower(machine) && ignored(host) == "")
 }
 
 // rebootRequest returns the request to reboot the server, and the annotation that it is in.

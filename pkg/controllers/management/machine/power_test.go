@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -129,6 +130,73 @@ func TestRebootOfAnotherOperation(t *testing.T) {
 			w.playMetal3()
 			if got := len(w.reboots["server-00"]); got != tc.want {
 				t.Errorf("%s: the server was rebooted %d times, want %d", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestRebootWaits: Metal3 does nothing on a paused server. The request waits, and if core gives up waiting, the server is not to blame.
+func TestRebootWaits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		// pauseAfter pauses the host after Metal3 was asked, not before.
+		pauseAfter, resumes bool
+		reboots             int
+		quarantined         bool
+	}{
+		"Resumed":     {reason: "the pause is over", resumes: true, reboots: 1, quarantined: true},
+		"Paused":      {reason: "an operator has paused it", reboots: 0},
+		"PausedAfter": {reason: "Metal3 was asked, and did not see it", pauseAfter: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t, 1)
+			key := w.machine("m", standAlone)
+			manager := w.start(w.client)
+			running := func() *process { return manager }
+			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+			pause := func() { w.annotateHost("server-00", bmov1alpha1.PausedAnnotation, "maintenance") }
+			if !tc.pauseAfter {
+				pause()
+			}
+			w.edit(key, func(machine *v1alpha1.Machine) {
+				machine.Annotations = map[string]string{v1alpha1.RebootAnnotationKey: v1alpha1.RebootHard}
+			})
+			manager.round()
+			if tc.pauseAfter {
+				pause()
+			}
+			play := func() {
+				if w.hosts()[0].Annotations[bmov1alpha1.PausedAnnotation] == "" {
+					w.playMetal3()
+				}
+			}
+			for range 3 {
+				manager.round()
+				play()
+			}
+			resume := func() { w.annotateHost("server-00", bmov1alpha1.PausedAnnotation, "") }
+			if tc.resumes {
+				resume()
+			}
+			for range 3 {
+				manager.round()
+				play()
+			}
+			if got := len(w.reboots["server-00"]); got != tc.reboots {
+				t.Errorf("%s: %d reboots, want %d", tc.reason, got, tc.reboots)
+			}
+			w.edit(key, func(machine *v1alpha1.Machine) {
+				machine.ReportNode(func(node *v1alpha1.MachineNode) {
+					node.Unhealthy = &v1alpha1.UnhealthyNode{Condition: "Rebooting", Status: "True", Since: metav1.Now()}
+				})
+			})
+			if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
+				t.Fatal(err)
+			}
+			manager.round()
+			host := w.hosts()[0]
+			if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; quarantined != tc.quarantined {
+				t.Errorf("%s: quarantined %v, want %v", tc.reason, quarantined, tc.quarantined)
 			}
 		})
 	}

@@ -131,11 +131,16 @@ func isDone(progress *v1alpha1.MachineProgress) bool {
 }
 
 // isSuspended returns whether the deadline does not count, because the reason for the lack of progress is known: an error, a
-// paused host, or a server that is to be off.
+// paused host, a server that is to be off, or a standstill.
 func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
 	switch f.phase {
 	case v1alpha1.MachineFailed:
 		return true
+	}
+	if f.standstill != "" {
+		return true
+	}
+	switch f.phase {
 	case v1alpha1.MachineProvisioning, v1alpha1.MachineProvisioned:
 		return (f.host != nil && ignored(f.host) != "") || (f.phase == v1alpha1.MachineProvisioned && !wantsPower(machine))
 	}
@@ -232,6 +237,9 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 		return result{}, err
 	}
 	moment := metav1.NewTime(r.clock.Now())
+	if f.standstill, err = r.standstill(ctx, machine, f, policy.deadline); err != nil {
+		return result{}, err
+	}
 	f.progress = nextProgress(machine, f, policy.estimate, moment)
 	if f.progress == nil {
 		return outcome, nil
@@ -247,6 +255,10 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 		if policy.onError == v1alpha1.OnErrorReplace && isLasting(now.host) {
 			return r.replace(ctx, now, outcome, policy)
 		}
+	}
+	if f.progress.Suspended && f.standstill != "" {
+		f.message += "; its deadline stands still: " + f.standstill
+		outcome.after = staleMinutes * time.Minute
 	}
 	if f.progress.Suspended || outcome.again {
 		return outcome, nil

@@ -216,6 +216,15 @@ func (c hostClaims) EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMet
 	})
 }
 
+// rebooting is what a Machine says, as the condition of its node, of a reboot that has failed: core's condition of the NodeClaim.
+const rebooting = "Rebooting"
+
+// awaitsReboot returns whether Metal3 has not rebooted a host that it was asked to: then it takes its annotation off.
+func awaitsReboot(host *bmov1alpha1.BareMetalHost) bool {
+	_, asked := host.Annotations[bmov1alpha1.RebootAnnotationPrefix]
+	return asked || ignored(host) != "" || hostError(host) != ""
+}
+
 // EventUnhealthy: the server is quarantined, because the node on it was unhealthy.
 const EventUnhealthy EventReason = "QuarantinedUnhealthy"
 
@@ -229,6 +238,13 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 	}
 	quarantine := r.why(machine, host, v1alpha1.ReasonNodeUnhealthy)
 	quarantine.Message = why.String()
+	if why.Condition == rebooting && awaitsReboot(host) {
+		if !isEmptied(host) && !inventory.IsReleasing(host) { // only once
+			r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy), fmt.Sprintf(
+				"server %s/%s is not quarantined, although its reboot has failed: Metal3 has not rebooted it", host.Namespace, host.Name))
+		}
+		return host, nil
+	}
 	host, full, err := r.quarantineWithinLimit(ctx, host, quarantine)
 	if err != nil {
 		return nil, err

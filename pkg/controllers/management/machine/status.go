@@ -26,6 +26,8 @@ type facts struct {
 	phase v1alpha1.MachinePhase
 	// reason and message of what the Machine is doing or waiting for.
 	reason, message string
+	// standstill is why no server makes progress, whose deadlines do not count for that long; empty if it does.
+	standstill string
 	// host as it was seen last; nil keeps the host fields of the status.
 	host *bmov1alpha1.BareMetalHost
 	// choice is set when a host has been chosen.

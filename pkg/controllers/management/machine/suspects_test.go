@@ -121,8 +121,8 @@ func TestSuspectsOfManyTenants(t *testing.T) {
 	}
 }
 
-// TestFaultyServersComeLast: two of ten servers have a broken GPU. The first one is quarantined; the second one is not, because one suspect of a
-// namespace is the limit. No Machine gets it while others are free, until a node has run on it for an hour.
+// TestFaultyServersComeLast: two of ten servers have a broken GPU. The first one is quarantined; the second one is not, because one suspect
+// of a namespace is the limit. No Machine gets it while others are free, until a node has run on it for an hour.
 func TestFaultyServersComeLast(t *testing.T) {
 	d := newDisks(t, 10, 1)
 	clock := testclock.NewFakePassiveClock(time.Now())
