@@ -92,7 +92,7 @@ func (o *options) provisioningControllers(
 		nodeclaimstatus.NewController(realClock, clusters, recorder, o.resourcesGrace),
 		nodelabels.NewController(clusters),
 		nodeprofiles.NewController(clusters, recorder),
-		repairs.NewController(clusters, o.repairLabels),
+		repairs.NewController(realClock, clusters, recorder, o.repairLabels),
 		nodeclass.NewController(realClock, clusters, recorder),
 		protection.NewPoolController(clusters, o.trustedUsers),
 		autonodes.NewController(realClock, clusters, catalog, servers),

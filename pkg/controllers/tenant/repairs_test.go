@@ -5,15 +5,23 @@ package tenant_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/repairs"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
@@ -114,7 +122,7 @@ func (s *sickNode) run(connection *faults.Connection) (writes int) {
 			connection = &faults.Connection{}
 		}
 		connection.PassTime()
-		controller := repairs.NewController(tenanttest.Clusters(&environment, s.key, connection), repairs.DefaultLabels())
+		controller := newRepairs(tenanttest.Clusters(&environment, s.key, connection), repairs.DefaultLabels())
 		_, _ = controller.Reconcile(s.t.Context(), s.nodeClaim.DeepCopy())
 		if s.read() {
 			s.reboots()
@@ -176,7 +184,7 @@ func TestNodesThatNobodyReboots(t *testing.T) {
 			s := newSickNode(t, nil)
 			tc.change(s)
 			update(t, s.node)
-			controller := repairs.NewController(tenanttest.Clusters(&environment, s.key, &faults.Connection{}), tc.labels)
+			controller := newRepairs(tenanttest.Clusters(&environment, s.key, &faults.Connection{}), tc.labels)
 			for range 4 {
 				s.read()
 				if _, err := controller.Reconcile(t.Context(), s.nodeClaim.DeepCopy()); err != nil {
@@ -236,12 +244,80 @@ func TestIssueIsReadLive(t *testing.T) {
 	s := newSickNode(t, nil)
 	stale := s.nodeClaim.DeepCopy()
 	stale.Annotations = map[string]string{v1alpha1.ReportIssueAnnotationKey: "GPU 3"}
-	controller := repairs.NewController(tenanttest.Clusters(&environment, s.key, &faults.Connection{}), repairs.DefaultLabels())
+	controller := newRepairs(tenanttest.Clusters(&environment, s.key, &faults.Connection{}), repairs.DefaultLabels())
 	if _, err := controller.Reconcile(t.Context(), stale); err != nil {
 		t.Fatal(err)
 	}
 	if !s.read() || !s.nodeClaim.DeletionTimestamp.IsZero() {
 		t.Error("the NodeClaim is deleted for an issue that is not reported")
+	}
+}
+
+func newRepairs(clusters tenant.Clusters, labels repairs.Labels) *repairs.Controller {
+	return repairs.NewController(clock.RealClock{}, clusters, events.NewRecorder(record.NewFakeRecorder(100)), labels)
+}
+
+// TestFleetIsReported: somebody reports an issue of each NodeClaim at once. As many are replaced as may have a fault of their own, and the
+// others later, with an event meanwhile, also if the provider is started again.
+func TestFleetIsReported(t *testing.T) {
+	key := newFleet(t, 0, true).key
+	var fleet []*karpv1.NodeClaim
+	for n := range 12 {
+		fleet = append(fleet, createNodeClaim(t, fmt.Sprintf("reported-%d-%s", n, key.Namespace), func(nodeClaim *karpv1.NodeClaim) {
+			nodeClaim.Finalizers = []string{karpv1.TerminationFinalizer}
+			nodeClaim.Annotations = map[string]string{v1alpha1.ReportIssueAnnotationKey: "GPU 3 is slow"}
+		}))
+	}
+	defer func() {
+		for _, nodeClaim := range fleet {
+			nodeClaim.Finalizers = nil
+			update(t, nodeClaim)
+			if err := environment.Client.Delete(t.Context(), nodeClaim); client.IgnoreNotFound(err) != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	all := &karpv1.NodeClaimList{}
+	if err := environment.Client.List(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	limit, clk, said := breaker.Limit(len(all.Items)), testclock.NewFakeClock(time.Now()), record.NewFakeRecorder(1000)
+	run := func() (deleted int) {
+		controller := repairs.NewController(clk, tenanttest.Clusters(&environment, key, &faults.Connection{}), events.NewRecorder(said),
+			repairs.DefaultLabels())
+		for range 2 {
+			for _, nodeClaim := range fleet {
+				if _, err := controller.Reconcile(t.Context(), nodeClaim.DeepCopy()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		clk.Step(breaker.Window)
+		for _, nodeClaim := range fleet {
+			if _, err := controller.Reconcile(t.Context(), nodeClaim.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, nodeClaim := range fleet {
+			if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(nodeClaim), nodeClaim); err != nil {
+				t.Fatal(err)
+			}
+			if !nodeClaim.DeletionTimestamp.IsZero() {
+				deleted++
+			}
+		}
+		return deleted
+	}
+	if deleted := run(); deleted != 2*limit {
+		t.Errorf("%d of 12 nodes are replaced within two windows, want %d", deleted, 2*limit)
+	}
+	select {
+	case event := <-said.Events:
+		if !strings.Contains(event, "ReplacementHeld") || !strings.Contains(event, "delete the NodeClaim to replace it now") {
+			t.Errorf("the event is %q", event)
+		}
+	default:
+		t.Error("no event says that the others wait")
 	}
 }
 

@@ -75,7 +75,7 @@ func TestRepairWatches(t *testing.T) {
 	labelled.join()
 	labelled.label(rebootLabel)
 	tenanttest.Run(t, &environment, labelled.key, func(clusters tenant.Clusters, _ manager.Manager) tenanttest.Registrar {
-		return repairs.NewController(clusters, repairs.DefaultLabels())
+		return newRepairs(clusters, repairs.DefaultLabels())
 	})
 	t.Run("NodeBeforeStart", func(t *testing.T) { labelled.mustReboot(t) })
 	t.Run("NodeLabelled", func(t *testing.T) {

@@ -10,11 +10,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
 	controllerruntime "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,8 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
@@ -57,12 +61,17 @@ func asks(node *corev1.Node, label string) bool {
 
 // Controller does what is asked for.
 type Controller struct {
+	clock    clock.PassiveClock
 	clusters tenant.Clusters
+	recorder events.Recorder
 	labels   Labels
+	// replaced are the NodeClaims that were deleted for an issue. The controller has one worker.
+	replaced breaker.Recent
 }
 
-func NewController(clusters tenant.Clusters, labels Labels) *Controller {
-	return &Controller{clusters: clusters, labels: labels}
+// NewController constructs a controller.
+func NewController(clk clock.PassiveClock, clusters tenant.Clusters, recorder events.Recorder, labels Labels) *Controller {
+	return &Controller{clock: clk, clusters: clusters, recorder: recorder, labels: labels}
 }
 
 // Reconcile looks at one NodeClaim and its Node.
@@ -72,7 +81,11 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	}
 	// 1. A user has reported an issue. The provider records it on the Machine before the server is released.
 	if _, reported := nodeClaim.Annotations[v1alpha1.ReportIssueAnnotationKey]; reported {
-		return kube.RetryConflict(c.replace(ctx, nodeClaim))
+		held, err := c.replace(ctx, nodeClaim)
+		if err == nil && held {
+			return reconcile.Result{RequeueAfter: heldPeriod}, nil
+		}
+		return kube.RetryConflict(err)
 	}
 	if nodeClaim.Status.NodeName == "" {
 		return reconcile.Result{}, nil
@@ -101,16 +114,47 @@ func rebooting(nodeClaim *karpv1.NodeClaim) bool {
 	return nodeClaim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeRebooting).IsTrue()
 }
 
-// replace deletes a NodeClaim if the API server says, too, that an issue is reported. Karpenter drains the node.
-func (c *Controller) replace(ctx context.Context, nodeClaim *karpv1.NodeClaim) error {
+const (
+	// reasonReplacementHeld: issues of many servers are reported, and the NodeClaim is deleted later.
+	reasonReplacementHeld = "ReplacementHeld"
+	// heldPeriod is how often a NodeClaim is looked at whose replacement is held.
+	heldPeriod = time.Minute
+)
+
+// replace deletes a NodeClaim if the API server says, too, that an issue is reported, unless those of too many are. Karpenter drains the
+// node.
+func (c *Controller) replace(ctx context.Context, nodeClaim *karpv1.NodeClaim) (held bool, err error) {
 	found, err := kube.Find(ctx, c.clusters.Tenant.Live, client.ObjectKeyFromObject(nodeClaim), nodeClaim)
 	if err != nil || !found {
-		return err
+		return false, err
 	}
-	if _, reported := nodeClaim.Annotations[v1alpha1.ReportIssueAnnotationKey]; !reported {
-		return nil
+	if _, reported := nodeClaim.Annotations[v1alpha1.ReportIssueAnnotationKey]; !reported || !nodeClaim.DeletionTimestamp.IsZero() {
+		return false, nil
 	}
-	return kube.Delete(ctx, c.clusters.Tenant.Client, nodeClaim, "replacing")
+	all := &karpv1.NodeClaimList{}
+	if err := c.clusters.Tenant.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("counting NodeClaims that are replaced, %w", err)
+	}
+	now, exist := c.clock.Now(), len(all.Items)
+	if c.replaced == nil {
+		c.replaced = breaker.Recent{}
+		for i := range all.Items {
+			other := &all.Items[i]
+			if _, reported := other.Annotations[v1alpha1.ReportIssueAnnotationKey]; reported && !other.DeletionTimestamp.IsZero() {
+				c.replaced[other.UID] = now // by a process before this one
+			}
+		}
+	}
+	_, again := c.replaced[nodeClaim.UID] // a write has failed
+	if gone, limit := c.replaced.Count(now), breaker.Limit(exist); gone >= limit && !again {
+		c.recorder.Publish(tenant.Warning(nodeClaim, reasonReplacementHeld, fmt.Sprintf("an issue is reported, as of %d other nodes within %v. "+
+			"More than %d of %d at once look like a mistake or a fault that they share, so it is replaced later. Remove the annotation %s if "+
+			"nothing is wrong with it, or delete the NodeClaim to replace it now", gone, breaker.Window, limit, exist,
+			v1alpha1.ReportIssueAnnotationKey)))
+		return true, nil
+	}
+	c.replaced[nodeClaim.UID] = now
+	return false, kube.Delete(ctx, c.clusters.Tenant.Client, nodeClaim, "replacing")
 }
 
 // reboot has core reboot a node that is not being rebooted, once for each request, in three writes: the boot that the request was made
