@@ -165,7 +165,7 @@ var symptoms = []symptom{
 	},
 	{
 		title: "A node is not replaced, or was", folders: []string{"pkg/controllers/tenant/drift", "pkg/karpenter/rollout",
-			"pkg/controllers/tenant/nodeclaimstatus", "pkg/controllers/tenant/garbagecollection"},
+			"pkg/controllers/tenant/nodeclaimstatus", "pkg/controllers/tenant/garbagecollection", "pkg/controllers/tenant/repairs"},
 		text: "Events of its NodeClaim and of the Node ([drift](finite-hardware/drift.md)). `DisruptionBlocked` is Karpenter's own: its " +
 			"message has the budget, the pod or the PodDisruptionBudget.",
 		remedies: map[string]string{
@@ -174,8 +174,10 @@ var symptoms = []symptom{
 			"RolloutBlocked": "Free a server of the type, or have the pods leave the node " +
 				"([rollouts](finite-hardware/drift.md#rollouts-without-a-spare-server)).",
 			"RolloutWithoutSpare": "Nothing: no server was free for its pods, and the node's own will be.",
-			"ServerGivenUp":       "Nothing: its pods get another server. The operator checks this one ([quarantine](operations.md#quarantine)).",
-			"MachineDeleted":      "Nothing: its pods get another server. Somebody has deleted the Machine; the audit log says who.",
+			"ReplacementHeld": "Remove the annotation or NVSentinel's label from nodes that are well, or delete the NodeClaim to replace it now " +
+				"([report a server](finite-hardware/scale-down.md#report-a-server)).",
+			"ServerGivenUp":  "Nothing: its pods get another server. The operator checks this one ([quarantine](operations.md#quarantine)).",
+			"MachineDeleted": "Nothing: its pods get another server. Somebody has deleted the Machine; the audit log says who.",
 		},
 	},
 	{

@@ -36,6 +36,7 @@ var commandWords = map[string][]string{
 	"pkg/apis/v1alpha1/confirmation.go":                   {`key + "=" + token`, "t.Name", "t.Namespace"},
 	"pkg/apis/v1alpha1/tenantcluster.go":                  {"in.Namespace"},
 	"pkg/controllers/management/machine/host.go":          {"host.Name", "host.Namespace"},
+	"pkg/controllers/management/machine/orphanhosts.go":   {"consumer.Name", "consumer.Namespace"},
 	"pkg/controllers/tenant/identity/guard.go":            {`cluster.Name + "-kubeconfig"`, "cluster.Namespace"},
 	"pkg/controllers/tenant/nodeclaimstatus/resources.go": {"node"},
 	"pkg/fleet/quota/standalone.go":                       {"label", "machine.Namespace"},

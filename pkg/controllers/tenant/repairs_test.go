@@ -281,9 +281,9 @@ func TestFleetIsReported(t *testing.T) {
 	if err := environment.Client.List(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
-	limit, clk, said := breaker.Limit(len(all.Items)), testclock.NewFakeClock(time.Now()), record.NewFakeRecorder(1000)
+	limit, clk, recorded := breaker.Limit(len(all.Items)), testclock.NewFakeClock(time.Now()), record.NewFakeRecorder(1000)
 	run := func() (deleted int) {
-		controller := repairs.NewController(clk, tenanttest.Clusters(&environment, key, &faults.Connection{}), events.NewRecorder(said),
+		controller := repairs.NewController(clk, tenanttest.Clusters(&environment, key, &faults.Connection{}), events.NewRecorder(recorded),
 			repairs.DefaultLabels())
 		for range 2 {
 			for _, nodeClaim := range fleet {
@@ -312,7 +312,7 @@ func TestFleetIsReported(t *testing.T) {
 		t.Errorf("%d of 12 nodes are replaced within two windows, want %d", deleted, 2*limit)
 	}
 	select {
-	case event := <-said.Events:
+	case event := <-recorded.Events:
 		if !strings.Contains(event, "ReplacementHeld") || !strings.Contains(event, "delete the NodeClaim to replace it now") {
 			t.Errorf("the event is %q", event)
 		}

@@ -65,12 +65,12 @@ func TestRegisteredAnew(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			said := running.reported("ServerNotReleased")
+			reported := running.reported("ServerNotReleased")
 			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(moved), moved); err != nil {
 				t.Fatal(err)
 			}
-			if runs := moved.Spec.Image != nil && moved.Spec.Online; runs != tc.wantRuns || said != tc.wantRuns {
-				t.Errorf("%s: image and online %v, event %v; want %v", tc.reason, runs, said, tc.wantRuns)
+			if runs := moved.Spec.Image != nil && moved.Spec.Online; runs != tc.wantRuns || reported != tc.wantRuns {
+				t.Errorf("%s: image and online %v, event %v; want %v", tc.reason, runs, reported, tc.wantRuns)
 			}
 		})
 	}

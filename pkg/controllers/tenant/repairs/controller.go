@@ -115,7 +115,7 @@ func rebooting(nodeClaim *karpv1.NodeClaim) bool {
 }
 
 const (
-	// reasonReplacementHeld: issues of many servers are reported, and the NodeClaim is deleted later.
+	// reasonReplacementHeld: issues of many servers are reported, and the NodeClaim is deleted later. An event on it.
 	reasonReplacementHeld = "ReplacementHeld"
 	// heldPeriod is how often a NodeClaim is looked at whose replacement is held.
 	heldPeriod = time.Minute
