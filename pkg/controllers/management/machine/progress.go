@@ -133,14 +133,12 @@ func isDone(progress *v1alpha1.MachineProgress) bool {
 // isSuspended returns whether the deadline does not count, because the reason for the lack of progress is known: an error, a
 // paused host, a server that is to be off, or a standstill.
 func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
-	switch f.phase {
-	case v1alpha1.MachineFailed:
-		return true
-	}
 	if f.standstill != "" {
 		return true
 	}
 	switch f.phase {
+	case v1alpha1.MachineFailed:
+		return true
 	case v1alpha1.MachineProvisioning, v1alpha1.MachineProvisioned:
 		return (f.host != nil && ignored(f.host) != "") || (f.phase == v1alpha1.MachineProvisioned && !wantsPower(machine))
 	}
