@@ -356,7 +356,8 @@ func TestNodePoolsDecide(t *testing.T) {
 		want   Explanation
 	}{
 		"another pool's servers are free": {"the pod cannot have them", pod(eight, selecting("team", "vision")),
-			[]karpv1.NodePool{poolOf("a100-8x")}, Explanation{ReasonNoServerAvailable, "no server available: a100-8x: 2 servers match, 2 claimed, 0 in error"}},
+			[]karpv1.NodePool{poolOf("a100-8x")},
+			Explanation{ReasonNoServerAvailable, "no server available: a100-8x: 2 servers match, 2 claimed, 0 in error"}},
 		"one pool has a free server": {"Karpenter takes it", pod(eight), []karpv1.NodePool{poolOf("a100-8x"), poolOf("h100-8x")}, Explanation{}},
 		"rack of the pool": {"servers in other racks are no use", pod(eight), []karpv1.NodePool{r1},
 			Explanation{ReasonNoServerAvailable, "no server available: h100-8x: 10 servers match in rack r1, 10 claimed, 0 in error"}},
