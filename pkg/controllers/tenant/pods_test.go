@@ -24,10 +24,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/planning"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/tenanttest"
 )
 
-// createClaimedType creates a NodeType whose servers are all claimed.
+// createClaimedType creates a NodeType whose servers are all claimed, and a NodePool that may have it.
 func createClaimedType(t *testing.T) *v1alpha1.NodeType {
 	t.Helper()
 	capacity := v1alpha1.Capacity{Total: 2, Claimed: 2}
@@ -46,6 +47,17 @@ func createClaimedType(t *testing.T) *v1alpha1.NodeType {
 	t.Cleanup(func() {
 		if err := environment.Client.Delete(context.Background(), stored); err != nil {
 			t.Errorf("deleting a NodeType, %v", err)
+		}
+	})
+	pool := planning.Pool("pods", func(pool *karpv1.NodePool) {
+		pool.Spec.Template.Spec.Requirements = []karpv1.NodeSelectorRequirementWithMinValues{} // the API server requires the field
+	})
+	if err := environment.Client.Create(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Client.Delete(context.Background(), pool); err != nil {
+			t.Errorf("deleting a NodePool, %v", err)
 		}
 	})
 	stored.Status = fleet.Status
