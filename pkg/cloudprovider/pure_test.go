@@ -238,9 +238,9 @@ func TestResultOfEveryReason(t *testing.T) {
 		v1alpha1.ReasonHostDeleting, v1alpha1.ReasonDeadlineExceeded, v1alpha1.ReasonDeprovisioning, v1alpha1.ReasonNodeUnhealthy,
 		v1alpha1.ReasonUpToDate, v1alpha1.ReasonNodeTypeChanged, v1alpha1.ReasonOSImageChanged, v1alpha1.ReasonUserDataChanged,
 		v1alpha1.ReasonNetworkChanged, v1alpha1.ReasonNodeClassChanged, v1alpha1.ReasonTooManyGivenUp)
-	// The inventory says these of NodeTypes.
+	// NodeTypes have these, and the last one a TenantCluster.
 	notOfMachines := sets.New(v1alpha1.ReasonInvalidDevices, v1alpha1.ReasonInvalidSelector, v1alpha1.ReasonProviderNotFound,
-		v1alpha1.ReasonTenantNamespace)
+		v1alpha1.ReasonTenantNamespace, v1alpha1.ReasonProviderSilent)
 	for _, reason := range reasonsOfManager(t) {
 		if notOfMachines.Has(reason) {
 			continue
