@@ -83,7 +83,7 @@ func (o *options) explainCommand() *cobra.Command {
 }
 
 // fleetFor reads what is needed for an object. About a pod that waits Karpenter's scheduler decides, which needs all pods of the tenant
-// cluster. Who may read those of the pod's namespace alone gets the rest of the answer.
+// cluster. A caller who may only read the pods of the pod's namespace gets the answer without the plan.
 func (o *options) fleetFor(ctx context.Context, kind, name string, labels []string) (*view.Fleet, error) {
 	if kind != "pod" {
 		o.readFor(kind, name)

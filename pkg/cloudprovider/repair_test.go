@@ -212,8 +212,8 @@ func TestLongMessagesOfNodes(t *testing.T) {
 	}
 }
 
-// TestRepairIsRecorded: core's own controller, which is the default here, replaces a node. The Machine says why, whatever the clock of the
-// provider shows that of the tenant's API server does not, and says nothing of any other deletion.
+// TestRepairIsRecorded: core's own controller, which is the default here, replaces a node. The Machine says why, however
+// far the clocks of the provider and of the tenant's API server are apart. After any other deletion the Machine says nothing.
 func TestRepairIsRecorded(t *testing.T) {
 	fault := corev1.NodeCondition{Type: "GpuMemWatch", Status: corev1.ConditionTrue, Message: "uncontained ECC errors"}
 	notReady := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}

@@ -230,7 +230,8 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	meets := func(b *bucket) bool {
 		return requirements.unmet(t, b) == nil && isOpen(b.domains, request.Tenant)
 	}
-	// What only this tenant can have comes first: the others are for all. A host whose last use ended in a fault is for want of any other.
+	// Hosts that only this tenant can have come first: the others are for all. The request gets a host whose last use ended in a fault only
+	// if no other host is free.
 	var faulty *host
 	for _, tenant := range [...]string{request.Tenant, ""} {
 		var best *bucket

@@ -6,6 +6,7 @@ package architecture
 import (
 	"go/scanner"
 	"go/token"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,16 +21,9 @@ const maxColumns = 140
 // TestLineLength fails for code lines of more than 140 characters. Literals without a blank cannot be broken, nor can what is
 // in a raw literal of several lines, nor comments that are directives of a generator.
 func TestLineLength(t *testing.T) {
-	for _, path := range goFiles(t) {
+	for path, text := range texts(t) {
 		if strings.Contains(filepath.Base(path), "zz_generated") {
 			continue
-		}
-		text, err := os.ReadFile(filepath.Join("..", "..", path))
-		if os.IsNotExist(err) {
-			continue // deleted, and not committed yet
-		}
-		if err != nil {
-			t.Fatal(err)
 		}
 		literals := linesOfLiterals(text)
 		for n, line := range strings.Split(string(text), "\n") {
@@ -51,6 +45,25 @@ func goFiles(t *testing.T) []string {
 		t.Fatalf("git ls-files, %v", err)
 	}
 	return strings.Fields(string(files))
+}
+
+// texts are the Go files of the repository by their paths, with their text.
+func texts(t *testing.T) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		t.Helper()
+		for _, path := range goFiles(t) {
+			text, err := os.ReadFile(filepath.Join(root, path))
+			if os.IsNotExist(err) {
+				continue // deleted, and not committed yet
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !yield(path, text) {
+				return
+			}
+		}
+	}
 }
 
 // longWord is how long a part of a literal without a blank must be for the literal to be one that cannot be broken well.

@@ -8,8 +8,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,16 +30,9 @@ var ownWaits = map[string]string{
 // TestWaits: tests wait by test/poll, which has one patience for all. A wait of its own would be too short on some machine.
 func TestWaits(t *testing.T) {
 	found := map[string][]string{}
-	for _, path := range goFiles(t) {
+	for path, source := range texts(t) {
 		if strings.HasPrefix(path, "tools/") {
 			continue
-		}
-		source, err := os.ReadFile(filepath.Join(root, path))
-		if os.IsNotExist(err) {
-			continue // deleted, and not committed yet
-		}
-		if err != nil {
-			t.Fatal(err)
 		}
 		waits, err := ownWaitsIn(path, source)
 		if err != nil {

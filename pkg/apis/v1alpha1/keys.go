@@ -158,7 +158,7 @@ const (
 	// Machine that has the host.
 	QuarantinedAnnotationKey = Group + "/quarantined"
 	// FaultAnnotationKey is on a host whose last use ended in a fault, beyond the limit of those that are quarantined: it is given out after
-	// all others, until a Machine has run on it for an hour. Its value is as that of QuarantinedAnnotationKey.
+	// all others, until a Machine has run on it for an hour. The value has the form of QuarantinedAnnotationKey's value.
 	FaultAnnotationKey = Group + "/fault"
 	// LastTenantAnnotationKey names the namespace of the Machine that a host was last installed for, for as long as its disks
 	// may hold what that left there. The manager sets it together with the image, and removes it with the claim once Metal3 has

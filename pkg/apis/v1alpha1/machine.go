@@ -271,7 +271,7 @@ type MachineStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.hostRef) || (has(self.spec.properties) && self.spec.properties.exists(key, key.matches('metal3[.].+/server-name$'))) == (has(oldSelf.spec.properties) && oldSelf.spec.properties.exists(key, key.matches('metal3[.].+/server-name$'))) && (!has(self.spec.properties) || self.spec.properties.all(key, !key.matches('metal3[.].+/server-name$') || self.spec.properties[key] == oldSelf.status.hostRef.name || has(oldSelf.spec.properties) && key in oldSelf.spec.properties && self.spec.properties[key] == oldSelf.spec.properties[key]))",message="spec.properties[karpenter.metal3.io/server-name] is immutable once a server is claimed: delete the Machine and make another",fieldPath=".spec.properties"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.tenantClusterRef) || size(self.metadata.name) <= 63",message="the name is that of the Node and the hostname of the server: it has at most 63 characters"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.tenantClusterRef) || size(self.metadata.name) <= 63",message="the Node and the hostname of the server have this name: it has at most 63 characters"
 // +kubebuilder:resource:scope=Namespaced,shortName=kmm,categories=karpenter-metal3
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.status.nodeTypeRef.name`

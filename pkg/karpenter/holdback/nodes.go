@@ -69,8 +69,8 @@ func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.N
 	})
 }
 
-// StartingNodes takes the taints off nodes that core plans with and that are not initialized yet, but for those of the NodeClaim, those of
-// core, and of a cordon. A network plugin, for example, taints a node until its agent runs. Nobody has declared that, and core would launch
+// StartingNodes takes taints off the nodes that core plans with while they are not initialized. Taints of the NodeClaim, of core and of a
+// cordon stay. A network plugin, for example, taints a node until its agent runs. Nobody has declared that taint, and core would launch
 // another server for the pods that the node was launched for.
 func StartingNodes(reader client.Reader) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, node *corev1.Node, _ []client.GetOption) error {

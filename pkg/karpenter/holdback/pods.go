@@ -61,8 +61,9 @@ func Pods(servers *cloudprovider.CloudProvider, core Core) interceptor.Intercept
 	})
 }
 
-// takes returns whether core finds room for a pod on the node of a NodeClaim, if there are no other pods and nodes. What makes a pod depend
-// on others is left out, and a claim that is allocated may be where another pod runs. It is true where core cannot tell.
+// takes returns whether core finds room for a pod on the node of a NodeClaim, if there are no other pods and nodes. takes leaves out the
+// fields by which a pod depends on others. The devices of an allocated claim may be where another pod runs. takes returns true where core
+// cannot tell.
 func (c Core) takes(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool {
 	if len(pod.Spec.ResourceClaims) > 0 && options.FromContext(ctx).IgnoreDRARequests {
 		return true

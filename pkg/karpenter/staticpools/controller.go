@@ -149,11 +149,14 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (
 
 func (c *Controller) publishShortage(ctx context.Context, nodePool *karpv1.NodePool, nodes, free int64) error {
 	why := fmt.Sprintf(", and %d servers that it could have are free%s: the rest follows as servers come back", free, alsoOf(nodePool))
-	switch quota, err := c.Servers.PoolQuotaReached(ctx, nodePool); {
-	case err != nil:
-		return fmt.Errorf("comparing NodePool %s with the quota, %w", nodePool.Name, err)
-	case free <= 0 && quota != "":
-		why = ": " + quota
+	if free <= 0 {
+		quota, err := c.Servers.PoolQuotaReached(ctx, nodePool)
+		if err != nil {
+			return fmt.Errorf("comparing NodePool %s with the quota, %w", nodePool.Name, err)
+		}
+		if quota != "" {
+			why = ": " + quota
+		}
 	}
 	c.publish(nodePool, reasonNotEnoughServers, fmt.Sprintf("it has %d nodes of the %d that replicas asks for%s", nodes,
 		*nodePool.Spec.Replicas, why))

@@ -230,8 +230,8 @@ func (r Result) done() Result {
 	return r
 }
 
-// Ratchet judges an edit by what it changes: an error that the object had before is a warning. What an object refers to can go away, and
-// rules become stricter with a version, and neither may keep an operator from another edit.
+// Ratchet judges an edit by the errors that the edit adds: an error that the object had before is a warning. An object that another refers
+// to can go away, and a version can have stricter rules. Neither may keep an operator from another edit.
 func Ratchet[T any](judge func(cluster Cluster, before, after *T) Result) func(cluster Cluster, before, after *T) Result {
 	return func(cluster Cluster, before, after *T) Result {
 		result := judge(cluster, before, after)

@@ -666,11 +666,12 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 
 // Plan is what Karpenter's scheduler makes of a pod that waits.
 type Plan struct {
-	// Node is the node that it is planned for, or the server that would become one. It is empty if there is none.
+	// Node is the node that the pod is planned for, or the server that would become the node. Node is empty if the pod has no plan.
 	Node string
 	// NodeType and NodePool of a server that would become a node.
 	NodeType, NodePool string
-	// Reason and Why it has none: those of the event that the provider would write, or of Karpenter's scheduler.
+	// Reason and Why say why the pod has no node. They are the reason and the message of the event that the provider or Karpenter's
+	// scheduler would write.
 	Reason, Why string
 }
 
@@ -681,7 +682,7 @@ func (p Plan) text() string {
 	return fmt.Sprintf("Karpenter's scheduler plans a server of NodeType %s for it, by NodePool %s", p.NodeType, p.NodePool)
 }
 
-// PlanWith lets Karpenter's scheduler decide about the pods that wait, which are those of the only tenant cluster that was read.
+// PlanWith takes the plans of Karpenter's scheduler for the pods that wait in the only tenant cluster that was read.
 func (f *Fleet) PlanWith(plans map[types.NamespacedName]Plan) {
 	for _, focused := range f.perTenant {
 		focused.plans = plans

@@ -73,7 +73,7 @@ func TestExplanationsMatchCore(t *testing.T) {
 		if tree.Verdict != view.Wrong {
 			t.Errorf("Karpenter plans no node for the pod, and the plugin does not say so: %s", describe())
 		}
-		// Of several terms, the requirements may meet one and the free servers another. Only the scheduler tells that.
+		// A type may meet one term of an affinity, and its free servers another term. Only the scheduler tells that.
 		if unaided.Verdict != view.Wrong && pod.Spec.Affinity == nil {
 			t.Errorf("Karpenter plans no node for the pod, and the NodeTypes and NodePools do not say why: %s\nwithout a plan:\n%s", describe(),
 				drawn(unaided, ""))

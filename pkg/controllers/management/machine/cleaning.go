@@ -95,8 +95,8 @@ func cleaningOf(host *bmov1alpha1.BareMetalHost) string {
 		host.Spec.BMC.Address, host.Spec.BootMACAddress))
 }
 
-// follows returns whether nothing that matters for the cleaning of a host has changed since awaitCleaning. Of two edits since then, the
-// first may have disabled the cleaning and the second enabled it again.
+// follows returns whether nothing that matters for the cleaning of a host has changed since awaitCleaning. Two edits since then are too
+// many: the first may have disabled the cleaning, and the second may have enabled it again.
 func follows(host *bmov1alpha1.BareMetalHost) bool {
 	noted, cleaning, is := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], awaited)
 	generation, err := strconv.ParseInt(noted, 10, 64)

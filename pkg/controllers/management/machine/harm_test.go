@@ -137,8 +137,8 @@ func (h *history) edits() {
 	host := &hosts[h.random.IntN(len(hosts))]
 	waits := host.Spec.Image != nil && host.Status.Provisioning.State == bmov1alpha1.StateAvailable
 	if h.edited[host.Name] || waits {
-		// Of two edits that the manager sees as one, the first may have disabled the cleaning. One before Metal3 begins may have changed the
-		// image, so that Metal3 was through with another one.
+		// If the manager sees two edits as one, the first edit may have disabled the cleaning. An edit before Metal3 begins may have changed
+		// the image, so that Metal3 has installed and removed another image.
 		return
 	}
 	h.edited[host.Name] = true

@@ -121,8 +121,8 @@ const (
 	heldPeriod = time.Minute
 )
 
-// replace deletes a NodeClaim if the API server says, too, that an issue is reported, unless those of too many are. Karpenter drains the
-// node.
+// replace deletes a NodeClaim if the API server confirms that an issue is reported, unless issues of too many NodeClaims are reported.
+// Karpenter drains the node.
 func (c *Controller) replace(ctx context.Context, nodeClaim *karpv1.NodeClaim) (held bool, err error) {
 	found, err := kube.Find(ctx, c.clusters.Tenant.Live, client.ObjectKeyFromObject(nodeClaim), nodeClaim)
 	if err != nil || !found {
