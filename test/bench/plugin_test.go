@@ -61,7 +61,8 @@ func BenchmarkPlugin(b *testing.B) {
 		screen := plugin(b.Context(), kubeconfig, "ui")
 		page := open(b, screen)
 		b.ReportMetric(time.Since(begin).Seconds(), "page-s")
-		reportAtMost(b, float64(requests.Load()), "page-requests", 10, "the same, each as a watch")
+		// The checks behind the issues read beside the page: they are before it on a slow machine.
+		reportAtMost(b, float64(requests.Load()), "page-requests", 11, "the same, each as a watch, and four that the checks read")
 		b.ReportMetric(float64(page)/(1<<10), "page-KiB")
 		requests.Store(0)
 		writeStatuses(b, cluster)
