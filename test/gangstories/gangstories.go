@@ -37,7 +37,7 @@ func Start(t *testing.T, config sandbox.Config) (box *sandbox.Sandbox, managemen
 		t.Fatalf("starting a sandbox (run `make tools build` first), %v", err)
 	}
 	t.Cleanup(box.Close)
-	if management, err = client.New(box.ManagementConfig(), client.Options{}); err != nil {
+	if management, err = client.New(box.ManagementConfig(), client.Options{Scheme: env.Scheme()}); err != nil {
 		t.Fatal(err)
 	}
 	if tenant, err = client.New(box.TenantConfig(), client.Options{}); err != nil {

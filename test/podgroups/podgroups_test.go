@@ -5,16 +5,19 @@
 package podgroups
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"slices"
 	"testing"
 
+	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +27,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/audit"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/gangstories"
+	managementtest "github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/sandbox"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -167,6 +171,135 @@ func TestPodsComeSlowly(t *testing.T) {
 	}
 	inDomain(t, tenant, members, "n1")
 	list("in the end", count)
+}
+
+// Two gangs of three, one after the other, while eight servers are free. The servers of the first gang come up one by one, as the owner of
+// the network hook lets them, and Karpenter plans several times while nodes of the gang are ready and empty. That they are empty has one
+// cause, the pods that are missing, and no fault of a node: the second gang gets its servers without a delay.
+func TestServersOfGangComeOneByOne(t *testing.T) {
+	system.Only(t)
+	box, management, tenant := gangstories.Start(t, sandbox.Config{Fleet: gangstories.Servers(map[string]int{"n1": 8}), PodGroups: true})
+	clusters := &v1alpha1.TenantClusterList{}
+	if err := management.List(t.Context(), clusters); err != nil || len(clusters.Items) != 1 {
+		t.Fatalf("there are %d TenantClusters, error %v; want 1", len(clusters.Items), err)
+	}
+	network := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"network": {"vlan": 42}}}`))
+	if err := management.Patch(t.Context(), &clusters.Items[0], network); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := examples.Apply(t.Context(), tenant, examples.TenantFile); err != nil {
+		t.Fatal(err)
+	}
+	// A node of an incomplete gang is empty, and stays.
+	stay := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"disruption": {"consolidateAfter": "Never"}}}`))
+	if err := tenant.Patch(t.Context(), &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, stay); err != nil {
+		t.Fatal(err)
+	}
+
+	gang := func(name string) (members []string) {
+		t.Helper()
+		group := podGroup(t, tenant, name)
+		unstructured.RemoveNestedField(group.Object, "spec", "schedulingConstraints")
+		if err := unstructured.SetNestedField(group.Object, int64(3), "spec", "schedulingPolicy", "gang", "minCount"); err != nil {
+			t.Fatal(err)
+		}
+		create(t, tenant, group)
+		for i := range 3 {
+			member := gangstories.Pod(fmt.Sprint(name, "-", i), func(pod *corev1.Pod) {
+				pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To(name)}
+			})
+			create(t, tenant, member)
+			members = append(members, member.Name)
+		}
+		return members
+	}
+	first := gang("first")
+	for ready := range 3 {
+		letInto(t, management, 3-ready)
+		if ready == 2 {
+			break
+		}
+		poll.Eventually(t, "the next node of the gang is initialized", func(ctx context.Context) error {
+			return initialized(ctx, tenant, ready+1)
+		})
+		before := passes(t.Context(), t, box)
+		poll.Eventually(t, "Karpenter has planned for pods that wait and nodes that are empty", func(ctx context.Context) error {
+			if now := passes(ctx, t, box); now < before+8 {
+				return fmt.Errorf("it has planned %v times, want %v", now, before+8)
+			}
+			return nil
+		})
+	}
+	untilAllRun(t, tenant, first)
+	second := gang("second")
+	letInto(t, management, 3)
+	letInto(t, management, 2)
+	letInto(t, management, 1)
+	untilAllRun(t, tenant, second)
+	poll.Eventually(t, "there are six nodes", func(ctx context.Context) error { return initialized(ctx, tenant, 6) })
+}
+
+// letInto waits until so many servers wait for their network, and lets the one of the last NodeClaim by name into it: Karpenter plans the
+// pods for the others first.
+func letInto(t *testing.T, management client.Client, waiting int) {
+	t.Helper()
+	hook := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)
+	poll.Eventually(t, fmt.Sprint(waiting, " servers wait for their network"), func(ctx context.Context) error {
+		list := &bmov1alpha1.BareMetalHostList{}
+		if err := management.List(ctx, list); err != nil {
+			return err
+		}
+		hosts := slices.DeleteFunc(list.Items, func(host bmov1alpha1.BareMetalHost) bool {
+			_, waits := host.Annotations[hook]
+			return !waits || host.Spec.ConsumerRef == nil
+		})
+		if len(hosts) != waiting {
+			return fmt.Errorf("%d servers wait", len(hosts))
+		}
+		last := slices.MaxFunc(hosts, func(a, b bmov1alpha1.BareMetalHost) int {
+			return cmp.Compare(a.Spec.ConsumerRef.Name, b.Spec.ConsumerRef.Name)
+		})
+		before := last.DeepCopy()
+		delete(last.Annotations, hook)
+		return management.Patch(ctx, &last, client.MergeFrom(before))
+	})
+}
+
+// initialized returns an error unless exactly so many NodeClaims are initialized.
+func initialized(ctx context.Context, tenant client.Client, want int) error {
+	list := &karpv1.NodeClaimList{}
+	if err := tenant.List(ctx, list); err != nil {
+		return err
+	}
+	count := 0
+	for _, nodeClaim := range list.Items {
+		if nodeClaim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() {
+			count++
+		}
+	}
+	if count != want {
+		return fmt.Errorf("%d of %d NodeClaims are initialized, want %d", count, len(list.Items), want)
+	}
+	return nil
+}
+
+// passes is how often the tenant's Karpenter has planned nodes for pods.
+func passes(ctx context.Context, t *testing.T, box *sandbox.Sandbox) float64 {
+	t.Helper()
+	metrics, err := managementtest.ReadMetrics(ctx, box.Metrics(sandbox.ProviderName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metrics[`karpenter_scheduler_scheduling_duration_seconds_count{controller="provisioner"}`]
+}
+
+// untilAllRun waits until each pod of a gang runs on a server of its own.
+func untilAllRun(t *testing.T, tenant client.Client, members []string) {
+	t.Helper()
+	poll.Eventually(t, "all pods of the gang run", func(ctx context.Context) error {
+		_, _, err := gangstories.Run(ctx, tenant, members...)
+		return err
+	})
 }
 
 // untilShort waits until an event on a pod of the gang says what is missing.
