@@ -51,8 +51,11 @@ func (s *StaleReads) get(ctx context.Context, direct client.WithWatch, key clien
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.reads++
-	name := fmt.Sprintf("%T %s", object, key)
 	err := direct.Get(ctx, key, object, options...)
+	if s.reads > s.At {
+		return err // what was read is for the stale read alone
+	}
+	name := fmt.Sprintf("%T %s", object, key)
 	versions := s.objects[name]
 	if err == nil && (len(versions) == 0 || versions[len(versions)-1].GetResourceVersion() != object.GetResourceVersion()) {
 		copied, _ := object.DeepCopyObject().(client.Object)
@@ -75,8 +78,11 @@ func (s *StaleReads) list(ctx context.Context, direct client.WithWatch, list cli
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.reads++
-	name := fmt.Sprintf("%T %+v", list, (&client.ListOptions{}).ApplyOptions(options))
 	err := direct.List(ctx, list, options...)
+	if s.reads > s.At {
+		return err
+	}
+	name := fmt.Sprintf("%T %+v", list, (&client.ListOptions{}).ApplyOptions(options))
 	versions := s.lists[name]
 	if err == nil {
 		items, err := meta.ExtractList(list.DeepCopyObject())

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -205,6 +206,8 @@ type process struct {
 	sweeps bool
 	// backwards makes the process look at the last Machine first.
 	backwards bool
+	// random has the process look at objects in any order, and at each up to three times or not at all.
+	random *rand.Rand
 }
 
 func (w *fixture) start(connection client.Client) *process {
@@ -256,25 +259,38 @@ func (p *process) round() {
 	if p.backwards {
 		slices.Reverse(machines)
 	}
-	for _, machine := range machines {
+	for _, machine := range visits(p, machines) {
 		_, _ = p.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machine)})
 	}
-	for _, server := range p.fixture.recorded() {
+	for _, server := range visits(p, p.fixture.recorded()) {
 		_, _ = (&usage.Controller{Record: p.claims.record}).Reconcile(ctx, reconcile.Request{NamespacedName: server})
 	}
 	if !p.sweeps {
 		return
 	}
-	for _, host := range p.fixture.hosts() {
+	for _, host := range visits(p, p.fixture.hosts()) {
 		_, _ = OrphanHosts{p.servers, p.inventory, p.recorder}.Reconcile(ctx,
 			reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&host)})
 	}
-	for _, address := range p.fixture.addresses() {
+	for _, address := range visits(p, p.fixture.addresses()) {
 		_, _ = p.addressSweep().Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&address)})
 	}
-	for _, secret := range p.fixture.secrets() {
+	for _, secret := range visits(p, p.fixture.secrets()) {
 		_, _ = OrphanSecrets{p.servers}.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&secret)})
 	}
+}
+
+// visits are the objects in the order in which a round of the process looks at them.
+func visits[T any](p *process, objects []T) []T {
+	if p.random == nil {
+		return objects
+	}
+	var order []T
+	for _, object := range objects {
+		order = append(order, slices.Repeat([]T{object}, []int{0, 1, 1, 1, 2, 3}[p.random.IntN(6)])...)
+	}
+	p.random.Shuffle(len(order), func(a, b int) { order[a], order[b] = order[b], order[a] })
+	return order
 }
 
 func (p *process) addressSweep() *ipam.Sweep {

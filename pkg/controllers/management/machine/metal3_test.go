@@ -12,10 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// playMetal3 takes every host one state further, as baremetal-operator would.
+// playMetal3 takes every host one state further, as baremetal-operator would. It leaves a paused or detached host alone.
 func (w *fixture) playMetal3() {
 	w.t.Helper()
 	for _, host := range w.hosts() {
+		if ignored(&host) != "" {
+			continue
+		}
 		before := host.DeepCopy()
 		status := &host.Status.Provisioning
 		switch status.State {

@@ -165,14 +165,9 @@ func TestRebootWaits(t *testing.T) {
 			if tc.pauseAfter {
 				pause()
 			}
-			play := func() {
-				if w.hosts()[0].Annotations[bmov1alpha1.PausedAnnotation] == "" {
-					w.playMetal3()
-				}
-			}
 			for range 3 {
 				manager.round()
-				play()
+				w.playMetal3()
 			}
 			resume := func() { w.annotateHost("server-00", bmov1alpha1.PausedAnnotation, "") }
 			if tc.resumes {
@@ -180,7 +175,7 @@ func TestRebootWaits(t *testing.T) {
 			}
 			for range 3 {
 				manager.round()
-				play()
+				w.playMetal3()
 			}
 			if got := len(w.reboots["server-00"]); got != tc.reboots {
 				t.Errorf("%s: %d reboots, want %d", tc.reason, got, tc.reboots)
