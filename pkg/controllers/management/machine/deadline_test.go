@@ -246,6 +246,12 @@ func TestStandstill(t *testing.T) {
 		"ProviderWorks": {reason: "the server does not boot", machines: 1, booting: true},
 		"Metal3IsDown": {reason: "no server is installed", machines: severalStuck, stands: func(slowFixture, *process) {},
 			moves: slowFixture.metal3Works, says: "its deadline stands still: 3 servers in namespace"},
+		"ClockIsSetBack": {reason: "the stamp of the third is ahead of the clock", machines: severalStuck - 1,
+			stands: func(w slowFixture, p *process) {
+				w.pass(45 * time.Minute)
+				w.writing(w.invited("third"), func() *process { return p })
+				w.step(-45 * time.Minute)
+			}, moves: slowFixture.metal3Works, says: "its deadline stands still: 3 servers in namespace"},
 		"Few":         {reason: "the two servers may be broken", machines: severalStuck - 1},
 		"Metal3Works": {reason: "only these servers are not installed", machines: severalStuck, moves: slowFixture.metal3Works},
 	} {

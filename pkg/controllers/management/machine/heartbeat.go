@@ -22,6 +22,8 @@ type heartbeat struct {
 	// started is the first beat: the process may have waited for long to become the leader. resumed is the first one after the last
 	// pause, zero if there was none.
 	last, started, resumed time.Time
+	// ahead is what the clock showed before it was set back: what was noted up to then is older than it seems.
+	ahead time.Time
 }
 
 // beat is called more often than maxPause. It returns for how long there was no beat, by a clock that may have been set, if that is too
@@ -42,7 +44,17 @@ func (h *heartbeat) beat(now time.Time) (pause time.Duration) {
 	if now.Before(h.started) {
 		h.started = now
 	}
+	if pause < 0 && last.After(h.ahead) {
+		h.ahead = last
+	}
 	return pause
+}
+
+// isOld returns whether what was noted at a time is from before another, or from before the clock was set back.
+func (h *heartbeat) isOld(noted, before time.Time) bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	return noted.Before(before) || !noted.After(h.ahead)
 }
 
 // earliest is when a Machine with that deadline may be given up at the earliest. After a start Metal3 has a while to continue. After a

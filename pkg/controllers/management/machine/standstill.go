@@ -61,7 +61,7 @@ func (r *Reconciler) stuck(ctx context.Context, namespace string, since time.Tim
 	for i := range list.Items {
 		status := &list.Items[i].Status
 		if status.Phase == v1alpha1.MachineProvisioning && status.HostRef != nil && status.HostRef.Namespace == namespace &&
-			status.Progress != nil && status.Progress.LastProgressTime.Time.Before(since) {
+			status.Progress != nil && r.heartbeat.isOld(status.Progress.LastProgressTime.Time, since) {
 			count++
 		}
 	}
