@@ -87,9 +87,24 @@ func newHistory(t *testing.T, seed uint64) *history {
 	}
 	if h.random.IntN(3) == 0 {
 		h.broken = "server-00" // the first by name
+		if h.random.IntN(2) == 0 {
+			h.fillQuarantine()
+		}
 	}
 	h.restart(false)
 	return h
+}
+
+// fillQuarantine has each tenant have complained of a server, so that no other is quarantined on its word.
+func (h *history) fillQuarantine() {
+	h.t.Helper()
+	for n, namespace := range h.tenants() {
+		name := fmt.Sprintf("server-%02d", n+3)
+		h.complained[name] = true
+		h.annotateHost(name, v1alpha1.QuarantinedAnnotationKey, inventory.Quarantine{Reason: v1alpha1.ReasonNodeUnhealthy,
+			Since: h.time.Now().Add(-25 * time.Hour), Machine: types.NamespacedName{Namespace: namespace, Name: "before"},
+			NodeType: h.nodeType, Suspect: true}.String())
+	}
 }
 
 // restart starts the manager, whose connection or cache may have a fault, or which may die after some of its writes.
