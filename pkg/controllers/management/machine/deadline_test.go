@@ -144,6 +144,32 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
+// TestStampsAhead: a stamp from before the clock was set back is old, although it seems to be recent later on.
+func TestStampsAhead(t *testing.T) {
+	after := func(minutes time.Duration) time.Time { return midnight.Time.Add(minutes * time.Minute) }
+	for name, tc := range map[string]struct {
+		reason string
+		beats  []time.Time
+		want   bool
+	}{
+		"SetBack":    {"this process has seen the later time", []time.Time{after(45), after(0), after(1)}, true},
+		"Restarted":  {"nobody can have noted it after the start", []time.Time{after(0), after(1)}, true},
+		"NotSetBack": {"it was noted a while ago", []time.Time{after(46)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &heartbeat{}
+			for _, moment := range tc.beats {
+				h.beat(moment)
+			}
+			h.isOld(after(45), after(-30)) // somebody looks at it
+			h.beat(after(70))
+			if got := h.isOld(after(45), after(40)); got != tc.want {
+				t.Errorf("a stamp of 45 minutes is old after 70: %v, want %v; %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
 // TestSharedFault: all deadlines pass at once, because of what all servers need. Few Machines are given up for it at once, and time alone
 // gives up the rest. One bad server is given up in time, whatever happens to another tenant.
 func TestSharedFault(t *testing.T) {

@@ -50,10 +50,14 @@ func (h *heartbeat) beat(now time.Time) (pause time.Duration) {
 	return pause
 }
 
-// isOld returns whether what was noted at a time is from before another, or from before the clock was set back.
+// isOld returns whether what was noted at a time is from before another, or from before the clock was set back. That may have been before
+// this process was started: then a note from the future shows it.
 func (h *heartbeat) isOld(noted, before time.Time) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
+	if noted.After(h.last) && noted.After(h.ahead) {
+		h.ahead = noted
+	}
 	return noted.Before(before) || !noted.After(h.ahead)
 }
 
