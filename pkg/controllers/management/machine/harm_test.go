@@ -56,6 +56,8 @@ type history struct {
 	broken           string
 	repaired, failed bool
 	complained       map[string]bool
+	// wasFree are the servers that were free before the last look.
+	wasFree map[string]bool
 	// reboots are those that core waits for, by Machine.
 	awaited map[types.NamespacedName]awaitedReboot
 	// orphaned are the hosts that were paused when their Machines were taken away, as when a management cluster is moved.
@@ -121,6 +123,7 @@ func (h *history) restart(faulty bool) {
 	h.processes = nil // the one before has ended
 	h.manager = h.startWith(h.connection.Client(cache.Client(h.api.Client)), h.connection.Client(h.api.Client))
 	h.manager.random = h.random
+	h.manager.beat(h.t.Context())
 }
 
 func (h *history) tenants() []string { return append([]string{h.tenant}, h.others...) }
@@ -138,6 +141,8 @@ func (h *history) look() {
 		h.restart(false)
 	}
 	before, free := h.machines(), h.free()
+	wasFree := h.wasFree
+	h.wasFree = free
 	h.manager.round()
 	h.connection.PassTime()
 	if !h.connection.Dead() {
@@ -152,8 +157,8 @@ func (h *history) look() {
 		if now == nil || wanted != "" || now.Status.HostRef == nil || now.Status.HostRef.Name != h.broken {
 			continue
 		}
-		for name := range free {
-			if after[name] {
+		for name := range after {
+			if wasFree[name] && free[name] && after[name] {
 				h.fail("Machine %s gets server %s, which has just failed, and %s is free", machine.Name, h.broken, name)
 			}
 		}
