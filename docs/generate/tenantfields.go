@@ -69,7 +69,7 @@ var fields = map[string]crossing{
 		"a UID that no TenantCluster has reported: **left to you** in the threat model"},
 	"TenantCluster status.conditions":        {"B", "people", "of its own TenantCluster; tools of operators show it as data"},
 	"TenantCluster status.kubernetesVersion": {"B", "people", "of its own TenantCluster"},
-	"TenantCluster status.providerRenewTime": {"B", "the manager, which compares it with its clock; people and the plugin",
+	"TenantCluster status.providerRenewTime": {"B", "the manager, which looks for changes of it; people",
 		"of its own TenantCluster: says whether its provider works"},
 	"TenantCluster status.observedClusterUID": {"B", "the manager, which compares it with clusterUID",
 		"of its own TenantCluster; a UID (schema)"},

@@ -148,11 +148,13 @@ func provider(policy v1alpha1.UncleanedServersPolicy) v1alpha1.NodeProvider {
 }
 
 func TestProviders(t *testing.T) {
-	renewed := func(name string, ago time.Duration) v1alpha1.TenantCluster {
+	renewed := func(name, ready string) v1alpha1.TenantCluster {
 		tenant := v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: name}}
-		tenant.Status.ProviderRenewTime = &metav1.Time{Time: now.Add(-ago)}
+		tenant.Status.ProviderRenewTime = &metav1.Time{Time: now}
+		tenant.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: ready}}
 		return tenant
 	}
+	works, silent := renewed("one", v1alpha1.ReasonIdentified), renewed("two", v1alpha1.ReasonProviderSilent)
 	for name, tc := range map[string]struct {
 		reason  string
 		tenants []v1alpha1.TenantCluster
@@ -160,11 +162,11 @@ func TestProviders(t *testing.T) {
 		says    string
 	}{
 		"None":   {"a fleet without tenants is fine", nil, OK, "0 TenantClusters"},
-		"Works":  {"one has never had a provider", []v1alpha1.TenantCluster{renewed("one", time.Minute), {}}, OK, "of which 1 have"},
-		"Silent": {"its pods get no servers", []v1alpha1.TenantCluster{renewed("one", time.Minute), renewed("two", time.Hour)}, Fail, "acme/two"},
+		"Works":  {"one has never had a provider", []v1alpha1.TenantCluster{works, {}}, OK, "of which 1 have"},
+		"Silent": {"its pods get no servers", []v1alpha1.TenantCluster{works, silent}, Fail, "acme/two"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			results := checkProviders(tc.tenants, now)
+			results := checkProviders(tc.tenants)
 			if len(results) != 1 {
 				t.Fatalf("%s: got %+v", tc.reason, results)
 			}

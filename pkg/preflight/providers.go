@@ -6,7 +6,6 @@ package preflight
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,16 +20,16 @@ func (c *Cluster) providers(ctx context.Context) []Result {
 	if err := c.Reader.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
 		return []Result{unreadable(providersCheck, err)}
 	}
-	return checkProviders(tenants.Items, c.Clock.Now())
+	return checkProviders(tenants.Items)
 }
 
 // checkProviders judges the providers by their TenantClusters. What is wrong with one is a failure of its own.
-func checkProviders(tenants []v1alpha1.TenantCluster, now time.Time) []Result {
+func checkProviders(tenants []v1alpha1.TenantCluster) []Result {
 	var results []Result
 	renewing := 0
 	for i := range tenants {
 		tenant := &tenants[i]
-		blocked := tenant.Blocked(now)
+		blocked := tenant.Blocked()
 		for _, condition := range blocked {
 			results = append(results, Result{Check: providersCheck, Level: Fail,
 				Message: fmt.Sprintf("TenantCluster %s: %s", client.ObjectKeyFromObject(tenant), condition.Message),

@@ -33,6 +33,9 @@ var comparedStamps = map[string][]string{
 	"the provider has written that stamp": {
 		"pkg/controllers/tenant/garbagecollection/breaker.go: b.clock.Since(now.LastTransitionTime.Time)",
 	},
+	"the same or not: since when is by the clock of this program": {
+		"pkg/controllers/management/tenantcluster/ready.go: last.written.Equal(tenant.Status.ProviderRenewTime)",
+	},
 	"a trace": {
 		"pkg/controllers/tenant/traces/traces.go: initialized.LastTransitionTime.Before(&pod.CreationTimestamp)",
 	},

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -219,7 +218,7 @@ func TestPluginExplains(t *testing.T) {
 }
 
 // A provider that does nothing is named by the plugin and the manager, before anything else about a pod that waits for it, until it is
-// back. The time that it wrote last is put back, so that nobody waits until it is old.
+// back. The manager starts again and finds the silence recorded, so that nobody waits until it has listened for minutes.
 func TestPluginNamesSilentProvider(t *testing.T) {
 	system.Only(t)
 	w := enterAlone(t, reference)
@@ -238,21 +237,24 @@ func TestPluginNamesSilentProvider(t *testing.T) {
 	}
 	untilReady(v1alpha1.ReasonIdentified)
 	resume := w.stop(t, sandboxes.ProviderName)
-	w.eventually(t, "the renewal is an hour old", func(ctx context.Context) (string, error) {
+	resumeManager := w.stop(t, sandboxes.ManagerName)
+	w.eventually(t, "the silence is recorded", func(ctx context.Context) (string, error) {
 		if err := w.management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster); err != nil {
 			return "", err
 		}
 		before := cluster.DeepCopy()
-		cluster.Status.ProviderRenewTime = &metav1.Time{Time: cluster.Status.ProviderRenewTime.Add(-time.Hour)}
+		conditions.SetReady(&cluster.Status.Conditions, metav1.Condition{Status: metav1.ConditionUnknown,
+			Reason: v1alpha1.ReasonProviderSilent}, cluster.Generation, metav1.Now())
 		return "", w.management.Status().Patch(ctx, cluster, client.MergeFrom(before))
 	})
-	// The manager looks when the last renewal that it has seen is old, or something else has changed.
-	before := cluster.DeepCopy()
-	metav1.SetMetaDataAnnotation(&cluster.ObjectMeta, "example.com/looked-at", "true")
-	if err := w.management.Patch(t.Context(), cluster, client.MergeFrom(before)); err != nil {
-		t.Fatal(err)
-	}
-	untilReady(v1alpha1.ReasonProviderSilent)
+	resumeManager()
+	w.eventually(t, "the manager says it, too", func(ctx context.Context) (string, error) {
+		err := w.management.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)
+		if ready := conditions.Find(cluster.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(ready.Message, silent) {
+			return fmt.Sprintf("Ready is %+v", ready), err
+		}
+		return "", err
+	})
 	w.createPod(t, "waits", resources("cpu", "4", gpu, "1"))
 	w.says(t, 1, []string{"is Pending\n", `is blocked: "` + silent}, "explain", "pod", w.group.namespace+"/waits")
 	w.says(t, 1, []string{silent}, "issues")

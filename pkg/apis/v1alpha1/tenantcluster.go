@@ -13,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 )
 
 // TenantClusterSpec is how servers join a tenant and which servers it may have.
@@ -162,8 +160,8 @@ type TenantClusterStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// ProviderRenewTime is when the tenant's provider that leads last said that it works, by its own clock. It does so every minute. If
-	// it is older than 3 minutes, the provider is down, hangs, or does not reach this API server. Unset: no provider, or none of a version
-	// that says it.
+	// the manager sees no change of it for 3 minutes, the provider is down, hangs, or does not reach this API server, and Ready says so.
+	// Unset: no provider, or none of a version that says it.
 	// +optional
 	ProviderRenewTime *metav1.Time `json:"providerRenewTime,omitempty"`
 	// Rollout is how many Machines of the tenant are as its spec and what they refer to say now.
@@ -248,40 +246,24 @@ type TenantClusterList struct {
 	Items []TenantCluster `json:"items"`
 }
 
-const (
-	// ProviderRenewPeriod is how often a provider says that it works. 100 tenants then write less than twice per second.
-	ProviderRenewPeriod = time.Minute
-	// ProviderSilence is how old the last renewal is when the provider counts as silent. A change of the leader takes 35 seconds, and a
-	// rollout of a new version is over in less, so that neither of them is taken for a provider that is down.
-	ProviderSilence = 3 * time.Minute
-)
+// ProviderRenewPeriod is how often a provider says that it works. 100 tenants then write less than twice per second.
+const ProviderRenewPeriod = time.Minute
 
-// ProviderSilentFrom is when the provider counts as silent if it renews no more. It reports false if that is never: no provider has ever
-// renewed, or the TenantCluster is being deleted, for which a provider has a deadline of its own and may be gone before the servers are
-// back.
-func (in *TenantCluster) ProviderSilentFrom() (time.Time, bool) {
-	if in.Status.ProviderRenewTime == nil || !in.DeletionTimestamp.IsZero() {
-		return time.Time{}, false
-	}
-	return in.Status.ProviderRenewTime.Add(ProviderSilence), true
-}
-
-// Blocked returns the conditions because of which the tenant's provider writes or deletes nothing. If there is none, a provider that is
-// silent now is one, which only Ready has: it is known although the manager, which writes that, is down too.
-func (in *TenantCluster) Blocked(now time.Time) []metav1.Condition {
-	var blocked []metav1.Condition
+// Blocked returns the conditions because of which the tenant's provider writes or deletes nothing. If there is none, Ready is one while the
+// provider is silent: the manager, which listens to it, has written that.
+func (in *TenantCluster) Blocked() []metav1.Condition {
+	var blocked, silent []metav1.Condition
 	for _, condition := range in.Status.Conditions {
-		if slices.Contains([]string{ConditionClusterIdentified, ConditionKubeconfigAccepted, ConditionCollectionAllowed},
-			condition.Type) && condition.Status == metav1.ConditionFalse {
+		switch {
+		case slices.Contains([]string{ConditionClusterIdentified, ConditionKubeconfigAccepted, ConditionCollectionAllowed}, condition.Type) &&
+			condition.Status == metav1.ConditionFalse:
 			blocked = append(blocked, condition)
+		case condition.Type == ConditionReady && condition.Reason == ReasonProviderSilent:
+			silent = append(silent, condition)
 		}
 	}
-	if from, renews := in.ProviderSilentFrom(); renews && !now.Before(from) && len(blocked) == 0 {
-		blocked = append(blocked, metav1.Condition{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonProviderSilent,
-			Message: fmt.Sprintf("the tenant's provider has not been heard of since %s: it is down, hangs, or does not reach one of the two "+
-				"clusters, or its clock is wrong. Pods that wait get no server meanwhile. See that it runs, and its log: %s",
-				in.Status.ProviderRenewTime.UTC().Format(time.RFC3339),
-				shell.Command("kubectl get pods -n %s -l app.kubernetes.io/component=provider", in.Namespace))})
+	if len(blocked) == 0 {
+		return silent
 	}
 	return blocked
 }

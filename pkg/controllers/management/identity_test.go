@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -205,7 +206,7 @@ func TestStandingConfirmationIsLeft(t *testing.T) {
 }
 
 // runTenantClusters runs the controller until the end of the test, and returns what gets its events about a namespace.
-func runTenantClusters(t *testing.T, namespace string) *events.FakeRecorder {
+func runTenantClusters(t *testing.T, namespace string, clk clock.PassiveClock) *events.FakeRecorder {
 	t.Helper()
 	skip := true
 	mgr, err := ctrl.NewManager(environment.Config, manager.Options{Scheme: environment.Scheme,
@@ -214,7 +215,7 @@ func runTenantClusters(t *testing.T, namespace string) *events.FakeRecorder {
 		t.Fatal(err)
 	}
 	recorder := events.NewFakeRecorder(100)
-	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), about(recorder, namespace), clock.RealClock{}).
+	if err := tenantcluster.NewController(mgr.GetClient(), mgr.GetAPIReader(), about(recorder, namespace), clk).
 		Register(t.Context(), mgr); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ func runTenantClusters(t *testing.T, namespace string) *events.FakeRecorder {
 // TestIdentityIsAnnounced runs the controller: a Warning event says why a provider does nothing, or deletes no NodePools.
 func TestIdentityIsAnnounced(t *testing.T) {
 	tenant := newIdentified(t)
-	recorder := runTenantClusters(t, tenant.Namespace)
+	recorder := runTenantClusters(t, tenant.Namespace, clock.RealClock{})
 	for _, uid := range []string{env.UID("mine-" + t.Name()), env.UID("other-" + t.Name())} {
 		patch := client.MergeFrom(tenant.DeepCopy())
 		tenant.Status.ObservedClusterUID = uid
@@ -266,28 +267,38 @@ func TestIdentityIsAnnounced(t *testing.T) {
 // TestSilenceIsAnnounced runs the controller: a Warning event says that a provider is silent, and its next renewal ends that.
 func TestSilenceIsAnnounced(t *testing.T) {
 	tenant := newIdentified(t)
-	recorder := runTenantClusters(t, tenant.Namespace)
-	for _, step := range []struct {
-		renewed *metav1.Time
-		want    string
-	}{
-		{nil, v1alpha1.ReasonIdentified},
-		{ptr.To(metav1.NewTime(time.Now().Add(-time.Hour))), v1alpha1.ReasonProviderSilent},
-		{ptr.To(metav1.Now()), v1alpha1.ReasonIdentified},
-	} {
+	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC))
+	recorder := runTenantClusters(t, tenant.Namespace, clk)
+	until := func(reason string, change func()) {
+		t.Helper()
+		poll.Eventually(t, "Ready has the reason "+reason, func(context.Context) error {
+			tenant.read()
+			ready := conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionReady)
+			if ready.Reason == reason {
+				return nil
+			}
+			change()
+			return fmt.Errorf("it is %+v", ready)
+		})
+	}
+	renew := func(minute int) {
 		patch := client.MergeFrom(tenant.DeepCopy())
-		tenant.Status.ObservedClusterUID, tenant.Status.ProviderRenewTime = env.UID("mine-"+t.Name()), step.renewed
+		tenant.Status.ObservedClusterUID = env.UID("mine-" + t.Name())
+		tenant.Status.ProviderRenewTime = ptr.To(metav1.Date(2020, 1, 1, 0, minute, 0, 0, time.UTC))
 		if err := environment.Client.Status().Patch(t.Context(), tenant.TenantCluster, patch); err != nil {
 			t.Fatal(err)
 		}
-		poll.Eventually(t, "Ready has the reason "+step.want, func(context.Context) error {
-			tenant.read()
-			if ready := conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionReady); ready.Reason != step.want {
-				return fmt.Errorf("it is %+v", ready)
-			}
-			return nil
-		})
 	}
+	until(v1alpha1.ReasonIdentified, func() { renew(1) })
+	until(v1alpha1.ReasonProviderSilent, func() {
+		clk.SetTime(clk.Now().Add(3 * time.Minute))
+		patch := client.MergeFrom(tenant.DeepCopy())
+		metav1.SetMetaDataAnnotation(&tenant.ObjectMeta, "example.com/looked-at", clk.Now().String())
+		if err := environment.Client.Patch(t.Context(), tenant.TenantCluster, patch); err != nil {
+			t.Fatal(err)
+		}
+	})
+	until(v1alpha1.ReasonIdentified, func() { renew(2) })
 	if event := poll.Receive(t, "an event", recorder.Events); !strings.HasPrefix(event, "Warning ProviderSilent ") {
 		t.Errorf("the event is %q", event)
 	}

@@ -92,7 +92,7 @@ func (w *devicesTest) await(why string, classes []string, tenants ...*v1alpha1.T
 // write it.
 func TestAllowedDevicesFollow(t *testing.T) {
 	w := &devicesTest{T: t, namespace: environment.Namespace(t)}
-	w.recorder = runTenantClusters(t, w.namespace)
+	w.recorder = runTenantClusters(t, w.namespace, clock.RealClock{})
 	blue, red, green := w.tenant("blue", "slice"), w.tenant("red", "whole"), w.tenant("green", "")
 	all := []*v1alpha1.TenantCluster{blue, red, green}
 	slice := w.class("slice", "slice")
@@ -175,7 +175,7 @@ func TestTooManyDeviceClasses(t *testing.T) {
 		w.class(name, "x")
 		names = append(names, name)
 	}
-	w.recorder = runTenantClusters(t, w.namespace)
+	w.recorder = runTenantClusters(t, w.namespace, clock.RealClock{})
 	tenant := w.tenant("blue", "x")
 	w.await("the first are allowed", names[:v1alpha1.MaxAllowedDevices], tenant)
 	want := "Warning TooManyDeviceClasses spec.sync.fromHost.deviceClasses.selector: the TenantClusters of namespace " + w.namespace +

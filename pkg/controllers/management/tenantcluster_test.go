@@ -172,52 +172,84 @@ func TestStatusHasTwoWriters(t *testing.T) {
 	}
 }
 
-// TestProviderFallsSilent: a TenantCluster is looked at when its provider has been silent for too long, and says since when. It writes that
-// once. A provider that never renewed, as of an earlier version, is not silent.
+// TestProviderFallsSilent: a TenantCluster is looked at when its provider has not renewed for too long by the manager's clock, whatever the
+// provider's clock shows. The manager writes that once, and does not forget it when it starts again. A provider that never renewed, such as
+// an earlier version, is not silent.
 func TestProviderFallsSilent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		ahead  time.Duration
+	}{
+		"SameTime": {reason: "both clocks are right"},
+		"Ahead":    {reason: "a dead provider is found although its last renewal is in the future", ahead: 5 * time.Hour},
+		"Behind":   {reason: "a provider that works is not blamed for its clock", ahead: -5 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) { fallsSilent(t, tc.reason, tc.ahead) })
+	}
+}
+
+func fallsSilent(t *testing.T, reason string, ahead time.Duration) {
 	w := newTenantTest(t)
 	began := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	clk := clocktesting.NewFakePassiveClock(began)
-	w.controller = tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10), clk)
-	w.step()
-	reported := w.left()
-	reported.Status.ObservedClusterUID = env.UID(t.Name())
-	if err := environment.Client.Status().Update(t.Context(), reported); err != nil {
-		t.Fatal(err)
+	start := func() {
+		w.controller = tenantcluster.NewController(environment.Client, environment.Client, events.NewFakeRecorder(10), clk)
 	}
-	ready := func(passed time.Duration) (metav1.Condition, time.Duration) {
+	start()
+	w.step()
+	write := func(change func(*v1alpha1.TenantClusterStatus)) {
+		t.Helper()
+		tenant := w.left()
+		change(&tenant.Status)
+		if err := environment.Client.Status().Update(t.Context(), tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renew := func(passed time.Duration) {
+		t.Helper()
+		write(func(status *v1alpha1.TenantClusterStatus) {
+			status.ProviderRenewTime = ptr.To(metav1.NewTime(began.Add(passed + ahead)))
+		})
+	}
+	// look has the manager look, and wants it to look again after a while, or, with 0, that it calls the provider silent.
+	look := func(passed, again time.Duration, why string) {
 		t.Helper()
 		clk.SetTime(began.Add(passed))
 		result, err := w.controller.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(w.tenant)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return conditions.Find(w.left().Status.Conditions, v1alpha1.ConditionReady), result.RequeueAfter
+		got, want := conditions.Find(w.left().Status.Conditions, v1alpha1.ConditionReady), v1alpha1.ReasonIdentified
+		if again == 0 {
+			want = v1alpha1.ReasonProviderSilent
+		}
+		if result.RequeueAfter != max(again, 0) || got.Reason != want {
+			t.Errorf("%s: %s: Ready is %+v, again in %v", reason, why, got, result.RequeueAfter)
+		}
 	}
-	if got, again := ready(time.Hour); got.Status != metav1.ConditionTrue || again != 0 {
-		t.Errorf("it has never renewed: %+v, again in %v", got, again)
-	}
-	renewed := w.left()
-	renewed.Status.ProviderRenewTime = ptr.To(metav1.NewTime(began))
-	if err := environment.Client.Status().Update(t.Context(), renewed); err != nil {
-		t.Fatal(err)
-	}
-	if got, again := ready(time.Minute); got.Status != metav1.ConditionTrue || again != 2*time.Minute {
-		t.Errorf("it has renewed a minute ago: %+v, again in %v", got, again)
-	}
-	got, again := ready(3 * time.Minute)
-	if got.Status != metav1.ConditionUnknown || got.Reason != v1alpha1.ReasonProviderSilent || again != 0 ||
-		!strings.Contains(got.Message, "since 2026-01-02T15:04:05Z") {
-		t.Errorf("it has renewed three minutes ago: %+v, again in %v", got, again)
-	}
+	write(func(status *v1alpha1.TenantClusterStatus) { status.ObservedClusterUID = env.UID(t.Name()) })
+	look(time.Hour, -1, "it has never renewed")
+	began = began.Add(time.Hour)
+	renew(0)
+	look(0, 3*time.Minute, "it has just renewed")
+	look(time.Minute, 2*time.Minute, "it has renewed a minute ago")
+	look(3*time.Minute, 0, "it has renewed three minutes ago")
 	silent := w.left()
-	if stalled := conditions.Find(silent.Status.Conditions, v1alpha1.ConditionStalled); stalled.Reason != got.Reason {
-		t.Errorf("nobody is told: %+v", silent.Status.Conditions)
+	if stalled := conditions.Find(silent.Status.Conditions, v1alpha1.ConditionStalled); stalled.Reason != v1alpha1.ReasonProviderSilent ||
+		!strings.Contains(stalled.Message, "since "+began.Add(ahead).Format(time.RFC3339)) {
+		t.Errorf("%s: nobody is told: %+v", reason, silent.Status.Conditions)
 	}
-	ready(4 * time.Minute)
+	look(4*time.Minute, 0, "it has not renewed since")
+	start()
+	look(5*time.Minute, 0, "a manager that starts again has heard nothing either")
 	if again := w.left(); again.ResourceVersion != silent.ResourceVersion {
-		t.Error("a status that is as before was written again")
+		t.Errorf("%s: a status that is as before was written again", reason)
 	}
+	renew(6 * time.Minute)
+	look(6*time.Minute, 3*time.Minute, "it renews again")
+	start()
+	look(time.Hour, 3*time.Minute, "a manager that starts again has listened for no time")
+	look(time.Hour+3*time.Minute, 0, "it has heard nothing since")
 }
 
 // TestHeldMachineHoldsNoTenant: a Machine that has given its server back, and that a finalizer of another holds, does not hold

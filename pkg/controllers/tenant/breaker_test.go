@@ -146,7 +146,7 @@ func TestBreaker(t *testing.T) {
 			if condition.Reason != tc.wantReason {
 				t.Errorf("%s: the condition is %+v", tc.reason, condition)
 			}
-			if blocked := f.cluster().Blocked(time.Now()); (len(blocked) > 0) != (tc.wantReason != "") {
+			if blocked := f.cluster().Blocked(); (len(blocked) > 0) != (tc.wantReason != "") {
 				t.Errorf("events and metrics show %v", blocked)
 			}
 		})

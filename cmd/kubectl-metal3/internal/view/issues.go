@@ -62,9 +62,9 @@ func (f *Fleet) Issues() []Issue {
 		object, severity := "TenantCluster "+nameOf(tenant), Warning
 		remedy := shell.Command("kubectl describe tenantclusters.karpenter.metal3.io -n %s %s", tenant.Namespace, tenant.Name)
 		condition := conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionStalled)
-		for _, blocks := range tenant.Blocked(f.Now()) {
+		for _, blocks := range tenant.Blocked() {
 			severity = Critical
-			if !strings.Contains(condition.Message, blocks.Message) { // the manager is down too, or has not seen it yet
+			if !strings.Contains(condition.Message, blocks.Message) { // the manager is down, or has not seen it yet
 				add(severity, object, blocks.Message, remedy)
 			}
 		}

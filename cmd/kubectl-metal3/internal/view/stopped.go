@@ -58,7 +58,7 @@ func (f *Fleet) stopped(tenant *v1alpha1.TenantCluster) []Cause {
 	if f.manager.Text != "" {
 		causes = append(causes, f.manager)
 	}
-	for _, condition := range tenant.Blocked(f.Now()) {
+	for _, condition := range tenant.Blocked() {
 		causes = append(causes, Cause{Text: fmt.Sprintf("TenantCluster %s is blocked: %s", nameOf(tenant), quoted(condition.Message)),
 			Verdict: Wrong})
 	}

@@ -166,10 +166,7 @@ var blockedDescription = describe("tenantclusters_blocked",
 	"TenantClusters whose provider writes or deletes nothing, by the reason of the condition that says why.", ReasonLabel)
 
 // tenantCounts counts the TenantClusters when it is asked to, from the cache.
-type tenantCounts struct {
-	tenants client.Reader
-	clock   clock.PassiveClock
-}
+type tenantCounts struct{ tenants client.Reader }
 
 // Describe implements prometheus.Collector.
 func (t tenantCounts) Describe(descriptions chan<- *prometheus.Desc) {
@@ -184,9 +181,9 @@ func (t tenantCounts) Collect(metrics chan<- prometheus.Metric) {
 		log.FromContext(ctx).Error(err, "Counting TenantClusters for metrics")
 		return
 	}
-	reasons, now := map[string]int{}, t.clock.Now()
+	reasons := map[string]int{}
 	for i := range tenants.Items {
-		for _, condition := range tenants.Items[i].Blocked(now) {
+		for _, condition := range tenants.Items[i].Blocked() {
 			reasons[condition.Reason]++
 		}
 	}

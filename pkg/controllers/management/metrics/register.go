@@ -44,7 +44,7 @@ func (f *Fleet) Register(_ context.Context, mgr manager.Manager) error {
 		return fmt.Errorf("adding the watch for metrics, %w", err)
 	}
 	collectors := append(watcher.collectors(), hostCounts{inventory: f.inventory}, machineCounts{machines: mgr.GetClient(), clock: f.clock},
-		tenantCounts{tenants: mgr.GetClient(), clock: f.clock})
+		tenantCounts{mgr.GetClient()})
 	for _, collector := range collectors {
 		if err := f.registry.Register(collector); err != nil {
 			return fmt.Errorf("registering the metrics of the fleet, %w", err)

@@ -55,6 +55,8 @@ type Controller struct {
 	// deletions is when this process has first seen that a TenantCluster is being deleted, by UID. A drain is measured from there: the
 	// time of the deletion is by the clock of the API server, and this one may be hours off.
 	deletions sync.Map
+	// renewals are the last renewals of providers, by the UID of the TenantCluster.
+	renewals sync.Map
 }
 
 // NewController constructs a TenantCluster controller. live reads from the API server, past every cache.
@@ -77,10 +79,8 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	// 2. The provider has reported a cluster.
 	case tenant.DeletionTimestamp.IsZero():
 		result, err = c.identify(ctx, tenant)
-		if from, renews := tenant.ProviderSilentFrom(); renews {
-			if left := from.Sub(c.clock.Now()); left > 0 && (result.RequeueAfter == 0 || left < result.RequeueAfter) {
-				result.RequeueAfter = left
-			}
+		if left := c.silentIn(tenant); left > 0 && left < never && (result.RequeueAfter == 0 || left < result.RequeueAfter) {
+			result.RequeueAfter = left
 		}
 	// 3. It is being deleted, and its Machines first.
 	case finalized:

@@ -111,7 +111,8 @@ func (c *Controller) announce() handler.EventHandler {
 			if !was || !is {
 				return
 			}
-			announced := append(after.Blocked(c.clock.Now()), conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned))
+			c.silentIn(after) // most renewals lead to no work, and this one has come now
+			announced := append(after.Blocked(), conditions.Find(after.Status.Conditions, v1alpha1.ConditionServersReturned))
 			if synced := conditions.Find(after.Status.Conditions, v1alpha1.ConditionPoolsSynced); synced.Reason == v1alpha1.ReasonReleasesServers {
 				announced = append(announced, synced)
 			}

@@ -6,6 +6,7 @@ package tenantcluster
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
@@ -28,6 +30,14 @@ import (
 // a write of the TenantCluster.
 const batchPeriod = time.Second
 
+const (
+	// providerSilence is for how long a provider renews nothing when it counts as silent. A change of the leader takes 35 seconds, and a
+	// rollout of a new version is over in less, so that neither of them is taken for a provider that is down.
+	providerSilence = 3 * time.Minute
+	// never is longer than anything waits.
+	never time.Duration = math.MaxInt64
+)
+
 // writeStatus sums up and writes the status, if it is another than before. The manager alone writes Ready: the provider writes
 // conditions of its own, and each of its writes leads here. Both writes are compare-and-swap, so that neither takes back the other.
 func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.TenantCluster) error {
@@ -36,7 +46,7 @@ func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.T
 		return fmt.Errorf("counting the Machines of TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
 	}
 	tenant.Status.Rollout = rolloutOf(tenant.Name, machines.Items)
-	conditions.SetReady(&tenant.Status.Conditions, readyOf(tenant, c.clock.Now()), tenant.Generation, metav1.NewTime(c.clock.Now()))
+	conditions.SetReady(&tenant.Status.Conditions, readyOf(tenant, c.silentIn(tenant) <= 0), tenant.Generation, metav1.NewTime(c.clock.Now()))
 	tenant.Status.ObservedGeneration = tenant.Generation
 	selected, err := c.allowDevices(ctx, tenant)
 	if err != nil || equality.Semantic.DeepEqual(before.Status, tenant.Status) {
@@ -53,11 +63,55 @@ func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.T
 	return nil
 }
 
+// renewal is the time that a provider has written, and when this process first saw it, by its own clock.
+type renewal struct {
+	written metav1.Time
+	seen    time.Time
+}
+
+// silentIn returns in how long the tenant's provider counts as silent if it renews no more, 0 or less if it does already. The provider's
+// clock may be hours off, so this process looks for a change of what that writes, as leader election does. The answer is never if no
+// provider has renewed, or for a TenantCluster that is being deleted, whose provider has a deadline of its own and may be gone before the
+// servers are back.
+func (c *Controller) silentIn(tenant *v1alpha1.TenantCluster) time.Duration {
+	if tenant.Status.ProviderRenewTime == nil || !tenant.DeletionTimestamp.IsZero() {
+		c.renewals.Delete(tenant.UID)
+		return never
+	}
+	now := c.clock.Now()
+	known, found := c.renewals.Load(tenant.UID)
+	last, _ := known.(renewal)
+	if !last.written.Equal(tenant.Status.ProviderRenewTime) {
+		last = renewal{*tenant.Status.ProviderRenewTime, now}
+		// A process that starts has listened for no time. It does not take back what one before it has heard.
+		if !found && conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionReady).Reason == v1alpha1.ReasonProviderSilent {
+			last.seen = now.Add(-providerSilence)
+		}
+		c.renewals.Store(tenant.UID, last)
+	}
+	return providerSilence - now.Sub(last.seen)
+}
+
+// silence says that the provider of a tenant is silent.
+func silence(tenant *v1alpha1.TenantCluster) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonProviderSilent,
+		Message: fmt.Sprintf("the tenant's provider has not been heard of since %s by its clock: it is down, hangs, or does not reach one of "+
+			"the two clusters. Pods that wait get no server meanwhile. See that it runs, and its log: %s",
+			tenant.Status.ProviderRenewTime.UTC().Format(time.RFC3339),
+			shell.Command("kubectl get pods -n %s -l app.kubernetes.io/component=provider", tenant.Namespace))}
+}
+
 // readyOf sums up the conditions of a TenantCluster, and whether its provider is silent.
-func readyOf(tenant *v1alpha1.TenantCluster, now time.Time) metav1.Condition {
+func readyOf(tenant *v1alpha1.TenantCluster, silent bool) metav1.Condition {
 	find := func(kind string) metav1.Condition { return conditions.Find(tenant.Status.Conditions, kind) }
+	blocked := slices.DeleteFunc(tenant.Blocked(), func(condition metav1.Condition) bool {
+		return condition.Type == v1alpha1.ConditionReady // it is made here
+	})
 	if !tenant.DeletionTimestamp.IsZero() {
-		return conditions.Sum(find(v1alpha1.ConditionServersReturned), tenant.Blocked(now)...)
+		return conditions.Sum(find(v1alpha1.ConditionServersReturned), blocked...)
+	}
+	if silent && len(blocked) == 0 {
+		blocked = append(blocked, silence(tenant))
 	}
 	// reported is a condition that the provider writes anew for each generation of the spec, or one in its place.
 	reported := func(kind string) metav1.Condition {
@@ -67,7 +121,7 @@ func readyOf(tenant *v1alpha1.TenantCluster, now time.Time) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonNotReported,
 			Message: fmt.Sprintf("the tenant's provider has not reported yet what %s says for this spec: see that it runs", kind)}
 	}
-	more := slices.DeleteFunc(tenant.Blocked(now), func(condition metav1.Condition) bool {
+	more := slices.DeleteFunc(blocked, func(condition metav1.Condition) bool {
 		return condition.Type == v1alpha1.ConditionClusterIdentified // it is the first
 	})
 	if tenant.Spec.PrivateNodes != nil || find(v1alpha1.ConditionPoolsSynced).Reason == v1alpha1.ReasonReleasesServers {

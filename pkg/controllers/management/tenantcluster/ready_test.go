@@ -10,12 +10,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
+
+var silentReady = conditionOf(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProviderSilent, 2)
 
 const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
 
@@ -29,7 +33,7 @@ func TestReadyOf(t *testing.T) {
 		reason               string
 		pools, sync, deleted bool
 		conditions           []metav1.Condition
-		renewed              time.Duration // ago; 0 is never
+		silent               bool
 		status               metav1.ConditionStatus
 		want, says           string
 	}{
@@ -66,19 +70,20 @@ func TestReadyOf(t *testing.T) {
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSyncDisabled, 2)}},
 		"SyncNeedless": {reason: "in one cluster there is nothing to sync", sync: true, status: yes, want: v1alpha1.ReasonIdentified,
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionDRASynced, no, v1alpha1.ReasonSameCluster, 2)}},
-		"Renewed": {reason: "its provider works", conditions: []metav1.Condition{identified}, renewed: 2 * time.Minute, status: yes,
-			want: v1alpha1.ReasonIdentified},
+		"HeardAgain": {reason: "what the manager wrote before says nothing", status: yes, want: v1alpha1.ReasonIdentified,
+			conditions: []metav1.Condition{identified, silentReady}},
 		"Silent": {reason: "whatever its provider has said before, nobody does it now", conditions: []metav1.Condition{identified},
-			renewed: 3 * time.Minute, status: metav1.ConditionUnknown, want: v1alpha1.ReasonProviderSilent, says: "2026-01-02T14:57:00Z"},
+			silent: true, status: metav1.ConditionUnknown, want: v1alpha1.ReasonProviderSilent, says: "2026-01-02T14:57:00Z"},
 		"SilentAndNotReported": {reason: "a wait for a provider that is down does not end by itself", pools: true,
-			conditions: []metav1.Condition{identified}, renewed: time.Hour, status: metav1.ConditionUnknown,
+			conditions: []metav1.Condition{identified}, silent: true, status: metav1.ConditionUnknown,
 			want: v1alpha1.ReasonProviderSilent, says: v1alpha1.ConditionPoolsSynced},
-		"SilentAndRefused": {reason: "what is known to keep it from renewing is more precise", renewed: time.Hour, status: no,
+		"SilentAndRefused": {reason: "what is known to keep it from renewing is more precise", silent: true, status: no,
 			want:       v1alpha1.ReasonKubeconfigRefused,
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionKubeconfigAccepted, no, v1alpha1.ReasonKubeconfigRefused, 1)}},
-		"DeletedAndSilent": {reason: "its provider may be uninstalled once the nodes are drained", deleted: true, renewed: time.Hour,
+		"DeletedAndSilent": {reason: "its provider may be uninstalled once the nodes are drained", deleted: true,
 			status: no, want: v1alpha1.ReasonReturningServers,
-			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
+			conditions: []metav1.Condition{identified, silentReady,
+				conditionOf(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
 		"Deleted": {reason: "its servers are on their way back", deleted: true, pools: true, status: no, want: v1alpha1.ReasonReturningServers,
 			conditions: []metav1.Condition{identified, conditionOf(v1alpha1.ConditionServersReturned, no, v1alpha1.ReasonReturningServers, 2)}},
 	} {
@@ -92,11 +97,9 @@ func TestReadyOf(t *testing.T) {
 			if tc.deleted {
 				tenant.DeletionTimestamp = ptr.To(metav1.Now())
 			}
-			now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
-			if tc.renewed > 0 {
-				tenant.Status.ProviderRenewTime = ptr.To(metav1.NewTime(now.Add(-tc.renewed)))
-			}
-			if ready := readyOf(tenant, now); ready.Status != tc.status || ready.Reason != tc.want || !strings.Contains(ready.Message, tc.says) {
+			tenant.Status.ProviderRenewTime = ptr.To(metav1.Date(2026, 1, 2, 14, 57, 0, 0, time.UTC))
+			ready := readyOf(tenant, tc.silent)
+			if ready.Status != tc.status || ready.Reason != tc.want || !strings.Contains(ready.Message, tc.says) {
 				t.Errorf("%s: got %+v, want %s, %s, %q", tc.reason, ready, tc.status, tc.want, tc.says)
 			}
 		})
@@ -132,6 +135,22 @@ func TestRenewalIsNoChange(t *testing.T) {
 				t.Errorf("%s: got %v", tc.reason, changed)
 			}
 		})
+	}
+}
+
+// TestRenewalIsHeard: a renewal that leads to no work counts from when it came, so that a provider which falls silent is noticed in time.
+func TestRenewalIsHeard(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC))
+	c := NewController(nil, nil, events.NewFakeRecorder(1), clk)
+	tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+	for minute := range 3 {
+		clk.SetTime(clk.Now().Add(time.Minute))
+		tenant.Status.ProviderRenewTime = ptr.To(metav1.Date(2020, 1, 1, 0, minute, 0, 0, time.UTC))
+		c.announce().Update(t.Context(), event.UpdateEvent{ObjectOld: tenant, ObjectNew: tenant}, nil)
+	}
+	clk.SetTime(clk.Now().Add(time.Minute))
+	if left := c.silentIn(tenant); left != 2*time.Minute {
+		t.Errorf("it counts as silent in %v, want 2m: it has renewed a minute ago", left)
 	}
 }
 

@@ -356,7 +356,7 @@ func TestRefusedByTenant(t *testing.T) {
 		!strings.Contains(condition.Message, "kubectl create secret generic -n "+r.key.Namespace+" "+r.key.Name+"-kubeconfig ") {
 		t.Errorf("the condition is %+v", condition)
 	}
-	if blocked := r.tenantCluster().Blocked(r.clock.Now()); len(blocked) != 1 {
+	if blocked := r.tenantCluster().Blocked(); len(blocked) != 1 {
 		t.Errorf("events and metrics show %v", blocked)
 	}
 	// An outage does not mend it.
@@ -367,7 +367,7 @@ func TestRefusedByTenant(t *testing.T) {
 	}
 	r.service.LeadsTo(r.cluster)
 	r.passes(10 * time.Second)
-	if err := r.ready(); err != nil || r.condition().Status != metav1.ConditionTrue || len(r.tenantCluster().Blocked(r.clock.Now())) > 0 {
+	if err := r.ready(); err != nil || r.condition().Status != metav1.ConditionTrue || len(r.tenantCluster().Blocked()) > 0 {
 		t.Errorf("after the first good answer: %v, condition %+v", err, r.condition())
 	}
 }
