@@ -39,10 +39,14 @@ func TestHosts(t *testing.T) {
 	foreign := func(h *host) {
 		h.Spec.ConsumerRef = consumer("infrastructure.cluster.x-k8s.io/v1beta1", "Metal3Machine")
 	}
-	configured := func(h *host) { claimed(h); h.Spec.NetworkData = data("operators", "net") }
+	configured := func(h *host) {
+		claimed(h)
+		h.Spec.NetworkData, h.Spec.UserData = data("operators", "net"), data("operators", "user")
+	}
 	replaced := func(h *host) {
 		h.Annotations[v1alpha1.SavedNetworkDataAnnotationKey] = "operators/net"
-		h.Spec.NetworkData = data(hosts, "m-0b0ab04f-user-data")
+		h.Annotations[v1alpha1.SavedUserDataAnnotationKey] = "operators/user"
+		h.Spec.NetworkData, h.Spec.UserData = data(hosts, "m-0b0ab04f-user-data"), data(hosts, "m-0b0ab04f-user-data")
 	}
 	annotated := func(key, value string) func(*host) { return func(h *host) { h.Annotations[key] = value } }
 	cases := map[string]struct {
@@ -58,13 +62,14 @@ func TestHosts(t *testing.T) {
 		}},
 		"Install": {reason: "in one write", before: configured, change: func(h *host) {
 			h.Spec.Image = &bmov1alpha1.Image{URL: "http://images.example.com/os.qcow2"}
-			h.Spec.UserData, h.Spec.Online = data(hosts, "m-0b0ab04f-user-data"), true
+			h.Spec.Online = true
 			replaced(h)
 			h.Annotations[v1alpha1.LastTenantAnnotationKey], h.Annotations[v1alpha1.IPAddressAnnotationKey] = "acme", "192.168.0.2/24"
 		}},
 		"Restore": {reason: "what an operator had there", before: func(h *host) { claimed(h); replaced(h) }, change: func(h *host) {
-			h.Spec.NetworkData = data("operators", "net")
+			h.Spec.NetworkData, h.Spec.UserData = data("operators", "net"), data("operators", "user")
 			delete(h.Annotations, v1alpha1.SavedNetworkDataAnnotationKey)
+			delete(h.Annotations, v1alpha1.SavedUserDataAnnotationKey)
 		}},
 		"Reboot":  {reason: "for a Machine", before: claimed, change: annotated(bmov1alpha1.RebootAnnotationPrefix, "{}")},
 		"Release": {reason: "to the pool", before: claimed, change: func(h *host) { h.Spec.ConsumerRef = nil }},
@@ -97,7 +102,11 @@ func TestHosts(t *testing.T) {
 		"NetworkData": {reason: "Cluster API's bootstrap data, on a server", before: claimed,
 			change: func(h *host) { h.Spec.NetworkData = data("capi", "bootstrap") }, refuse: "…-user-data that it writes"},
 		"SavedNetworkData": {reason: "the first of two writes to that", before: claimed,
-			change: annotated(v1alpha1.SavedNetworkDataAnnotationKey, "capi/bootstrap"), refuse: "has had, and no other"},
+			change: annotated(v1alpha1.SavedNetworkDataAnnotationKey, "capi/bootstrap"), refuse: "has had there, and no other"},
+		"SavedUserData": {reason: "the same of user data", before: configured,
+			change: annotated(v1alpha1.SavedUserDataAnnotationKey, "operators/net"), refuse: "has had there, and no other"},
+		"RestoreCrossed": {reason: "network data has no secrets, and user data may", before: func(h *host) { claimed(h); replaced(h) },
+			change: func(h *host) { h.Spec.NetworkData = data("operators", "user") }, refuse: "…-user-data that it writes"},
 		"Pause": {reason: "an operator's", before: claimed, change: annotated(bmov1alpha1.PausedAnnotation, ""),
 			refuse: "metadata: " + bmov1alpha1.PausedAnnotation},
 		"Inspect": {reason: "an operator's", before: claimed, change: annotated(bmov1alpha1.InspectAnnotationPrefix, "disabled"),

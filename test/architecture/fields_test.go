@@ -138,7 +138,7 @@ func TestFieldsWithoutEffectAreMarked(t *testing.T) {
 // internal are the keys that only the controllers write: tests see what comes of them.
 var internal = []string{
 	"NodeClassTerminationFinalizer", "ChosenHostAnnotationKey", "MachineAnnotationKey", "AddressPoolAnnotationKey",
-	"SavedNetworkDataAnnotationKey",
+	"SavedNetworkDataAnnotationKey", "SavedUserDataAnnotationKey",
 }
 
 // TestKeysHaveEffect: what TestFieldsHaveEffect shows of fields, for the keys of properties, labels and annotations.

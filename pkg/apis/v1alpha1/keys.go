@@ -175,6 +175,9 @@ const (
 	ReleasingAnnotationKey = Group + "/releasing"
 	// MaintenanceAnnotationKey takes a host out of the pool for as long as it is there. Its value says why, for people.
 	MaintenanceAnnotationKey = Group + "/maintenance"
+	// SavedUserDataAnnotationKey on a host names the Secret that its spec.userData referred to, as namespace/name, while a Machine has the
+	// host.
+	SavedUserDataAnnotationKey = Group + "/saved-user-data"
 	// SavedNetworkDataAnnotationKey on a host names the Secret that its spec.networkData referred to, as namespace/name, while that
 	// refers to the network data of a Machine.
 	SavedNetworkDataAnnotationKey = Group + "/saved-network-data"

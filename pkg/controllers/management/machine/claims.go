@@ -150,15 +150,13 @@ func (c hostClaims) Install(
 		secret := corev1.SecretReference{Namespace: host.Namespace, Name: userDataName(consumer)}
 		host.Spec.Image = imageOf(planned)
 		markUncleaned(host)
-		if host.Spec.UserData = nil; documents.UserData != nil {
+		restoreDocuments(host)
+		userData, networkData := documentsOf(host)
+		if userData.replace(nil); documents.UserData != nil {
 			host.Spec.UserData = &secret
 		}
-		restoreNetworkData(host)
 		if documents.NetworkData != nil {
-			if before := host.Spec.NetworkData; before != nil {
-				annotate(host, v1alpha1.SavedNetworkDataAnnotationKey, before.Namespace+"/"+before.Name)
-			}
-			host.Spec.NetworkData = secret.DeepCopy()
+			networkData.replace(secret.DeepCopy())
 		}
 		host.Spec.Online = true
 		if address != nil {
@@ -209,8 +207,8 @@ func (c hostClaims) SwitchOff(ctx context.Context, host *bmov1alpha1.BareMetalHo
 func (c hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	return c.write(ctx, host, "taking the image off", func(host *bmov1alpha1.BareMetalHost) {
 		expectCleaning(host)
-		host.Spec.Image, host.Spec.UserData = nil, nil
-		restoreNetworkData(host)
+		host.Spec.Image = nil
+		restoreDocuments(host)
 		host.Spec.Online = host.Spec.DisablePowerOff
 	})
 }
@@ -233,23 +231,51 @@ func (c hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost
 	return err
 }
 
-// hasOurNetworkData returns whether the network data of a host is that of the Machine which has claimed it. Other network data, and
-// all metadata, is an operator's, who has configured the server.
-func hasOurNetworkData(host *bmov1alpha1.BareMetalHost) bool {
-	o, claimed := consumerOf(host)
-	return claimed && host.Spec.NetworkData != nil && host.Spec.NetworkData.Name == userDataName(o)
+// document is a field of a host that refers to a Secret, and the annotation that keeps what an operator has there while a Machine has the
+// host. All metadata is an operator's.
+type document struct {
+	host  *bmov1alpha1.BareMetalHost
+	field **corev1.SecretReference
+	saved string
 }
 
-// restoreNetworkData replaces the network data of a Machine by what an operator had there.
-func restoreNetworkData(host *bmov1alpha1.BareMetalHost) {
-	if !hasOurNetworkData(host) {
-		return
+func documentsOf(host *bmov1alpha1.BareMetalHost) (userData, networkData document) {
+	return document{host, &host.Spec.UserData, v1alpha1.SavedUserDataAnnotationKey},
+		document{host, &host.Spec.NetworkData, v1alpha1.SavedNetworkDataAnnotationKey}
+}
+
+// replace puts what a Machine has, which may be nothing, in the place of what an operator has there.
+func (d document) replace(secret *corev1.SecretReference) {
+	if before := *d.field; before != nil {
+		annotate(d.host, d.saved, before.Namespace+"/"+before.Name)
 	}
-	host.Spec.NetworkData = nil
-	if namespace, name, saved := strings.Cut(host.Annotations[v1alpha1.SavedNetworkDataAnnotationKey], "/"); saved {
-		host.Spec.NetworkData = &corev1.SecretReference{Namespace: namespace, Name: name}
+	*d.field = secret
+}
+
+// isReplaced returns whether a Machine's document is in the field, or nothing in the place of an operator's. What else is there, an
+// operator has written.
+func (d document) isReplaced() bool {
+	if *d.field == nil {
+		_, saved := d.host.Annotations[d.saved]
+		return saved
 	}
-	delete(host.Annotations, v1alpha1.SavedNetworkDataAnnotationKey)
+	o, claimed := consumerOf(d.host)
+	return claimed && (*d.field).Name == userDataName(o)
+}
+
+// restoreDocuments puts back what an operator had on a host.
+func restoreDocuments(host *bmov1alpha1.BareMetalHost) {
+	userData, networkData := documentsOf(host)
+	for _, d := range []document{userData, networkData} {
+		if !d.isReplaced() {
+			continue
+		}
+		*d.field = nil
+		if namespace, name, saved := strings.Cut(host.Annotations[d.saved], "/"); saved {
+			*d.field = &corev1.SecretReference{Namespace: namespace, Name: name}
+		}
+		delete(host.Annotations, d.saved)
+	}
 }
 
 // unmark takes off a host everything that claims have written on it beside its spec. A request to reboot that Metal3 has

@@ -123,6 +123,7 @@ func (w *fixture) configureHosts() {
 			annotate(host, v1alpha1.NTPServersAnnotationKey, operators)
 			host.Spec.MetaData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
 			host.Spec.NetworkData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
+			host.Spec.UserData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
 			host.Spec.PreprovisioningNetworkDataName = operators
 		})
 	}
@@ -134,10 +135,11 @@ func (w *fixture) checkHostsAsConfigured() {
 	for _, host := range w.hosts() {
 		spec := host.Spec
 		if spec.MetaData == nil || spec.MetaData.Name != operators || spec.NetworkData == nil || spec.NetworkData.Name != operators ||
-			spec.NetworkData.Namespace != w.metal3 || spec.PreprovisioningNetworkDataName != operators ||
+			spec.NetworkData.Namespace != w.metal3 || spec.UserData == nil || spec.UserData.Name != operators ||
+			spec.PreprovisioningNetworkDataName != operators ||
 			host.Annotations[v1alpha1.NTPServersAnnotationKey] != operators {
-			w.t.Errorf("host %s does not have back what an operator has configured: metadata %v, network data %v and %q, annotations %v",
-				host.Name, spec.MetaData, spec.NetworkData, spec.PreprovisioningNetworkDataName, host.Annotations)
+			w.t.Errorf("host %s does not have back what an operator has configured: metadata %v, user data %v, network data %v and %q, "+
+				"annotations %v", host.Name, spec.MetaData, spec.UserData, spec.NetworkData, spec.PreprovisioningNetworkDataName, host.Annotations)
 		}
 	}
 }
@@ -170,7 +172,8 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 		if got := host.Annotations[v1alpha1.NTPServersAnnotationKey]; got != "10.0.0.123" {
 			w.t.Errorf("host %s: a DHCP server would give it the time servers %q", host.Name, got)
 		}
-		if host.Spec.UserData == nil || host.Spec.NetworkData == nil || host.Spec.NetworkData.Name == operators {
+		if host.Spec.UserData == nil || host.Spec.UserData.Name == operators ||
+			host.Spec.NetworkData == nil || host.Spec.NetworkData.Name == operators {
 			w.t.Errorf("host %s: user data %v, network data %v", host.Name, host.Spec.UserData, host.Spec.NetworkData)
 			continue
 		}

@@ -461,7 +461,7 @@ func (w *fixture) checkNothingLeft() {
 		}
 		if slices.ContainsFunc(slices.Collect(maps.Keys(host.Annotations)),
 			func(key string) bool { return key != "touched" && host.Annotations[key] != operators }) ||
-			host.Spec.UserData != nil || host.Spec.Online {
+			host.Spec.UserData != nil && strings.HasSuffix(host.Spec.UserData.Name, "-user-data") || host.Spec.Online {
 			w.t.Errorf("host %s is left with annotations %v, user data %v, online %v", host.Name, host.Annotations, host.Spec.UserData,
 				host.Spec.Online)
 		}

@@ -110,7 +110,8 @@ func isProvisioned(host *bmov1alpha1.BareMetalHost) bool {
 // isEmptied returns whether a host's spec asks for nothing any more, so that Metal3 will clean and stop it. A host that
 // must not be powered off stays online; Metal3 refuses anything else.
 func isEmptied(host *bmov1alpha1.BareMetalHost) bool {
-	return host.Spec.Image == nil && host.Spec.UserData == nil && !hasOurNetworkData(host) &&
+	userData, networkData := documentsOf(host)
+	return host.Spec.Image == nil && !userData.isReplaced() && !networkData.isReplaced() &&
 		(!host.Spec.Online || host.Spec.DisablePowerOff)
 }
 

@@ -240,7 +240,7 @@ func TestUncleanHostStaysClaimed(t *testing.T) {
 }
 
 // TestOperatorsDocuments: what an operator has configured on a host for whatever is installed there stays, also if the Machine has
-// network data of its own meanwhile.
+// network data of its own meanwhile, and its user data is what a server is installed with for the Machine.
 func TestOperatorsDocuments(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
@@ -255,7 +255,7 @@ func TestOperatorsDocuments(t *testing.T) {
 				return &corev1.SecretReference{Namespace: w.metal3, Name: name}
 			}
 			host := w.hosts()[0]
-			host.Spec.MetaData, host.Spec.NetworkData = own("meta"), own("network")
+			host.Spec.MetaData, host.Spec.NetworkData, host.Spec.UserData = own("meta"), own("network"), own("user")
 			if err := w.client.Update(t.Context(), &host); err != nil {
 				t.Fatal(err)
 			}
@@ -269,6 +269,9 @@ func TestOperatorsDocuments(t *testing.T) {
 			if host.Spec.MetaData == nil || host.Spec.NetworkData == nil || (host.Spec.NetworkData.Name == "network") != (tc.cidr == "") {
 				t.Errorf("installed with metadata %v and network data %v", host.Spec.MetaData, host.Spec.NetworkData)
 			}
+			if userData := host.Spec.UserData; userData != nil && userData.Name == "user" {
+				t.Errorf("installed with the operator's user data, of which the Machine knows nothing")
+			}
 			if err := w.client.Delete(t.Context(), w.get(key)); err != nil {
 				t.Fatal(err)
 			}
@@ -276,8 +279,9 @@ func TestOperatorsDocuments(t *testing.T) {
 			w.checkNothingLeft()
 			host = w.hosts()[0]
 			if host.Spec.MetaData == nil || *host.Spec.MetaData != *own("meta") || host.Spec.NetworkData == nil ||
-				*host.Spec.NetworkData != *own("network") {
-				t.Errorf("released with metadata %v and network data %v: %s", host.Spec.MetaData, host.Spec.NetworkData, tc.reason)
+				*host.Spec.NetworkData != *own("network") || host.Spec.UserData == nil || *host.Spec.UserData != *own("user") {
+				t.Errorf("released with metadata %v, network data %v and user data %v: %s", host.Spec.MetaData, host.Spec.NetworkData,
+					host.Spec.UserData, tc.reason)
 			}
 		})
 	}
