@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -267,6 +268,7 @@ var symptoms = []symptom{
 // hostRemedies are what the inventory says itself, of a server in a typical state, and of those reasons that end by themselves.
 func hostRemedies() map[string]string {
 	host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3-system", Name: "server-01"}}
+	host.Spec.ConsumerRef = &corev1.ObjectReference{Namespace: "acme", Name: "train-abcde"}
 	remedies := map[string]string{
 		string(inventory.ReasonClaimed):    "It is in use.",
 		string(inventory.ReasonAssumed):    "It will be in use in a moment.",
@@ -281,7 +283,7 @@ func hostRemedies() map[string]string {
 		inventory.ReasonNodeReuse,
 		inventory.ReasonMaintenance, inventory.ReasonRebooting, inventory.ReasonExternallyProvisioned, inventory.ReasonImageSet,
 		inventory.ReasonNotReady, inventory.ReasonNotOperational, inventory.ReasonNotCleaned, inventory.ReasonTooSmall,
-		inventory.ReasonNotInspected,
+		inventory.ReasonNotInspected, inventory.ReasonRegisteredAnew,
 	} {
 		text, command, found := strings.Cut(reason.Remedy(host), "kubectl ")
 		text = strings.ToUpper(text[:min(len(text), 1)]) + text[min(len(text), 1):]

@@ -67,6 +67,9 @@ const (
 	// ReasonDomainHeld: the host is in a domain whose servers are for one tenant, which has some, and another asks. EligibilityOf, which
 	// knows no other hosts, never returns it.
 	ReasonDomainHeld Reason = "DomainHeld"
+	// ReasonRegisteredAnew: the host has an image and names a Machine as its consumer that has another host. EligibilityOf, which knows no
+	// Machines, never returns it.
+	ReasonRegisteredAnew Reason = "RegisteredAnew"
 	// ReasonUnknown: there is no such host.
 	ReasonUnknown Reason = "Unknown"
 )

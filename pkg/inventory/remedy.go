@@ -4,6 +4,8 @@
 package inventory
 
 import (
+	"fmt"
+
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
@@ -21,6 +23,12 @@ var passing = map[Reason]bool{
 
 // NoTypeRemedy is what an operator does about a host that matches no NodeType.
 const NoTypeRemedy = "give it the labels that the selector of a NodeType asks for: kubectl get nodetypes.karpenter.metal3.io -o yaml"
+
+// RegisteredAnew is the message of ReasonRegisteredAnew.
+func RegisteredAnew(host *bmov1alpha1.BareMetalHost) string {
+	return fmt.Sprintf("names Machine %s/%s as its consumer, which has another server, and has an image: it was registered anew and may "+
+		"run the Machine's node, so it is neither switched off nor cleaned", host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
+}
 
 // Passes returns whether the reason ends by itself, and no person has to act.
 func (r Reason) Passes() bool { return passing[r] }
@@ -40,6 +48,9 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 		return "check the server, then: " + without(v1alpha1.QuarantinedAnnotationKey)
 	case ReasonError:
 		return "Metal3 tries again by itself; what it says is in: " + describe
+	case ReasonRegisteredAnew:
+		return "once nothing runs on it: " +
+			shell.Command("kubectl delete machines.karpenter.metal3.io -n %s %s", host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
 	case ReasonPaused:
 		if host.Annotations[bmov1alpha1.PausedAnnotation] == pausedByCAPM3 {
 			return "unpause its Cluster of Cluster API"

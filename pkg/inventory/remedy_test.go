@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -25,6 +26,7 @@ func TestEveryReasonHasRemedy(t *testing.T) {
 	}
 	found := 0
 	host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: "server-01"}}
+	host.Spec.ConsumerRef = &corev1.ObjectReference{Namespace: "acme", Name: "m1"}
 	ast.Inspect(file, func(node ast.Node) bool {
 		spec, isValue := node.(*ast.ValueSpec)
 		if !isValue {

@@ -20,6 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
@@ -211,10 +212,23 @@ func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
 // noType is the reason of a server that matches no NodeType.
 const noType inventory.Reason = "NoNodeType"
 
+// isRegisteredAnew returns whether a host has an image, and its Machine has a host of another name.
+func (f *Fleet) isRegisteredAnew(host *bmov1alpha1.BareMetalHost) bool {
+	consumer, claimed := usage.MachineOn(host)
+	machine := f.machines[types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}]
+	if !claimed || host.Spec.Image == nil || machine == nil || machine.ClaimUID() != consumer.UID {
+		return false
+	}
+	has, known := machine.Host()
+	return known && (has.Namespace != host.Namespace || has.Name != host.Name)
+}
+
 // unclaimed is the state of a server that no Machine has, and if it cannot be claimed, the reason and the end of a sentence about it.
 func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Server) (State, inventory.Reason, string) {
 	eligibility := known.Eligibility
 	switch {
+	case f.isRegisteredAnew(host):
+		return State(inventory.StateClaimed), inventory.ReasonRegisteredAnew, inventory.RegisteredAnew(host)
 	case eligibility.Claimed:
 		user := eligibility.UsedBy
 		if user == "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -164,6 +165,44 @@ func TestNeverInitialized(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "m1"}}}}}
 			tc.change(s)
 			if diff := cmp.Diff(tc.want, New(s).Issues()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestRegisteredAnew: a server that runs a Machine's node, perhaps, under another name is an issue, which the Machine does not show.
+func TestRegisteredAnew(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		change func(host *bmov1alpha1.BareMetalHost)
+		want   bool
+	}{
+		"OtherName": {reason: "neither its Machine nor the pool gets it", want: true},
+		"Emptied":   {reason: "the manager releases it", change: func(host *bmov1alpha1.BareMetalHost) { host.Spec.Image = nil }},
+		"Replaced": {reason: "its Machine is another one of that name, and the manager releases it",
+			change: func(host *bmov1alpha1.BareMetalHost) { host.Spec.ConsumerRef.UID = "before" }},
+		"Foreign": {reason: "Cluster API's",
+			change: func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.ConsumerRef.APIVersion = "infrastructure.cluster.x-k8s.io/v1beta1"
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := New(fixture(withMachine("m1", "s1", v1alpha1.MachineJoined, nil), withHost("s9", func(host *bmov1alpha1.BareMetalHost) {
+				host.Spec.Image = &bmov1alpha1.Image{URL: "http://images.example.com/os.qcow2"}
+				host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Machine", Namespace: "acme",
+					Name: "m1", UID: "m1"}
+				if tc.change != nil {
+					tc.change(host)
+				}
+			})))
+			var want []Issue
+			if tc.want {
+				want = []Issue{{Warning, "BareMetalHost metal3/s9", "names Machine acme/m1 as its consumer, which has another server, and has an " +
+					"image: it was registered anew and may run the Machine's node, so it is neither switched off nor cleaned",
+					"once nothing runs on it: kubectl delete machines.karpenter.metal3.io -n acme m1"}}
+			}
+			if diff := cmp.Diff(want, f.Issues()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/shell"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -66,9 +65,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	// the node of the Machine may run on it.
 	if exists && host.Spec.Image != nil {
 		o.recorder.Eventf(host, nil, corev1.EventTypeWarning, string(EventNotReleased), string(EventNotReleased),
-			"Machine %s has another server, and this BareMetalHost names it as its consumer and has an image: the server was registered anew, and "+
-				"may run the Machine's node. It is neither switched off nor cleaned. Once nothing runs on it: %s", consumer,
-			shell.Command("kubectl delete machines.karpenter.metal3.io -n %s %s", consumer.Namespace, consumer.Name))
+			"it %s. The remedy, %s", inventory.RegisteredAnew(host), inventory.ReasonRegisteredAnew.Remedy(host))
 		return ctrl.Result{RequeueAfter: resync}, nil
 	}
 	if !isEmptied(host) && !inventory.IsReleasing(host) {
