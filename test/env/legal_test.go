@@ -4,6 +4,7 @@
 package env
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -34,5 +35,46 @@ func TestLegalNames(t *testing.T) {
 				check(t, tc.reason, tc.want, refusal(t, object(t, tc.kind, strings.Repeat("a", length), namespace, tc.spec)))
 			}
 		})
+	}
+}
+
+// TestLegalQuantities has amounts in each form that Kubernetes takes, for each field that has some: it is accepted, or refused with the
+// reason that is right. What is no amount is refused where it stands: an object that no program can read would stop them all.
+func TestLegalQuantities(t *testing.T) {
+	namespace := environment.Namespace(t)
+	const (
+		zero  = "must be greater than zero"
+		field = ".cpu"
+	)
+	fields := map[string]struct {
+		reason, kind, spec string
+		// zero is what is said of nothing; empty if it is accepted.
+		zero string
+	}{
+		"NodeType": {"a type names what servers have", "NodeType", "{providerRef: {name: fleet}, resources: {cpu: %s}}", zero},
+		"NodeProvider": {"its templates are types", "NodeProvider",
+			"{metal3: {clusterRef: {namespace: ns}, nodeTypes: [{name: t, resources: {cpu: %s}}]}}", zero},
+		"Overhead": {"nothing may be set aside", "NodeType",
+			"{providerRef: {name: fleet}, overhead: {kubeReserved: {cpu: %s}}}", ""},
+		"Machine": {"nothing may be asked for", "Machine", "{resources: {cpu: %s}}", ""},
+	}
+	for value, want := range map[string]string{
+		"1": "", "'1'": "", "'01'": "", "'+1'": "", "1000m": "", "'1e3'": "", "1E3": "", "'12e-1'": "", "0.5Gi": "", "'.5'": "", "'5.'": "",
+		"1Ei": "", "100n": "", "'001.500'": "", "'00.1'": "",
+		"0": zero, "'0'": zero, "0e3": zero, "'0e3'": zero, "0Gi": zero,
+		// The webhook refuses these where nothing makes no sense: quantity() of CEL is too dear for a schema.
+		"'00'": "", "'0.0'": "", "'+0'": "", "0.000m": "",
+		"'1_'": field, "'1 Gi'": field, "one": field, "'0x10'": field, "1GiB": field, "'1,5'": field, "Gi": field, "1e1.5": field,
+		"'1e1000'": field,
+	} {
+		for name, tc := range fields {
+			t.Run(name+"/"+value, func(t *testing.T) {
+				if want == zero {
+					check(t, tc.reason, tc.zero, refusal(t, object(t, tc.kind, "q", namespace, fmt.Sprintf(tc.spec, value))))
+					return
+				}
+				check(t, tc.reason, want, refusal(t, object(t, tc.kind, "q", namespace, fmt.Sprintf(tc.spec, value))))
+			})
+		}
 	}
 }

@@ -36,7 +36,7 @@ type HardwareProfile struct {
 	// inspected is not claimed then. Accelerators that are left out are not there for pods that request them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int ? self[k] > 0 : (!self[k].startsWith('-') && (!self[k].startsWith('0') || self[k].startsWith('0.'))))",message="every resource must be greater than zero"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int ? self[k] > 0 : (!self[k].startsWith('-') && (!self[k].startsWith('0') || ['0.', '00', '01', '02', '03', '04', '05', '06', '07', '08', '09'].exists(p, self[k].startsWith(p)))))",message="every resource must be greater than zero: leave out what a server does not have"
 	//
 	// (The type is spelled out because the schema of corev1.ResourceList cannot be given a greatest size, without
 	// which the API server takes the rules above for too expensive. It is assignable to one.)
