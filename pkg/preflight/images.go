@@ -189,6 +189,14 @@ func askImage(ctx context.Context, client *http.Client, location, what string) R
 		}
 		_ = response.Body.Close() // the rest is not read
 		status = response.StatusCode
+		kind := response.Header.Get("Content-Type")
+		if status == http.StatusOK && strings.Contains(location, "/manifests/sha256:") &&
+			(strings.HasPrefix(kind, "application/vnd.oci.image.index.") ||
+				strings.HasPrefix(kind, "application/vnd.docker.distribution.manifest.list.")) {
+			result.Message += " is the digest of an index of several images, where Ironic takes a digest for that of one image"
+			result.Remedy = "name the index by its tag, or one of its images by its digest"
+			return result
+		}
 		if status == http.StatusOK || status == http.StatusPartialContent {
 			result.Level, result.Remedy = OK, ""
 			result.Message += " can be read from here"

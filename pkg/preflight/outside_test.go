@@ -166,6 +166,12 @@ func TestAskImage(t *testing.T) {
 				w.WriteHeader(http.StatusNotFound)
 			}
 		},
+		"/v2/index/manifests/sha256:ab": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
+		},
+		"/v2/index/manifests/v1": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
+		},
 		"/v2/private/manifests/sha256:ab": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="https://registry.example.com/token"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -187,11 +193,14 @@ func TestAskImage(t *testing.T) {
 		"There":    {"it can be read", "/there", OK, "/there"},
 		"Signed":   {"its first byte can be read", "/signed?sig=secret", OK, "/signed"},
 		"Manifest": {"a registry is told what it may answer", "/v2/os/manifests/sha256:ab", OK, "/v2/os"},
-		"Token":    {"some registries give a token to anyone", "/v2/private/manifests/sha256:ab", Skip, "the registry wants a token"},
-		"Denied":   {"it cannot be read", "/denied", Fail, "status 403"},
-		"Gone":     {"it does not exist", "/gone?sig=secret", Fail, "status 404"},
-		"Moved":    {"redirects are followed", "/moved?sig=secret", OK, "/moved"},
-		"Loop":     {"not for ever", "/loop", Fail, "too many redirects"},
+		"Index":    {"Ironic chooses by the architecture of the server", "/v2/index/manifests/v1", OK, "/v2/index"},
+		"IndexByDigest": {"Ironic takes a digest for the image itself", "/v2/index/manifests/sha256:ab", Fail,
+			"an index of several images"},
+		"Token":  {"some registries give a token to anyone", "/v2/private/manifests/sha256:ab", Skip, "the registry wants a token"},
+		"Denied": {"it cannot be read", "/denied", Fail, "status 403"},
+		"Gone":   {"it does not exist", "/gone?sig=secret", Fail, "status 404"},
+		"Moved":  {"redirects are followed", "/moved?sig=secret", OK, "/moved"},
+		"Loop":   {"not for ever", "/loop", Fail, "too many redirects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := askImage(t.Context(), NewImageClient(time.Minute), server.URL+tc.path, "image of x")
