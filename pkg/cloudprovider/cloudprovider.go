@@ -65,7 +65,7 @@ func New(tenant client.Client, live client.Reader, management *Management, recor
 	options Options) *CloudProvider {
 	return &CloudProvider{
 		tenant: tenant, live: live, management: management, recorder: recorder, clock: clock, options: options,
-		refusals: newRefusals(clock), holdbacks: holdbacks{notPlaced: map[types.UID]notPlaced{}, sizes: map[poolType]map[string]bool{}},
+		refusals: newRefusals(clock), holdbacks: holdbacks{notPlaced: map[types.UID]notPlaced{}, sizes: map[poolType]map[string]notPlaced{}},
 	}
 }
 

@@ -55,8 +55,8 @@ type holdbacks struct {
 	asked time.Time
 	// notPlaced are the pods that are pending while the node that was launched for them is ready and empty.
 	notPlaced map[types.UID]notPlaced
-	// sizes of the pods for which there is a refusal.
-	sizes map[poolType]map[string]bool
+	// sizes of the pods for which there is a refusal, with the NodeClaim and the node for which it was recorded.
+	sizes map[poolType]map[string]notPlaced
 }
 
 // notPlaced is the node that a pod is not on.
@@ -68,8 +68,6 @@ type notPlaced struct {
 	since      time.Time
 	// refused is whether core has found no room for the pod on the node since then.
 	refused bool
-	// size of the pod, once all of that size are held back.
-	size string
 }
 
 // HoldBack returns the labels that must not exist on a new node of a pod, by the UID of the pod. pending are all pods without a
@@ -93,9 +91,7 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 	}
 	for uid := range c.holdbacks.notPlaced {
 		if failed[uid] == nil {
-			if err := c.endHoldback(ctx, uid); err != nil {
-				return nil, err
-			}
+			delete(c.holdbacks.notPlaced, uid)
 		}
 	}
 	if len(failed) == 0 {
@@ -108,6 +104,9 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 	questions := 0
 	if c.clock.Since(c.holdbacks.asked) >= askPeriod {
 		questions, c.holdbacks.asked = maxQuestions, c.clock.Now()
+	}
+	if err := c.endHoldbacks(ctx, failed, nodes, takes); err != nil {
+		return nil, err
 	}
 	for uid, pod := range failed {
 		planned := nodeClaimOf(client.ObjectKeyFromObject(pod))
@@ -138,7 +137,6 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 			}
 		}
 		if seen.refused && c.clock.Since(seen.since) >= placementTimeout {
-			seen.size = sizeOf(pod)
 			c.recordHoldback(ctx, seen, pod, node)
 		}
 		c.holdbacks.notPlaced[uid] = seen
@@ -164,26 +162,41 @@ func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPl
 		since: c.clock.Now()}, true
 }
 
-// endHoldback forgets a pod that is not pending any more. If its own node has taken it after all, no pods of its size are held back.
-func (c *CloudProvider) endHoldback(ctx context.Context, uid types.UID) error {
-	seen := c.holdbacks.notPlaced[uid]
-	if seen.size != "" {
-		pods := &corev1.PodList{}
-		if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": seen.node}, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing the pods of node %s, %w", seen.node, err)
-		}
-		if slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return pod.UID == uid }) {
-			c.refusals.byType.Delete(poolType{nodePool: seen.key.nodePool, nodeType: seen.key.nodeType, pods: seen.size})
+// endHoldbacks ends those of sizes whose evidence is refuted: the node on which core has found no room for a pod has taken one
+// of that size, or core finds room for one now.
+func (c *CloudProvider) endHoldbacks(ctx context.Context, failed map[types.UID]*corev1.Pod, nodes emptyNodes,
+	takes func(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool) error {
+	for key, sizes := range c.holdbacks.sizes {
+		for size, seen := range sizes {
+			pods := &corev1.PodList{}
+			if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": seen.node},
+				client.UnsafeDisableDeepCopy); err != nil {
+				return fmt.Errorf("listing the pods of node %s, %w", seen.node, err)
+			}
+			refuted := slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return sizeOf(&pod) == size })
+			if _, empty := nodes.empty[seen.nodeClaim]; empty && !refuted {
+				for _, pod := range failed {
+					if sizeOf(pod) == size {
+						c.holdbacks.mu.Unlock() // core asks heldBack for its types
+						refuted = takes(ctx, pod, seen.nodeClaim)
+						c.holdbacks.mu.Lock()
+						break
+					}
+				}
+			}
+			if refuted {
+				c.refusals.byType.Delete(poolType{nodePool: key.nodePool, nodeType: key.nodeType, pods: size})
+				delete(sizes, size)
+			}
 		}
 	}
-	delete(c.holdbacks.notPlaced, uid)
 	return nil
 }
 
 // recordHoldback holds all pods back that are like the pod. The node is the zero value if it was given back meanwhile.
 func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod *corev1.Pod, node emptyNode) {
 	key := seen.key
-	key.pods = seen.size
+	key.pods = sizeOf(pod)
 	message := fmt.Sprintf("the node of NodeClaim %s is ready and empty, and has no room for pods like %s, which asks for %s",
 		seen.nodeClaim, client.ObjectKeyFromObject(pod), describeResources(resources.RequestsForPods(pod)))
 	if node.node != nil {
@@ -197,9 +210,9 @@ func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod 
 	recorded, begins := c.refusals.record(key, attempt{generation: seen.generation}, c.clock.Now(),
 		metav1.Condition{Reason: reasonPodNotPlaced, Message: message})
 	if c.holdbacks.sizes[seen.key] == nil {
-		c.holdbacks.sizes[seen.key] = map[string]bool{}
+		c.holdbacks.sizes[seen.key] = map[string]notPlaced{}
 	}
-	c.holdbacks.sizes[seen.key][key.pods] = true
+	c.holdbacks.sizes[seen.key][key.pods] = seen
 	nodePool := &karpv1.NodePool{}
 	if found, err := kube.Find(ctx, c.tenant, types.NamespacedName{Name: key.nodePool}, nodePool); begins && found && err == nil {
 		c.recorder.Publish(tenant.Warning(nodePool, reasonPodNotPlaced, fmt.Sprintf("no NodeClaim of NodeType %s is made for pods of one size "+

@@ -100,7 +100,7 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("installing Karpenter's core, %w", err)
 	}
-	core.Cluster = state.NewCluster(d.Clock, tenantClient, core.CloudProvider, state.WithRepairPolicyMatcher(repairs))
+	core.Cluster = state.NewCluster(d.Clock, stateClient(tenantClient), core.CloudProvider, state.WithRepairPolicyMatcher(repairs))
 	coreClient := interceptor.NewClient(tenantClient, core.interceptors(d, !options.FromContext(ctx).IgnoreDRARequests)...)
 	core.Controllers = controllers.NewControllers(ctx, writes.Events(d.Manager), d.Clock, coreClient, d.Recorder, core.CloudProvider, measured,
 		core.Cluster, overlays, prediction.NewStore())
@@ -113,16 +113,23 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 // Plan returns core without controllers, to plan with its Provisioner and make nothing of it, and the client that core plans with: it reads
 // what it would read with Install. Only Clusters, Servers, Recorder, Clock and Enabled are required. Core finds its options in the context.
 func Plan(d Dependencies) (*Core, client.Client) {
-	core := &Core{CloudProvider: d.Servers, Cluster: state.NewCluster(d.Clock, d.Clusters.Tenant.Client, d.Servers)}
+	core := &Core{CloudProvider: d.Servers, Cluster: state.NewCluster(d.Clock, stateClient(d.Clusters.Tenant.Client), d.Servers)}
 	coreClient := interceptor.NewClient(d.Clusters.Tenant.Client, core.interceptors(d, false)...)
 	core.Provisioner = provisioning.NewProvisioner(coreClient, d.Recorder, d.Servers, core.Cluster, d.Clock,
 		deviceallocation.NewController(coreClient), virtualpods.NewVirtualPodCache(coreClient))
 	return core, coreClient
 }
 
+// stateClient is what core's state reads with.
+func stateClient(tenantClient client.Client) client.Client {
+	ofNode, _ := holdback.NominatedPods(tenantClient)
+	return interceptor.NewClient(tenantClient, ofNode)
+}
+
 // interceptors change what core reads and creates. devices is whether core plans with devices of drivers.
 func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Interceptor {
 	tenantClient := d.Clusters.Tenant.Client
+	_, nominated := holdback.NominatedPods(tenantClient)
 	all := []interceptor.Interceptor{
 		interceptor.OnCreate(instancetypes.RemoveReservationIDs),
 		interceptor.OnCreate(nodeprofiles.StoredHash),
@@ -141,7 +148,8 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		holdback.Pods(d.Servers, holdback.Core{Client: tenantClient, Cluster: c.Cluster,
 			Provisioner: func() *provisioning.Provisioner { return c.Provisioner }}),
 		holdback.ExpectedPods(tenantClient, c.Cluster.PodsMappedToNodeClaim),
-		holdback.StartingNodes(tenantClient),
+		holdback.StartingNodes(tenantClient, d.Clock),
+		nominated,
 		accelerators.Templates(),
 		accelerators.Pods(),
 	)

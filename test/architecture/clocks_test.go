@@ -30,6 +30,9 @@ var comparedStamps = map[string][]string{
 	"the manager has written that stamp, and an order hangs on it": {
 		"pkg/controllers/management/machine/provisioning.go: r.clock.Since(joined.LastTransitionTime.Time)",
 	},
+	"it only makes core wait for a node for two minutes at most": {
+		"pkg/karpenter/holdback/nodes.go: clk.Since(initialized.LastTransitionTime.Time)",
+	},
 	"the provider has written that stamp": {
 		"pkg/controllers/tenant/garbagecollection/breaker.go: b.clock.Since(now.LastTransitionTime.Time)",
 	},

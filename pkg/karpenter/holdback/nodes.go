@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -20,15 +22,18 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
 // NominatedField is the index of pods by the node that kube-scheduler has nominated for them.
 const NominatedField = "status.nominatedNodeName"
 
-// The names of core's controllers that read the pods of a node that could be taken away, and the nodes that are planned with.
+// The names of core's controllers that read the pods of a node that could be taken away, and the nodes and pods that are
+// planned with.
 const (
 	disruption = "disruption"
 	nodeState  = "state.node"
+	podState   = "state.pod"
 )
 
 // ExpectedPods adds the pods that a node waits for to the pods of that node, when core looks for nodes to take away. kube-scheduler has
@@ -37,12 +42,8 @@ const (
 // and does not see them. planned returns the pods that core has last planned for a NodeClaim, whose name its node has.
 func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.NamespacedName) interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
-		selector := (&client.ListOptions{}).ApplyOptions(opts).FieldSelector
-		if selector == nil || injection.GetControllerName(ctx) != disruption {
-			return nil
-		}
-		name, exact := selector.RequiresExactMatch("spec.nodeName")
-		if !exact || name == "" ||
+		name := selectedNode(opts)
+		if name == "" || injection.GetControllerName(ctx) != disruption ||
 			slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return podutils.IsReschedulable(&pod) }) {
 			return nil
 		}
@@ -69,13 +70,61 @@ func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.N
 	})
 }
 
-// StartingNodes takes taints off the nodes that core plans with while they are not initialized. Taints of the NodeClaim, of core and of a
-// cordon stay. A network plugin, for example, taints a node until its agent runs. Nobody has declared that taint, and core would launch
-// another server for the pods that the node was launched for.
-func StartingNodes(reader client.Reader) interceptor.Interceptor {
+// NominatedPods has core's state count a pod on the node that kube-scheduler has nominated for it. Core leaves such pods out
+// of its plans, and would plan others for the same room: those would get no server until the first pod is bound, and their own
+// nodes would count as empty. ofNode is for the client of the state, which lists the pods of a node, and each for the
+// controller that reads each pod.
+func NominatedPods(reader client.Reader) (ofNode, each interceptor.Interceptor) {
+	ofNode = interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
+		name := selectedNode(opts)
+		if name == "" {
+			return nil
+		}
+		nominated := &corev1.PodList{}
+		if err := reader.List(ctx, nominated, client.MatchingFields{NominatedField: name}); err != nil {
+			return fmt.Errorf("listing the pods for which node %s is nominated, %w", name, err)
+		}
+		for _, pod := range nominated.Items {
+			if pod.Spec.NodeName == "" {
+				pod.Spec.NodeName = name
+				pods.Items = append(pods.Items, pod)
+			}
+		}
+		return nil
+	})
+	each = interceptor.OnGet(func(ctx context.Context, pod *corev1.Pod, _ []client.GetOption) error {
+		if injection.GetControllerName(ctx) != podState || pod.Spec.NodeName != "" {
+			return nil
+		}
+		if pod.Spec.NodeName = pod.Status.NominatedNodeName; pod.Spec.NodeName == "" {
+			pod.Status.Phase = corev1.PodSucceeded // core forgets the node that was nominated before
+		}
+		return nil
+	})
+	return ofNode, each
+}
+
+// selectedNode is the node whose pods a list selects.
+func selectedNode(opts []client.ListOption) string {
+	selector := (&client.ListOptions{}).ApplyOptions(opts).FieldSelector
+	if selector == nil {
+		return ""
+	}
+	name, _ := selector.RequiresExactMatch("spec.nodeName")
+	return name
+}
+
+// startPeriod is how long a node counts as one that starts once it is initialized: a network plugin lets kubelet report that
+// the node is ready, and takes its taint off after that. Core reads its nodes again each minute.
+const startPeriod = time.Minute
+
+// StartingNodes takes taints off the nodes that core plans with until they have been initialized for a moment. Taints of the
+// NodeClaim, of core and of a cordon stay. A network plugin, for example, taints a node until its agent runs. Nobody has
+// declared that taint, and core would launch another server for the pods that the node was launched for.
+func StartingNodes(reader client.Reader, clk clock.PassiveClock) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, node *corev1.Node, _ []client.GetOption) error {
 		if injection.GetControllerName(ctx) != nodeState || len(node.Spec.Taints) == 0 ||
-			node.Labels[karpv1.NodeRegisteredLabelKey] != "true" || node.Labels[karpv1.NodeInitializedLabelKey] == "true" {
+			node.Labels[karpv1.NodeRegisteredLabelKey] != "true" {
 			return nil
 		}
 		owner := slices.IndexFunc(node.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "NodeClaim" })
@@ -86,6 +135,10 @@ func StartingNodes(reader client.Reader) interceptor.Interceptor {
 		found, err := kube.Find(ctx, reader, client.ObjectKey{Name: node.OwnerReferences[owner].Name}, nodeClaim)
 		if err != nil || !found {
 			return err
+		}
+		initialized := conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized)
+		if initialized.Status == metav1.ConditionTrue && clk.Since(initialized.LastTransitionTime.Time).Abs() >= startPeriod {
+			return nil
 		}
 		node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(taint corev1.Taint) bool {
 			return taint.Key != corev1.TaintNodeUnschedulable && !strings.HasPrefix(taint.Key, apis.Group+"/") &&

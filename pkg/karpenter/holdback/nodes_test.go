@@ -19,17 +19,22 @@ import (
 )
 
 // empty are the nodes that core could take away because they are empty.
-func (w *tenantWorld) empty() (names []string) {
+func (w *tenantWorld) empty() []string {
 	w.t.Helper()
+	names, err := w.findEmpty()
+	w.must(err)
+	return names
+}
+
+func (w *tenantWorld) findEmpty() (names []string, err error) {
 	queue := disruption.NewQueue(w.reads, w, w.core.Cluster, w.clock, w.planner)
 	candidates, err := disruption.GetCandidates(injection.WithControllerName(w.ctx, "disruption"), w.core.Cluster, w.reads, w, w.clock,
 		w.core.CloudProvider, func(_ context.Context, c *disruption.Candidate) bool { return c.IsEmpty() },
 		disruption.GracefulDisruptionClass, queue)
-	w.must(err)
 	for _, candidate := range candidates {
 		names = append(names, candidate.Name())
 	}
-	return names
+	return names, err
 }
 
 // TestNodeOfPodThatWaitsForItsVolume: kube-scheduler has chosen the node, and binds the pod once the volume is made there.
@@ -91,6 +96,38 @@ func TestNodeOfPodThatIsBoundLate(t *testing.T) {
 	}
 }
 
+// TestRoomOfPodThatWaitsForItsVolume: kube-scheduler has chosen the node of one pod for another. Each of them keeps a server,
+// and core asks for one more when a third pod comes.
+func TestRoomOfPodThatWaitsForItsVolume(t *testing.T) {
+	w := newTenantWorld(t, nil)
+	pods := []*corev1.Pod{whole("db-0"), whole("web-0")}
+	w.pend(pods...)
+	if got := w.passes(2); got != 2 {
+		t.Fatalf("%d servers for two pods", got)
+	}
+	w.clock.Step(time.Hour) // core does not wait for its own plan any more
+	for _, node := range []string{w.launched[0].Name, w.launched[1].Name, ""} {
+		pods[0].Status.NominatedNodeName = node
+		w.must(w.api.Status().Update(w.ctx, pods[0]))
+		w.sees(pods[0])
+		w.sees(w.node(w.launched[0].Name)) // it has changed in some way
+		if got := w.passes(3); got != 0 {
+			t.Errorf("nominated %q: %d more servers, want none", node, got)
+		}
+		w.clock.Step(time.Hour)
+		if got := w.empty(); len(got) != 0 {
+			t.Errorf("nominated %q: %v can be taken away as empty, want none: each is for a pod", node, got)
+		}
+	}
+	pods[0].Status.NominatedNodeName = w.launched[1].Name
+	w.must(w.api.Status().Update(w.ctx, pods[0]))
+	w.sees(pods[0])
+	w.pend(whole("web-1"))
+	if got := w.pass(); got != 1 {
+		t.Errorf("%d servers for the third pod while a volume is made, want 1", got)
+	}
+}
+
 // TestTaintOfNodeThatStarts: a network plugin taints nodes until its agent runs, and nobody has declared that.
 func TestTaintOfNodeThatStarts(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -122,8 +159,8 @@ func TestTaintOfNodeThatStarts(t *testing.T) {
 				w.must(w.api.Update(w.ctx, nodeClaim))
 			}
 			w.join(nodeClaim.Name)
-			node := &corev1.Node{}
-			w.must(w.api.Get(w.ctx, client.ObjectKey{Name: nodeClaim.Name}, node))
+			w.clock.Step(time.Hour)
+			node := w.node(nodeClaim.Name)
 			if !tc.initialized {
 				delete(node.Labels, karpv1.NodeInitializedLabelKey)
 				node.Status.Conditions[0].Status = corev1.ConditionFalse
@@ -136,12 +173,54 @@ func TestTaintOfNodeThatStarts(t *testing.T) {
 				{APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: nodeClaim.Name, UID: nodeClaim.UID}}
 			node.Spec.Taints = []corev1.Taint{taint}
 			w.must(w.api.Update(w.ctx, node))
-			_, err := informer.NewNodeController(w.reads, w.core.Cluster).Reconcile(w.ctx,
-				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(node)})
-			w.must(err)
+			w.sees(node)
 			if got := w.pass(); got != tc.want {
 				t.Errorf("%s: %d more servers, want %d", tc.reason, got, tc.want)
 			}
 		})
 	}
+}
+
+// TestTaintAfterInitialization: kubelet is ready before the network plugin takes its taint off, while the server of another
+// pod boots. Core would plan the pod of the first node for that server, and one more for the other pod.
+func TestTaintAfterInitialization(t *testing.T) {
+	for i := range 2 {
+		w := newTenantWorld(t, nil)
+		w.slow = true
+		w.pend(whole("a"), whole("b"))
+		if got := w.pass(); got != 2 {
+			t.Fatalf("%d servers for two pods", got)
+		}
+		nodeClaims := &karpv1.NodeClaimList{}
+		w.must(w.api.List(w.ctx, nodeClaims))
+		w.join(nodeClaims.Items[i].Name)
+		node := w.node(nodeClaims.Items[i].Name)
+		node.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: node.Name, UID: nodeClaims.Items[i].UID}}
+		node.Spec.Taints = []corev1.Taint{{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoSchedule}}
+		w.must(w.api.Update(w.ctx, node))
+		w.sees(node)
+		if got := w.passes(3); got != 0 {
+			t.Errorf("%d more servers, want none", got)
+		}
+	}
+}
+
+// node is a node as it is stored.
+func (w *tenantWorld) node(name string) *corev1.Node {
+	w.t.Helper()
+	node := &corev1.Node{}
+	w.must(w.api.Get(w.ctx, client.ObjectKey{Name: name}, node))
+	return node
+}
+
+// sees has core read what a watch says of a node or a pod.
+func (w *tenantWorld) sees(object client.Object) {
+	w.t.Helper()
+	var controller reconcile.Reconciler = informer.NewPodController(w.reads, w.core.Cluster)
+	if _, isNode := object.(*corev1.Node); isNode {
+		controller = informer.NewNodeController(w.reads, w.core.Cluster)
+	}
+	_, err := controller.Reconcile(w.ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)})
+	w.must(err)
 }

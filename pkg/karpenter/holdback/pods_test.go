@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,7 +57,8 @@ type tenantWorld struct {
 	t        *testing.T
 	ctx      context.Context
 	clock    *clocktesting.FakeClock
-	api      client.Client // of the tenant and of the management cluster
+	api      client.WithWatch // of the tenant and of the management cluster
+	provider client.WithWatch // the same, as the provider reaches it
 	catalog  *instancetypes.Catalog
 	core     *karpenter.Core
 	reads    client.Client // of core
@@ -67,6 +69,9 @@ type tenantWorld struct {
 	boot func(*corev1.Node)
 	// slow servers join when the test says so.
 	slow bool
+	// made is how many NodeClaims were made, and ahead how far the clock of the API server is ahead of the provider's.
+	made  int
+	ahead time.Duration
 }
 
 // Publish implements events.Recorder.
@@ -88,15 +93,21 @@ func newTenantWorld(t *testing.T, boot func(*corev1.Node), objects ...client.Obj
 	dear.Status.Cost = 2 * cheap.Status.Cost
 	objects = append(objects, class, cheap, dear, &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "tenant"}},
 		planning.Pool(planning.PoolName, func(pool *karpv1.NodePool) { pool.Spec.Template.Labels = map[string]string{"team": "blue"} }))
-	w.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
+	w.api = fake.NewClientBuilder().WithScheme(scheme.Scheme).
+		// The default tracks the managers of fields, which takes most of the time.
+		WithObjectTracker(clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())).
+		WithObjects(objects...).
 		WithStatusSubresource(&karpv1.NodeClaim{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", env.NodeOfPod).
 		WithIndex(&corev1.Pod{}, holdback.NominatedField, func(object client.Object) []string {
 			return []string{object.(*corev1.Pod).Status.NominatedNodeName}
 		}).
+		WithIndex(&karpv1.NodeClaim{}, "spec.nodeClassRef.group", func(client.Object) []string { return []string{v1alpha1.Group} }).
+		WithIndex(&karpv1.NodeClaim{}, "spec.nodeClassRef.kind", func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.group", func(client.Object) []string { return []string{v1alpha1.Group} }).
 		WithIndex(&karpv1.NodePool{}, "spec.template.spec.nodeClassRef.kind", func(client.Object) []string { return []string{"MetalNodeClass"} }).
 		Build()
+	w.provider = w.api
 	w.catalog = instancetypes.NewCatalog(instancetypes.DefaultPods)
 	w.catalog.Set(cheap)
 	w.catalog.Set(dear)
@@ -104,24 +115,30 @@ func newTenantWorld(t *testing.T, boot func(*corev1.Node), objects ...client.Obj
 	return w
 }
 
-// restart makes a provider that knows no more than what is stored.
-func (w *tenantWorld) restart() {
-	w.t.Helper()
-	servers := cloudprovider.New(w.api, w.api, &cloudprovider.Management{Client: w.api, Live: w.api, Catalog: w.catalog}, w, w.clock,
+// connect makes a provider that knows nothing.
+func (w *tenantWorld) connect() {
+	both := tenant.Cluster{Client: w.provider, Live: w.provider}
+	management := &cloudprovider.Management{Client: w.provider, Live: w.provider, Catalog: w.catalog}
+	servers := cloudprovider.New(w.provider, w.provider, management, w, w.clock,
 		cloudprovider.Options{Namespace: "tenant", TenantCluster: "tenant"})
-	clusters := tenant.Clusters{TenantCluster: types.NamespacedName{Namespace: "tenant", Name: "tenant"},
-		Tenant: tenant.Cluster{Client: w.api, Live: w.api}, Management: tenant.Cluster{Client: w.api, Live: w.api}}
+	clusters := tenant.Clusters{TenantCluster: types.NamespacedName{Namespace: "tenant", Name: "tenant"}, Tenant: both,
+		Management: both}
 	core, reads := karpenter.Plan(karpenter.Dependencies{Clusters: clusters, Servers: servers, Clock: w.clock,
 		Enabled: func(featuregate.Feature) bool { return false }})
 	w.core, w.reads = core, reads
-	made := 0
 	coreClient := interceptor.NewClient(reads, interceptor.OnCreate(func(nodeClaim *karpv1.NodeClaim) { // as an API server
-		made++
-		nodeClaim.Name = fmt.Sprintf("n%d-%d", len(w.launched)+1, made)
-		nodeClaim.UID, nodeClaim.CreationTimestamp = types.UID(nodeClaim.Name), metav1.NewTime(w.clock.Now())
+		w.made++
+		nodeClaim.Name = fmt.Sprintf("n%d", w.made)
+		nodeClaim.UID, nodeClaim.CreationTimestamp = types.UID(nodeClaim.Name), metav1.NewTime(w.clock.Now().Add(w.ahead))
 	}))
 	w.planner = provisioning.NewProvisioner(coreClient, w, servers, core.Cluster, w.clock, deviceallocation.NewController(coreClient),
 		virtualpods.NewVirtualPodCache(coreClient))
+}
+
+// restart makes a provider that knows no more than what is stored.
+func (w *tenantWorld) restart() {
+	w.t.Helper()
+	w.connect()
 	nodeClaims, nodes := &karpv1.NodeClaimList{}, &corev1.NodeList{}
 	w.must(w.api.List(w.ctx, nodeClaims))
 	w.must(w.api.List(w.ctx, nodes))
@@ -201,6 +218,15 @@ func (w *tenantWorld) join(name string) {
 	}
 	w.must(w.api.Status().Update(w.ctx, nodeClaim))
 	w.core.Cluster.UpdateNodeClaim(nodeClaim)
+	node := w.nodeOf(nodeClaim)
+	w.must(w.api.Create(w.ctx, node))
+	w.must(w.core.Cluster.UpdateNode(w.ctx, node))
+	w.launched = append(w.launched, nodeClaim)
+}
+
+// nodeOf is the node of a server that has booted.
+func (w *tenantWorld) nodeOf(nodeClaim *karpv1.NodeClaim) *corev1.Node {
+	name := nodeClaim.Name
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
 		karpv1.NodeInitializedLabelKey: "true", karpv1.NodeRegisteredLabelKey: "true", corev1.LabelHostname: name}}}
 	for key, value := range nodeClaim.Labels {
@@ -213,9 +239,7 @@ func (w *tenantWorld) join(name string) {
 		w.boot(node)
 	}
 	node.Status.Capacity = node.Status.Allocatable
-	w.must(w.api.Create(w.ctx, node))
-	w.must(w.core.Cluster.UpdateNode(w.ctx, node))
-	w.launched = append(w.launched, nodeClaim)
+	return node
 }
 
 // giveBack removes the nodes that have no pods, as consolidation does.
@@ -233,7 +257,7 @@ func (w *tenantWorld) giveBack() {
 func (w *tenantWorld) pend(pods ...*corev1.Pod) {
 	w.t.Helper()
 	for _, pod := range pods {
-		pod.CreationTimestamp = metav1.NewTime(w.clock.Now().Add(-time.Second))
+		pod.CreationTimestamp = metav1.NewTime(w.clock.Now().Add(w.ahead - time.Second))
 		w.must(w.api.Create(w.ctx, pod))
 	}
 }
@@ -372,17 +396,20 @@ func TestOthersGetTheirServers(t *testing.T) {
 			w.boot = nil
 		}, 1},
 		"TaintGone": {"a taint that stayed for a while is gone, and the node takes the pod", tainted, func(w *tenantWorld, pod *corev1.Pod) {
-			w.passes(5)
-			if !w.told("PodNotPlaced") {
-				t.Error("nothing is held back")
-			}
-			node := &corev1.Node{}
-			w.must(w.api.Get(w.ctx, client.ObjectKey{Name: w.launched[0].Name}, node))
-			node.Spec.Taints = nil
-			w.must(w.api.Update(w.ctx, node))
-			w.must(w.core.Cluster.UpdateNode(w.ctx, node))
-			w.bind(pod, node.Name)
+			w.taintGoes()
+			w.bind(pod, w.launched[0].Name)
 			next(w)
+		}, 1},
+		"TaintGoneAndWaits": {"core finds room for the pod again, which waits for another one to start with", tainted,
+			func(w *tenantWorld, _ *corev1.Pod) {
+				w.taintGoes()
+				next(w)
+			}, 1},
+		"TaintGoneAndTaken": {"the node takes another pod of that size", tainted, func(w *tenantWorld, _ *corev1.Pod) {
+			w.taintGoes()
+			other := whole("other")
+			w.pend(other)
+			w.bind(other, w.launched[0].Name)
 		}, 1},
 		"Restarted": {"what is stored tells that the node takes no such pods", lessMemory, func(w *tenantWorld, _ *corev1.Pod) {
 			w.restart()
@@ -406,6 +433,19 @@ func TestOthersGetTheirServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// taintGoes has the taint of the first node go once pods are held back for it.
+func (w *tenantWorld) taintGoes() {
+	w.t.Helper()
+	w.passes(5)
+	if !w.told("PodNotPlaced") {
+		w.t.Error("nothing is held back")
+	}
+	node := w.node(w.launched[0].Name)
+	node.Spec.Taints = nil
+	w.must(w.api.Update(w.ctx, node))
+	w.must(w.core.Cluster.UpdateNode(w.ctx, node))
 }
 
 // TestSpreadByDefaultIsNoFault: a pod that is pending beside an empty node because it would be the second of its kind in that zone says

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/holdback"
 )
 
 // store is the objects of a cluster in memory, as the client that core and the provider have while they plan. They get, list, create and
@@ -159,13 +161,8 @@ func (s *store) Delete(_ context.Context, object client.Object, _ ...client.Dele
 
 // fields are those that core and the provider list by.
 var fields = map[string]func(client.Object) string{
-	"spec.nodeName": func(object client.Object) string {
-		pod, isPod := object.(*corev1.Pod)
-		if !isPod {
-			return ""
-		}
-		return pod.Spec.NodeName
-	},
+	"spec.nodeName":                         ofPod(func(pod *corev1.Pod) string { return pod.Spec.NodeName }),
+	holdback.NominatedField:                 ofPod(func(pod *corev1.Pod) string { return pod.Status.NominatedNodeName }),
 	"spec.template.spec.nodeClassRef.group": ofPool(func(class *karpv1.NodeClassReference) string { return class.Group }),
 	"spec.template.spec.nodeClassRef.kind":  ofPool(func(class *karpv1.NodeClassReference) string { return class.Kind }),
 	"spec.template.spec.nodeClassRef.name":  ofPool(func(class *karpv1.NodeClassReference) string { return class.Name }),
@@ -178,6 +175,16 @@ var fields = map[string]func(client.Object) string{
 		}
 		return claim.Status.ProviderID
 	},
+}
+
+func ofPod(value func(*corev1.Pod) string) func(client.Object) string {
+	return func(object client.Object) string {
+		pod, isPod := object.(*corev1.Pod)
+		if !isPod {
+			return ""
+		}
+		return value(pod)
+	}
 }
 
 func ofPool(field func(*karpv1.NodeClassReference) string) func(client.Object) string {
