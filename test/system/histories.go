@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// Histories are the seeds of a test that plays random histories: so many, or those from SEED to SEED+HISTORIES.
+// Histories are the seeds of a test that plays random histories: so many, or as many as TEST_HISTORIES says, from TEST_HISTORIES_SEED on.
 func Histories(t testing.TB, count uint64) iter.Seq[uint64] {
 	t.Helper()
 	first := uint64(0)
-	for name, value := range map[string]*uint64{"SEED": &first, "HISTORIES": &count} {
+	for name, value := range map[string]*uint64{"TEST_HISTORIES_SEED": &first, "TEST_HISTORIES": &count} {
 		if text := os.Getenv(name); text != "" {
 			parsed, err := strconv.ParseUint(text, 10, 64)
 			if err != nil {
-				t.Fatalf("%s, %v", name, err)
+				t.Fatalf("%s is %q: it must be a number from 0 on", name, text)
 			}
 			*value = parsed
 		}

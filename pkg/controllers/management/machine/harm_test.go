@@ -6,7 +6,6 @@ package machine
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,12 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
-)
-
-// Environment variables of TestNoHistoryDoesHarm: how many histories, and from which seed on.
-const (
-	historiesVariable    = "TEST_HISTORIES"
-	firstHistoryVariable = "TEST_HISTORIES_SEED"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
 )
 
 // allowed is how many servers each tenant of a history may have.
@@ -527,35 +521,20 @@ func (h *history) check() {
 // fails, its cache is behind, its clock is set, Metal3 and the tenants' providers are down for hours, others edit objects, pause hosts and
 // register them anew, and call healthy nodes unhealthy. No server is released that somebody has, none is quarantined that nobody
 // complains of, no node is wiped. Once everything works again, each Machine becomes a node, and each server comes back for all tenants.
-//
-// TEST_HISTORIES is how many histories are played, and TEST_HISTORIES_SEED the seed of the first.
 func TestNoHistoryDoesHarm(t *testing.T) {
-	first, histories := fromEnvironment(t, firstHistoryVariable, 0), fromEnvironment(t, historiesVariable, 20)
-	var joined atomic.Int64
+	var joined, histories atomic.Int64
 	t.Run("Seed", func(t *testing.T) {
-		for seed := first; seed < first+histories; seed++ {
+		for seed := range system.Histories(t, 20) {
+			histories.Add(1)
 			t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 				t.Parallel()
 				joined.Add(int64(newHistory(t, seed).play()))
 			})
 		}
 	})
-	if joined.Load() < int64(histories/2) {
-		t.Errorf("%d Machines have joined in %d histories: they prove nothing", joined.Load(), histories)
+	if joined.Load() < histories.Load()/2 {
+		t.Errorf("%d Machines have joined in %d histories: they prove nothing", joined.Load(), histories.Load())
 	}
-}
-
-func fromEnvironment(t *testing.T, variable string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	number, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s is %q: it must be a number from 0 on", variable, text)
-	}
-	return number
 }
 
 // play returns how many Machines were nodes at the end.
