@@ -269,8 +269,7 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 // warn says what could not be read. Without the kinds of the management cluster, there is nothing to show.
 func (o *options) warn(snapshot *view.Snapshot) error {
 	for _, missing := range snapshot.Missing {
-		// A manager of an earlier version keeps no record.
-		if missing.NotInstalled && missing.Cluster == "management" && missing.Resource != "hostusages" {
+		if missing.NotInstalled && missing.Cluster == "management" {
 			return errors.New(missing.String())
 		}
 		fmt.Fprintf(o.ErrOut, "warning: %s\n", missing)

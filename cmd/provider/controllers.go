@@ -25,7 +25,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/kubernetesversion"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclass"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodelabels"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeprofiles"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/protection"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/repairs"
@@ -90,7 +89,6 @@ func (o *options) provisioningControllers(
 		garbagecollection.NewNodeClaimController(clusters, recorder),
 		garbagecollection.NewNodeController(clusters),
 		nodeclaimstatus.NewController(realClock, clusters, recorder, o.resourcesGrace),
-		nodelabels.NewController(clusters),
 		nodeprofiles.NewController(clusters, recorder),
 		repairs.NewController(realClock, clusters, recorder, o.repairLabels),
 		nodeclass.NewController(realClock, clusters, recorder),

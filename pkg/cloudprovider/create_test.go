@@ -49,7 +49,7 @@ func TestCreate(t *testing.T) {
 		Requirements: []corev1.NodeSelectorRequirement{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn,
 			Values: []string{f.nodeType}}},
 		Resources:        env.Resources("nvidia.com/gpu", "1"),
-		Properties:       map[string]string{v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage): "ubuntu"},
+		Properties:       map[string]string{v1alpha1.PropertyOSImage: "ubuntu"},
 		TenantClusterRef: &v1alpha1.NameReference{Name: "tenant"},
 		Taints:           []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}, karpv1.UnregisteredNoExecuteTaint},
 		Labels:           map[string]string{karpv1.NodePoolLabelKey: "gpu", "team": "vision"},

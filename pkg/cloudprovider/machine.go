@@ -22,8 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get. Properties and requirements have the keys of the
-// reference, because a manager of the version before knows no others.
+// machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get.
 func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, types []*cloudprovider.InstanceType,
 	advertised func(key string) bool, options Options,
 ) *v1alpha1.Machine {
@@ -43,7 +42,7 @@ func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, typ
 			Gang:             gangFor(nodeClaim),
 			Resources:        resourcesFor(nodeClaim, types),
 			RequestedDrivers: driversFor(nodeClaim, types),
-			Properties:       maps.Clone(v1alpha1.ByReferenceKey(class.Spec.Properties)),
+			Properties:       maps.Clone(v1alpha1.ByCanonicalKey(class.Spec.Properties)),
 			TenantClusterRef: &v1alpha1.NameReference{Name: options.TenantCluster},
 			// Core removes the last one once it has put labels and taints on the node: until then no pod may run.
 			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpv1.UnregisteredNoExecuteTaint),
@@ -183,7 +182,7 @@ func requirementsFor(nodeClaim *karpv1.NodeClaim, advertised func(key string) bo
 // nodeSelectorRequirement is the same with the operators of Kubernetes: Karpenter has two more.
 func nodeSelectorRequirement(requirement karpv1.NodeSelectorRequirementWithMinValues) corev1.NodeSelectorRequirement {
 	return instancetypes.WithCoreOperator(corev1.NodeSelectorRequirement{
-		Key: v1alpha1.ReferenceKey(requirement.Key), Operator: requirement.Operator, Values: slices.Clone(requirement.Values),
+		Key: v1alpha1.CanonicalKey(requirement.Key), Operator: requirement.Operator, Values: slices.Clone(requirement.Values),
 	})
 }
 

@@ -70,7 +70,7 @@ func TestRequirementsFor(t *testing.T) {
 		"ours": {
 			reason: "a manager of the version before knows the alias alone",
 			in:     []requirement{{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"a100"}}},
-			want: []corev1.NodeSelectorRequirement{{Key: v1alpha1.ReferenceKey(v1alpha1.NodeTypeLabelKey), Operator: corev1.NodeSelectorOpIn,
+			want: []corev1.NodeSelectorRequirement{{Key: v1alpha1.NodeTypeLabelKey, Operator: corev1.NodeSelectorOpIn,
 				Values: []string{"a100"}}},
 		},
 		"bounds": {

@@ -227,7 +227,7 @@ type Quarantine struct {
 	// Since is when the Machine was given up, to the second.
 	Since   time.Time
 	Machine types.NamespacedName
-	// NodeType that the Machine had the host as; empty in what older managers have written.
+	// NodeType that the Machine had the host as.
 	NodeType string
 	// Suspect is true if only the tenant says that something is wrong with the host, and Metal3 does not.
 	Suspect bool

@@ -147,28 +147,6 @@ func (r *rehearsal) checkUntouched(t *testing.T, before inUse) {
 	}
 }
 
-// checkTakenOver fails if a Machine does not have in its spec what the version before has reported in annotations.
-func (r *rehearsal) checkTakenOver(t *testing.T) {
-	t.Helper()
-	machines := &v1alpha1.MachineList{}
-	if err := r.management.List(t.Context(), machines); err != nil {
-		t.Fatal(err)
-	}
-	joined := 0
-	for _, o := range machines.Items {
-		if _, more := o.FormerNode(); more || o.ReportedNode().Name != o.Status.NodeName {
-			t.Errorf("machine %s: node %q has registered, spec.node is %+v, and the annotations are %v", o.Name, o.Status.NodeName,
-				o.Spec.Node, o.Annotations)
-		}
-		if o.Status.NodeName != "" {
-			joined++
-		}
-	}
-	if joined == 0 {
-		t.Error("no Machine has joined")
-	}
-}
-
 // looks are the controllers that look at all Machines or NodeClaims when their program starts, and could touch them.
 var looks = map[string][]string{
 	sandbox.ManagerName:  {"machine"},

@@ -16,7 +16,7 @@ import (
 )
 
 // earlier is the commit of the version that is upgraded.
-const earlier = "f4f59a3dda5c7ffbae6fa4646c9c385e8e616524"
+const earlier = "7cb4001f987f25990dcbab6063b6a2debdb97072"
 
 // version is one version of this project.
 type version struct {

@@ -13,8 +13,8 @@ const ReferenceNetworkEnvironment = ReferenceDomain + "/network-environment"
 
 // references are the keys of the reference by ours. They are the only ones that are understood, and docs/migration.md has them.
 //
-// Everything that is read is compared by our key. What the programs store themselves has the key of the reference where a program of the
-// version before, which does not know ours, reads it: Machines, status.installed, and the NodePools of a TenantCluster.
+// Everything that is read is compared by our key, and what the programs store themselves has our key. Labels on nodes and instance types
+// have both.
 var references = map[string]string{
 	NodeTypeLabelKey:            "vcluster.com/node-type",
 	NodeProfileLabelKey:         "vcluster.com/node-profile",
@@ -76,19 +76,10 @@ func Spellings(key string) []string {
 
 // ByCanonicalKey returns values by our keys. Where both keys of one are there, ours wins. The map that is returned may be the one that
 // is given, so it must not be changed.
-func ByCanonicalKey[V any](values map[string]V) map[string]V { return rekeyed(values, canonical) }
-
-// ByReferenceKey returns values by the keys of the reference. Where both keys of one are there, the value of ours wins. The map that is
-// returned may be the one that is given, so it must not be changed.
-func ByReferenceKey[V any](values map[string]V) map[string]V {
-	return rekeyed(ByCanonicalKey(values), references)
-}
-
-// rekeyed returns values with other keys. A value that has its other key already wins.
-func rekeyed[V any](values map[string]V, to map[string]string) map[string]V {
+func ByCanonicalKey[V any](values map[string]V) map[string]V {
 	var result map[string]V
 	for key, value := range values {
-		other, is := to[key]
+		ours, is := canonical[key]
 		if !is {
 			continue
 		}
@@ -96,8 +87,8 @@ func rekeyed[V any](values map[string]V, to map[string]string) map[string]V {
 			result = maps.Clone(values)
 		}
 		delete(result, key)
-		if _, has := values[other]; !has {
-			result[other] = value
+		if _, has := values[ours]; !has {
+			result[ours] = value
 		}
 	}
 	if result == nil {

@@ -4,7 +4,6 @@
 package v1alpha1
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -19,12 +18,12 @@ import (
 
 // Confirms returns whether an operator has confirmed the danger with that key in the situation with that token.
 func (t *TenantCluster) Confirms(key, token string) bool {
-	return token != "" && (t.Annotations[key] == token || t.Annotations[formerConfirmations[key]] == token)
+	return token != "" && t.Annotations[key] == token
 }
 
 // Confirmation is the token with which an operator has confirmed the danger with that key, empty if none has.
 func (t *TenantCluster) Confirmation(key string) string {
-	return cmp.Or(t.Annotations[key], t.Annotations[formerConfirmations[key]])
+	return t.Annotations[key]
 }
 
 // ConfirmCommand is the command by which an operator confirms the danger with that key in the situation with that token.
@@ -42,7 +41,6 @@ func (t *TenantCluster) ClusterToken() string {
 // RemoveConfirmation removes the confirmation of the danger with that key.
 func (t *TenantCluster) RemoveConfirmation(key string) {
 	delete(t.Annotations, key)
-	delete(t.Annotations, formerConfirmations[key])
 }
 
 // ConfirmAnyNumber is the value of ConfirmDeleteMachinesAnnotationKey that confirms the deletion of any number of

@@ -24,22 +24,20 @@ func TestConfirmations(t *testing.T) {
 				t.Fatalf("the command is %q", command)
 			}
 			name, value, _ := strings.Cut(annotation, "=")
-			for _, annotated := range []string{name, formerConfirmations[name]} {
-				tenant.Annotations = map[string]string{annotated: value}
-				if !tenant.Confirms(key, "3") || tenant.Confirms(key, "4") {
-					t.Errorf("%v confirms 3: %t, and 4: %t; want 3 alone", tenant.Annotations, tenant.Confirms(key, "3"), tenant.Confirms(key, "4"))
+			tenant.Annotations = map[string]string{name: value}
+			if !tenant.Confirms(key, "3") || tenant.Confirms(key, "4") {
+				t.Errorf("%v confirms 3: %t, and 4: %t; want 3 alone", tenant.Annotations, tenant.Confirms(key, "3"), tenant.Confirms(key, "4"))
+			}
+			for _, other := range keys {
+				if other != key && tenant.Confirms(other, "3") {
+					t.Errorf("%v confirms %s as well", tenant.Annotations, other)
 				}
-				for _, other := range keys {
-					if other != key && tenant.Confirms(other, "3") {
-						t.Errorf("%v confirms %s as well", tenant.Annotations, other)
-					}
-				}
-				if got := tenant.Confirmation(key); got != "3" {
-					t.Errorf("the confirmation in %v is %q", tenant.Annotations, got)
-				}
-				if tenant.RemoveConfirmation(key); len(tenant.Annotations) > 0 {
-					t.Errorf("%v is left", tenant.Annotations)
-				}
+			}
+			if got := tenant.Confirmation(key); got != "3" {
+				t.Errorf("the confirmation in %v is %q", tenant.Annotations, got)
+			}
+			if tenant.RemoveConfirmation(key); len(tenant.Annotations) > 0 {
+				t.Errorf("%v is left", tenant.Annotations)
 			}
 			tenant.Annotations = map[string]string{key: ""}
 			if tenant.Confirms(key, "") {

@@ -377,12 +377,8 @@ func (m *Machine) ChosenHost() (*ChosenHost, error) {
 	if text == "" {
 		return nil, nil
 	}
-	chosen := formerChosenHost(text)
-	var err error
-	if chosen == nil {
-		chosen = &ChosenHost{}
-		err = json.Unmarshal([]byte(text), chosen)
-	}
+	chosen := &ChosenHost{}
+	err := json.Unmarshal([]byte(text), chosen)
 	if err == nil && (chosen.Namespace == "" || chosen.Name == "" || chosen.UID == "" || chosen.NodeType == "") {
 		err = errors.New("namespace, name, uid and nodeType are required")
 	}

@@ -92,5 +92,4 @@ func (m *Machine) ReportNode(change func(*MachineNode)) {
 		m.Spec.Node = &MachineNode{}
 	}
 	change(m.Spec.Node)
-	m.reportFormerly()
 }

@@ -102,21 +102,3 @@ func mustResolve(t *testing.T, fleet *cluster) *Plan {
 	}
 	return p
 }
-
-// TestRecordOfEarlierVersion: the record of what is installed is that of the version before, which had the keys of the reference alone.
-func TestRecordOfEarlierVersion(t *testing.T) {
-	installed := mustResolve(t, fleet()).Installed()
-	var fields []string
-	for _, field := range installed {
-		fields = append(fields, field.Field)
-	}
-	key := v1alpha1.ReferenceKey
-	want := []string{key(v1alpha1.PropertyNetworkCIDR), "spec.cloudInitTemplate", "spec.publicKey", key(v1alpha1.PropertyOSImage),
-		key(v1alpha1.PropertySSHKeys), key(v1alpha1.PropertyUserDataTemplate)}
-	if diff := cmp.Diff(want, fields); diff != "" {
-		t.Errorf("fields (-want +got):\n%s", diff)
-	}
-	if got := Hash(installed); got != "v1-fb6c82c1b6904ba6" {
-		t.Errorf("the hash is %s: to a manager of the version before, and to this one after it, all servers have drifted", got)
-	}
-}

@@ -48,8 +48,7 @@ func (p *Plan) changes(installed []v1alpha1.InstalledField) []change {
 	name := func(field v1alpha1.InstalledField) string { return v1alpha1.CanonicalKey(field.Field) }
 	before, after := lo.KeyBy(installed, name), lo.KeyBy(p.Installed(), name)
 	same := func(field string) bool {
-		recorded := before[field].Digest // by an older manager with the credentials
-		return recorded == after[field].Digest || isURL(field) && recorded == digest(p.Set.Get(field))
+		return before[field].Digest == after[field].Digest
 	}
 	fields := maps.Clone(before)
 	maps.Copy(fields, after)
@@ -57,11 +56,6 @@ func (p *Plan) changes(installed []v1alpha1.InstalledField) []change {
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		// If the reference changed, a change of the text is no second change.
 		if reference := textOf[field]; same(field) || reference != "" && !same(reference) {
-			continue
-		}
-		// A manager of an earlier version did not record it. An upgrade must not replace the servers of types that have had
-		// it since then.
-		if field == v1alpha1.PropertyNTPServers && before[field].Digest == "" {
 			continue
 		}
 		changes = append(changes, p.change(field, before[field], after[field]))

@@ -56,8 +56,7 @@ var reasonOf = map[string]string{
 }
 
 // Installed returns the fields that the plan installs, sorted. Values from an OSImage are left out: editing one in
-// place does not replace any Machine. Properties have the key of the reference: the records of the version before have it, and it compares
-// with these after a rollback.
+// place does not replace any Machine.
 func (p *Plan) Installed() []v1alpha1.InstalledField {
 	fields := []v1alpha1.InstalledField{}
 	add := func(field, value, shown string) {
@@ -68,7 +67,7 @@ func (p *Plan) Installed() []v1alpha1.InstalledField {
 			if isURL(key) {
 				value = withoutUser(value)
 			}
-			add(v1alpha1.ReferenceKey(key), value, p.Set.Shown(key))
+			add(key, value, p.Set.Shown(key))
 		}
 	}
 	if p.KubeReserved != "" {

@@ -30,10 +30,6 @@ func TestDigestOfURL(t *testing.T) {
 			t.Errorf("%s: the digest is not that of the URL without the password", field.Field)
 		}
 	}
-	// A manager of an earlier version has recorded the digest of all of it.
-	older := []v1alpha1.InstalledField{
-		{Field: v1alpha1.PropertyImageURL, Digest: digest(guessed)}, {Field: v1alpha1.PropertyImageChecksum, Digest: digest(guessed + ".sha256")},
-	}
 	for name, tc := range map[string]struct {
 		reason  string
 		record  []v1alpha1.InstalledField
@@ -44,9 +40,6 @@ func TestDigestOfURL(t *testing.T) {
 		"Password":       {"the image is the same", plan(guessed).Installed(), "https://team:changed@images/noble.img?v=1", 0},
 		"Image":          {"another image", plan(guessed).Installed(), other, 2},
 		"Query":          {"it can name an image", plan(public).Installed(), "https://images/noble.img?v=2", 2},
-		"Older":          {"an upgrade replaces no Machine", older, guessed, 0},
-		"OlderImage":     {"another image", older, other, 2},
-		"OlderPassword":  {"it was recorded, and so is a change", older, "https://team:changed@images/noble.img?v=1", 2},
 		"NoPasswordThen": {"the image is the same", plan(public).Installed(), guessed, 0},
 	} {
 		if changes := plan(tc.now).changes(tc.record); len(changes) != tc.drifted {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/samber/lo"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -110,7 +111,8 @@ func TestCheckTenant(t *testing.T) {
 			for ours, alias := range v1alpha1.Aliases() {
 				spec = regexp.MustCompile(regexp.QuoteMeta(ours)+`\b`).ReplaceAllString(spec, alias)
 			}
-			for _, values := range []map[string]string{tc.values, v1alpha1.ByReferenceKey(tc.values)} {
+			aliased := lo.MapKeys(tc.values, func(_, key string) string { return v1alpha1.ReferenceKey(key) })
+			for _, values := range []map[string]string{tc.values, aliased} {
 				for _, spec := range []string{tc.spec, spec} {
 					faults := CheckTenant(Layer{Source: "Machine acme/m", Values: values}, tenantOf(t, spec), nodeTypes, providers)
 					var got []string

@@ -23,7 +23,7 @@ import (
 
 // Claim is the value of v1alpha1.ClaimAnnotationKey.
 type Claim struct {
-	// Machine has the server, unless its consumer is another one: a manager of an earlier version leaves the annotation there.
+	// Machine has the server, unless its consumer is another one.
 	Machine       types.UID        `json:"machine"`
 	Time          metav1.MicroTime `json:"time"`
 	TenantCluster string           `json:"tenantCluster,omitempty"`

@@ -116,7 +116,7 @@ func NewDisruptionModes(mapper meta.RESTMapper, live client.Reader, clock clock.
 }
 
 // Together returns whether the disruptionMode of a PodGroup says that its pods may be disrupted as a whole only. It does not of one that is
-// gone or that must not be read, as with the rights of an earlier version.
+// gone or that must not be read.
 func (m *DisruptionModes) Together(ctx context.Context, key client.ObjectKey) (bool, error) {
 	if known, found := m.known.Get(key); found {
 		return known.(bool), nil

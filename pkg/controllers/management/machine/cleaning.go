@@ -64,7 +64,7 @@ func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 		}
 		return
 	}
-	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace) // an older manager did not when it installed it
+	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace) // somebody may have removed it
 	clean := false
 	switch host.Status.Provisioning.State {
 	case bmov1alpha1.StatePreparing, bmov1alpha1.StateAvailable, bmov1alpha1.StateReady:

@@ -123,8 +123,9 @@ func TestDrift(t *testing.T) {
 			says: []string{"karpenter.metal3.io/dns-servers", `is "10.0.0.54"`, `was "10.0.0.53"`},
 		},
 		"NTP": {
-			reason: "a manager of an earlier version has not recorded them, and an upgrade is to replace no server",
-			change: property(v1alpha1.PropertyNTPServers, "10.0.0.123"), want: corev1.ConditionFalse, why: v1alpha1.ReasonUpToDate,
+			reason: "the servers that there are have none",
+			change: property(v1alpha1.PropertyNTPServers, "10.0.0.123"), want: corev1.ConditionTrue, why: v1alpha1.ReasonNetworkChanged,
+			says: []string{"karpenter.metal3.io/ntp-servers", `is "10.0.0.123"`, "was not set"},
 		},
 		"NTPChanged": {
 			reason: "servers of one type are not to have two times",

@@ -232,8 +232,7 @@ func addressesOf(host *bmov1alpha1.BareMetalHost) []corev1.NodeAddress {
 	if _, ours := host.Annotations[v1alpha1.SavedNetworkAnnotationKey]; !ours {
 		return nil
 	}
-	// A manager of the version before writes this key alone.
-	prefix, err := netip.ParsePrefix(host.Annotations[v1alpha1.ReferenceKey(v1alpha1.IPAddressAnnotationKey)])
+	prefix, err := netip.ParsePrefix(host.Annotations[v1alpha1.IPAddressAnnotationKey])
 	if err != nil {
 		return nil // another client has written it
 	}

@@ -54,13 +54,6 @@ func TestChosenBefore(t *testing.T) {
 		// unreadable is whether an event says that the annotation is.
 		unreadable bool
 	}{
-		"FormerVersionClaimed": {
-			reason: "the version before crashed, and has written the choice in its way", want: "server-01", text: formerChoice,
-			before: func(w *fixture, _ *process, m *v1alpha1.Machine) { w.consume("server-01", m) },
-		},
-		"FormerVersionChose": {
-			reason: "a manager of the version before may be about to claim it", want: "server-01", text: formerChoice,
-		},
 		"UnreadableClaimed": {
 			reason: "a second host would be claimed, and the first one released", want: "server-01", unreadable: true,
 			text:   func(host v1alpha1.HostReference, _ string) string { return host.Name },
@@ -172,11 +165,6 @@ func TestChosenBefore(t *testing.T) {
 			}
 		})
 	}
-}
-
-// formerChoice is the choice as the version before this one writes it.
-func formerChoice(host v1alpha1.HostReference, nodeType string) string {
-	return strings.Join([]string{host.Namespace, host.Name, string(host.UID), nodeType}, "/")
 }
 
 // TestChosenBeforeAndRefused: a Machine that gets no server does not keep a choice: the provider would wait for it.

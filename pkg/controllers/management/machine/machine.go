@@ -214,9 +214,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // advance takes the Machine from state to state, as far as it gets.
 func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err error) {
-	if err := r.takeOver(ctx, now); err != nil {
-		return result{}, err
-	}
 	for range maxSteps {
 		if outcome, err = r.step(ctx, now); err != nil || !outcome.again {
 			break

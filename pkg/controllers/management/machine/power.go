@@ -132,7 +132,8 @@ func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
 	return metav1.NewTime(lastReboot), found
 }
 
-// rebootedFor returns whether the mark on a host is that of the operation. One without a digest is that of an earlier version.
+// rebootedFor returns whether the mark on a host is for the operation. Another client wrote a mark without a digest: it may have rebooted
+// the host, which is not rebooted again.
 func rebootedFor(host *bmov1alpha1.BareMetalHost, operation string) bool {
 	_, digest, known := strings.Cut(host.Annotations[v1alpha1.RebootedAnnotationKey], " ")
 	return !known || digest == digestOf(operation)

@@ -107,7 +107,6 @@ func TestRebootOfAnotherOperation(t *testing.T) {
 		"Other":       {"the server has booted since, and is sick again", rebootMark("a", before), "b", 1},
 		"AfterPerson": {"a person's reboot is none for Karpenter, which waits for a later boot", rebootMark("", before), "b", 1},
 		"Person":      {"a person's request is the same until it is off", rebootMark("", before), "", 0},
-		"Former":      {"a manager without operations has marked the host", before.Format(time.RFC3339), "b", 0},
 		"Foreign":     {"what another client has written is no mark of this operation, and ends", "yes", "b", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -105,9 +105,6 @@ func firstProgress(machine *v1alpha1.Machine, stage stage, estimate *v1alpha1.Pr
 	progress := &v1alpha1.MachineProgress{
 		Stage: stage.name, Step: stage.step, Steps: lastStage(machine).step, Description: stage.description, StartTime: now,
 		LastProgressTime: now}
-	if claimed := condition(machine, v1alpha1.ConditionClaimed); claimed.Status == metav1.ConditionTrue {
-		progress.StartTime = claimed.LastTransitionTime // an older manager claimed it and recorded no progress
-	}
 	if estimate != nil {
 		ready := metav1.NewTime(progress.StartTime.Add(time.Duration(estimate.TypicalSeconds) * time.Second))
 		progress.ExpectedReadyTime = &ready

@@ -84,8 +84,7 @@ func newPool(from pools.Pool, owner string, kubelet *compat.KubeletConfig, catal
 		nodePool: &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}},
 	}
 	if template.Profile != "" {
-		// A provider of the version before reads this key.
-		p.nodePool.Labels[v1alpha1.ReferenceKey(v1alpha1.NodeProfileLabelKey)] = template.Profile
+		p.nodePool.Labels[v1alpha1.NodeProfileLabelKey] = template.Profile
 	}
 	requirements, problem := requirementsOf(template.NodeTypeSelector, from.AutoNodes.Provider, catalog)
 	p.Problem = problem

@@ -96,7 +96,7 @@ func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Mach
 		return nil
 	}
 	return kube.Patch(ctx, c.clusters.Management.Client, machine, "writing the properties of MetalNodeClass "+class.Name+" into",
-		func() { machine.Spec.Properties = v1alpha1.ByReferenceKey(wanted) })
+		func() { machine.Spec.Properties = wanted })
 }
 
 // writeDrift writes the condition Drifted of the Machine onto the NodeClaim. The change makes core check for drift.
