@@ -90,7 +90,7 @@ func (o *options) command() *cobra.Command {
 	command.AddCommand(
 		o.hostsCommand(), o.fleetCommand(), o.machinesCommand(), o.capacityCommand(), o.tenantsCommand(),
 		o.topCommand(), o.explainCommand(), o.issuesCommand(), o.timelineCommand(), o.whatIfCommand(), o.reportCommand(), o.snapshotCommand(),
-		o.uiCommand(), o.hardwareReportCommand(),
+		o.uiCommand(),
 		o.maintenanceCommand(), o.quarantineCommand(), o.returnCommand(), o.rebootCommand(), o.powerCommand(),
 		o.registerCommand(), o.supportBundleCommand(), o.proposeTypesCommand(),
 	)

@@ -255,8 +255,6 @@ func TestGolden(t *testing.T) {
 		"explain-yaml":   {arguments: "explain bmh server-11 -o yaml", code: exitWrong},
 		"propose-types":  {arguments: "propose-types"},
 		"devices":        {arguments: "propose-types -f testdata/resourceslices.yaml"},
-		"models":         {arguments: "hardware-report"},
-		"models-yaml":    {arguments: "hardware-report -o yaml"},
 		"timeline-host":  {arguments: "timeline host server-07"},
 		"timeline-late":  {arguments: "timeline machine acme/default-late"},
 		"timeline-old":   {arguments: "timeline machine default-old"},

@@ -39,9 +39,7 @@ func TestScope(t *testing.T) {
 			"BareMetalHostList/metal3-system" + others + " HostUsageList/metal3-system"},
 		"return metal3-system/server-07":  {"what writes needs no more", "BareMetalHostList/metal3-system" + others},
 		"reboot acme/default-x7f2k --yes": {"only the Machine is looked at", "TenantClusterList/acme MachineList/acme"},
-		"hardware-report -n metal3-system": {"who has a server is left out",
-			"BareMetalHostList/metal3-system " + types + " MachineList"},
-		"propose-types --hosts-in lab": {"others are not proposed for", "BareMetalHostList/lab" + others},
+		"propose-types --hosts-in lab":    {"others are not proposed for", "BareMetalHostList/lab" + others},
 		"explain pod ml/train-0 -n acme --tenant-context acme": {"-n is of the management cluster, and Karpenter's scheduler plans all pods",
 			"BareMetalHostList " + types + " TenantClusterList/acme MachineList/acme" + strings.Replace(tenant, "/ml", "", 1) +
 				" NodeProfileList tenant:DaemonSetList"},
