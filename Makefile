@@ -140,9 +140,7 @@ release-push: check-go ## Push images, charts and signatures of dist/ to a regis
 .PHONY: generate
 generate: dev-tools ## Generate deepcopy code and CRDs from the API types, what the charts share with the rest, their READMEs, and pages of docs
 	bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1
-	bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir=pkg/apis/crds
-	# 1e1.5 passes controller-gen's pattern of quantities, and no program could read a list that has it.
-	sed -i 's/(\[eE](\\+|-)?.*)?\$$$$/([eE](\\+|-)?[0-9]{1,3}))?$$/' pkg/apis/crds/*.yaml
+	hack/generate-crds.sh pkg/apis/crds
 	go run ./charts/generate
 	bin/helm-docs --log-level warning --sort-values-order file --chart-search-root charts
 	go run ./docs/generate

@@ -11,7 +11,7 @@ fresh=$(mktemp -d)
 trap 'rm -rf "${fresh}"' EXIT
 mkdir "${fresh}/crds" "${fresh}/v1alpha1"
 bin/controller-gen object:headerFile=hack/boilerplate.go.txt paths=./pkg/apis/v1alpha1 output:object:dir="${fresh}/v1alpha1"
-bin/controller-gen crd paths=./pkg/apis/v1alpha1 output:crd:dir="${fresh}/crds"
+hack/generate-crds.sh "${fresh}/crds"
 
 stale=0
 for generated in "${fresh}"/v1alpha1/*.go; do
