@@ -19,9 +19,8 @@ const maxPause = time.Minute
 // been stopped with it, and a clock that is set shows hours that have not passed. The zero value is ready to use.
 type heartbeat struct {
 	lock sync.Mutex
-	// started is the first beat: the process may have waited for long to become the leader. resumed is the first one after the last
-	// pause, zero if there was none.
-	last, started, resumed time.Time
+	// since is the first beat, because the process may have waited for long to become the leader, or the first one after the last pause.
+	last, since time.Time
 	// ahead is what the clock showed before it was set back: what was noted up to then is older than it seems.
 	ahead time.Time
 }
@@ -34,16 +33,13 @@ func (h *heartbeat) beat(now time.Time) (pause time.Duration) {
 	defer h.lock.Unlock()
 	last := h.last
 	if h.last = now; last.IsZero() {
-		h.started = now
+		h.since = now
 		return 0
 	}
 	if pause = now.Sub(last); pause.Abs() <= maxPause {
 		return 0
 	}
-	h.resumed = now
-	if now.Before(h.started) {
-		h.started = now
-	}
+	h.since = now
 	if pause < 0 && last.After(h.ahead) {
 		h.ahead = last
 	}
@@ -61,16 +57,13 @@ func (h *heartbeat) isOld(noted, before time.Time) bool {
 	return noted.Before(before) || !noted.After(h.ahead)
 }
 
-// earliest is when a Machine with that deadline may be given up at the earliest. After a start Metal3 has a while to continue. After a
-// pause the whole deadline begins again: how much of it has passed is not known.
+// earliest is when a Machine with that deadline may be given up at the earliest. After a start and after a pause the whole deadline begins
+// again. Nobody knows how much of it has passed: Metal3 may have been stopped as well, and the last progress may have been noted by the
+// clock of another machine.
 func (h *heartbeat) earliest(deadline time.Duration) time.Time {
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	earliest := h.started.Add(min(deadline, startGracePeriod))
-	if resumed := h.resumed.Add(deadline); !h.resumed.IsZero() && resumed.After(earliest) {
-		return resumed
-	}
-	return earliest
+	return h.since.Add(deadline)
 }
 
 // beat notes that the manager runs.

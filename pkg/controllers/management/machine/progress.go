@@ -179,10 +179,6 @@ func withProgress(current, message string, progress *v1alpha1.MachineProgress, e
 // DefaultProvisioningDeadline is how long a Machine may go without progress if its NodeType does not say.
 const DefaultProvisioningDeadline = time.Hour
 
-// startGracePeriod is how long after its start the manager gives up no Machine for lack of progress. Metal3 may have been
-// down together with the manager, and needs time to continue.
-const startGracePeriod = 10 * time.Minute
-
 // provisioningPolicy is what the type of a Machine says about provisioning.
 type provisioningPolicy struct {
 	deadline time.Duration
