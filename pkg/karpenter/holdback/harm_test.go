@@ -66,8 +66,6 @@ type job struct {
 	waits   int
 	node    *server
 	running bool
-	// known is whether this provider has planned it.
-	known bool
 }
 
 // history is what happens to pods and servers that are all healthy. Each pod fills a server.
@@ -126,9 +124,6 @@ func (h *history) start(dies bool) {
 		},
 	})
 	h.empties = nil
-	for _, j := range h.jobs {
-		j.known = j.running
-	}
 	h.connect()
 }
 
@@ -386,9 +381,6 @@ func (h *history) plans() {
 	if h.round < h.busy {
 		h.late = h.round
 	} else if results, err := h.planner.Schedule(h.ctx); err == nil {
-		for _, j := range h.jobs {
-			j.known = true
-		}
 		_, err = h.planner.CreateNodeClaims(h.ctx, results.NewNodeClaims)
 		if err == nil && len(results.NewNodeClaims) > 0 {
 			h.note("core asks for %d more", len(results.NewNodeClaims))
@@ -431,9 +423,11 @@ func (h *history) takesAway(name string) {
 	nodeClaim.Finalizers = nil
 	h.must(h.api.Update(h.ctx, nodeClaim))
 	h.must(h.api.Delete(h.ctx, nodeClaim))
-	known := slices.DeleteFunc(slices.Clone(h.jobs), func(j *job) bool { return !j.known })
-	if left := len(h.claims()); left < len(known) {
-		h.fail("%s is taken away, and %d servers are left for %d pods that core knows", name, left, len(known))
+	planned := slices.DeleteFunc(slices.Clone(h.jobs), func(j *job) bool {
+		return !j.running && h.core.Cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(j.Pod)) == ""
+	})
+	if left := len(h.claims()); left < len(planned) {
+		h.fail("%s is taken away, and %d servers are left for %d pods that run or that core has planned", name, left, len(planned))
 	}
 }
 

@@ -4,6 +4,7 @@
 package holdback
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,9 +37,10 @@ const (
 	podState   = "state.pod"
 )
 
-// ExpectedPods adds the pods that a node waits for to the pods of that node, when core looks for nodes to take away. kube-scheduler has
-// nominated the node for them, while a volume is made there or other pods are evicted, or core itself has planned them for it and they are
-// not bound yet: core remembers that for 20 s, and kube-scheduler may need longer for a group of pods. A drain must not evict such pods,
+// ExpectedPods adds the pods that a node waits for to the pods of that node, when core looks for nodes to take away. A node
+// waits for a pod if kube-scheduler has nominated it, while a volume is made there or other pods are evicted, or if core has
+// planned the pod for it. Core remembers its plan for 20 s, and kube-scheduler may need longer for a group of pods. If
+// kube-scheduler chooses the node of another pod instead, the other pod needs this node. A drain must not evict such pods,
 // and does not see them. planned returns the pods that core has last planned for a NodeClaim, whose name its node has.
 func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.NamespacedName) interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
@@ -51,14 +53,21 @@ func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.N
 		if err := reader.List(ctx, expected, client.MatchingFields{NominatedField: name}); err != nil {
 			return fmt.Errorf("listing the pods for which node %s is nominated, %w", name, err)
 		}
-		for _, key := range planned(name) {
-			pod := &corev1.Pod{}
-			found, err := kube.Find(ctx, reader, key, pod)
-			if err != nil {
-				return err
-			}
-			if found && podutils.IsProvisionable(pod) {
-				expected.Items = append(expected.Items, *pod)
+		names := []string{name}
+		for i := 0; i < len(names); i++ {
+			for _, key := range planned(names[i]) {
+				pod := &corev1.Pod{}
+				found, err := kube.Find(ctx, reader, key, pod)
+				if err != nil {
+					return err
+				}
+				other := cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName)
+				switch {
+				case found && podutils.IsProvisionable(pod):
+					expected.Items = append(expected.Items, *pod)
+				case found && other != "" && !slices.Contains(names, other):
+					names = append(names, other) // whoever was planned for that node needs this one
+				}
 			}
 		}
 		for _, pod := range expected.Items {

@@ -5,6 +5,7 @@ package holdback_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,6 +94,32 @@ func TestNodeOfPodThatIsBoundLate(t *testing.T) {
 	w.must(w.api.Update(w.ctx, first))
 	if got := w.empty(); len(got) != 2 {
 		t.Errorf("%v can be taken away as empty, want both: the other pod is on another node", got)
+	}
+}
+
+// TestNodeOfPodWhoseNodeIsTaken: kube-scheduler has bound a pod to the node that core has planned another pod for, and nominated a node
+// for that one which a third pod was planned for. Core is busy.
+func TestNodeOfPodWhoseNodeIsTaken(t *testing.T) {
+	w := newTenantWorld(t, nil)
+	pods := []*corev1.Pod{whole("a"), whole("b"), whole("c")}
+	w.pend(pods...)
+	if got := w.pass(); got != 3 {
+		t.Fatalf("%d servers for three pods", got)
+	}
+	planned := func(pod *corev1.Pod) string {
+		return w.core.Cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(pod))
+	}
+	w.clock.Step(time.Hour)
+	pods[0].Spec.NodeName = planned(pods[1])
+	w.must(w.api.Update(w.ctx, pods[0]))
+	pods[1].Status.NominatedNodeName = planned(pods[2])
+	w.must(w.api.Status().Update(w.ctx, pods[1]))
+	if got := w.empty(); len(got) != 0 {
+		t.Errorf("%v can be taken away as empty, want none: the third pod needs the node of the first", got)
+	}
+	w.must(w.api.Delete(w.ctx, pods[2]))
+	if got := w.empty(); !slices.Equal(got, []string{planned(pods[0])}) {
+		t.Errorf("%v can be taken away as empty, want the node that no pod is on", got)
 	}
 }
 

@@ -333,9 +333,10 @@ func (h *history) edits() {
 	hosts := h.hosts()
 	host := &hosts[h.random.IntN(len(hosts))]
 	waits := host.Spec.Image != nil && host.Status.Provisioning.State == bmov1alpha1.StateAvailable
-	if h.edited[host.Name] || waits {
-		// If the manager sees two edits as one, the first edit may have disabled the cleaning. An edit before Metal3 begins may have changed
-		// the image, so that Metal3 has installed and removed another image.
+	if h.edited[host.Name] || waits || ignored(host) != "" {
+		// If the manager sees two edits as one, the first edit may have disabled the cleaning: the manager leaves a paused host alone, and
+		// does not look at each edit. An edit before Metal3 begins may have changed the image, so that Metal3 has installed and removed
+		// another image.
 		return
 	}
 	h.edited[host.Name] = true
