@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apis holds the CustomResourceDefinitions of karpenter-provider-metal3, as controller-gen makes them from
-// the Go types, and adds what controller-gen cannot say: the lengths of fields, and the other forms of fields.
+// Package apis holds the CustomResourceDefinitions of karpenter-provider-metal3, which controller-gen makes from the Go
+// types. It adds what controller-gen has no markers for: lengths of some fields, and other forms of fields.
 package apis
 
 import (
@@ -27,19 +27,19 @@ const never = "Never"
 
 const tenantCRD = "crds/karpenter.metal3.io_metalnodeclasses.yaml"
 
-// ManagementCRDs are the definitions for the management cluster.
+// ManagementCRDs returns the definitions for the management cluster.
 func ManagementCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return load(func(path string) bool { return path != tenantCRD })
 }
 
-// TenantCRDs are the definitions for tenant clusters, beside Karpenter's own.
+// TenantCRDs returns the definitions for tenant clusters, beside Karpenter's own.
 func TenantCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return load(func(path string) bool { return path == tenantCRD })
 }
 
-// KarpenterCRDs are the definitions of Karpenter for tenant clusters, with one changed default: expireAfter is Never
+// KarpenterCRDs returns Karpenter's definitions for tenant clusters, with one changed default: expireAfter is Never
 // instead of 720h. A server takes half an hour to come back, so no server is drained every month by default. An
-// expireAfter that is set is kept. An error means that Karpenter's CRDs do not have the expected fields.
+// expireAfter that a user sets is kept. An error means that Karpenter's CRDs do not have the expected fields.
 func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var crds []*apiextensionsv1.CustomResourceDefinition
 	patched := 0
@@ -65,7 +65,7 @@ func KarpenterCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return crds, nil
 }
 
-// expireAfterPaths are where NodeClaims and NodePools have it.
+// expireAfterPaths are the paths of expireAfter in NodeClaims and NodePools.
 var expireAfterPaths = [][]string{{"spec", "expireAfter"}, {"spec", "template", "spec", "expireAfter"}}
 
 func setNever(schema *apiextensionsv1.JSONSchemaProps) {
@@ -98,7 +98,7 @@ func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefin
 	return crds, nil
 }
 
-// admitForms adds the other forms of a kind's fields. An error means that the kind has no such field.
+// admitForms adds the other forms to the fields of a kind. An error means that the kind lacks one of the fields.
 func admitForms(crd *apiextensionsv1.CustomResourceDefinition) error {
 	for i := range crd.Spec.Versions {
 		for _, form := range compat.Forms {

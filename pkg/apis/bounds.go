@@ -14,12 +14,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// bound is how long a string, a list or a map may be, or that it has no rules.
+// bound limits the length of a string, a list or a map, or removes its rules.
 type bound struct {
-	// path from the root of the object; [] is an item of a list and {} a value of a map.
+	// path starts at the root of the object; [] is an item of a list and {} a value of a map.
 	path                string
 	length, items, keys int64
-	// noRules removes the rules of the type: in so many places, an API server estimates that they cost too much.
+	// noRules removes the rules of the type: the API server estimates that rules in so many places cost too much.
 	noRules bool
 }
 
@@ -30,8 +30,8 @@ const (
 	maxName  = 253
 )
 
-// bounds are the lengths of fields whose types are not ours, or are values of maps: a marker of controller-gen reaches neither. A
-// tenant writes these fields, and without a bound it could have the management cluster store and cache MiBs for each server.
+// bounds limit fields whose types are not ours, and values of maps: no marker of controller-gen reaches them. Without a
+// bound, a tenant, who writes them, could make the management cluster store and cache MiBs for each server.
 var bounds = map[string][]bound{
 	"Machine": slices.Concat(
 		[]bound{
@@ -52,7 +52,7 @@ var bounds = map[string][]bound{
 		boundsOfTaints("spec.taints"), boundsOfTaints("spec.startupTaints"),
 	),
 	"MetalNodeClass": {{path: "spec.properties{}", length: v1alpha1.MaxPropertyLength}},
-	// The webhook and the schema of the MetalNodeClass of the pool have the rule.
+	// The webhook checks the rules, and so does the schema of the pool's MetalNodeClass.
 	"TenantCluster": {
 		{path: "spec.privateNodes.autoNodes[].static[].kubeletArgs{}", noRules: true},
 		{path: "spec.privateNodes.autoNodes[].dynamic[].kubeletArgs{}", noRules: true},
@@ -68,7 +68,7 @@ func boundsOfTaints(path string) []bound {
 	}
 }
 
-// setBounds adds the bounds of a kind. An error means that the kind has no such field.
+// setBounds adds the bounds of a kind. An error means that the kind lacks one of the fields.
 func setBounds(crd *apiextensionsv1.CustomResourceDefinition) error {
 	for i := range crd.Spec.Versions {
 		root := crd.Spec.Versions[i].Schema.OpenAPIV3Schema
@@ -93,7 +93,7 @@ func (b bound) set(schema *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// changeAt changes the schema at a path, of which [] is an item of a list and {} a value of a map, and returns whether it is there.
+// changeAt changes the schema at a path ([] is an item of a list, {} a value of a map), and reports whether it exists.
 func changeAt(schema *apiextensionsv1.JSONSchemaProps, path []string, change func(*apiextensionsv1.JSONSchemaProps)) bool {
 	switch {
 	case len(path) == 0:

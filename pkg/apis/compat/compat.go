@@ -1,10 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compat decides on what the YAML of the reference has and the API does not need: fields without an effect are
-// accepted, with a warning or without one, and other forms of a field are converted. The webhook warns and converts,
-// the schemas admit the other forms, and conditions name what is ignored. The fields without an effect are in the files
-// *_noeffect.go of the API.
+// Package compat handles YAML of the reference that this API does not need. It accepts fields without an effect, with
+// or without a warning, and converts other forms of a field. The webhook warns and converts, the schemas admit the
+// other forms, and conditions name the ignored fields. The fields without an effect are in the files *_noeffect.go of
+// the API.
 package compat
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// maxOpaque is how long an object may be, in bytes, that is kept and not read. Each controller has it in memory.
+// maxOpaque is the largest object, in bytes, that is kept and not read. Each controller has it in memory.
 const maxOpaque = 64 << 10
 
 const (
@@ -31,9 +31,9 @@ const (
 	reinstalled = "servers are installed again, within the budgets of their pools"
 )
 
-// decisions say of each field without an effect, by its struct and its name, what to do instead. A warning has the
-// sentence, in which %s is the value in words. A field without a sentence is accepted without a warning. The name * stands for all
-// fields of a struct.
+// decisions say for each field without an effect what to do instead. The key is the struct and the field; the name *
+// stands for all fields of a struct. A warning shows the sentence, with the value in words for %s. A field with an
+// empty sentence is accepted without a warning.
 var decisions = map[string]string{
 	"NoEffectOwnership.owner": "say by Kubernetes RBAC what %s may do",
 	"NoEffectOwnership.access": "give rights by Kubernetes RBAC, and say in spec.tenantProperties of a TenantCluster " +
@@ -63,7 +63,7 @@ var decisions = map[string]string{
 	"NoEffectSync.patches":               "what is synced has these fields unchanged (%s)",
 }
 
-// Property says what to do instead of setting a property of our domain or the reference's that has no meaning.
+// Property says what to do instead of setting a property that has no meaning, in our domain or in the reference's.
 func Property(name string) string {
 	if name == v1alpha1.ReferenceNetworkEnvironment {
 		return "there are no NodeEnvironments: write its properties into the pool, the NodeType or the NodeProvider"
@@ -71,18 +71,18 @@ func Property(name string) string {
 	return "it is a label of the nodes at most: for a property of your own use a domain of your own"
 }
 
-// Field is a field without an effect that is set.
+// Field is a field that is set and has no effect.
 type Field struct {
 	Path *field.Path
 	// Instead says what to do instead. %s in it stands for Value, the value in words.
 	Instead, Value string
-	// TooLong is true for an object that is longer than what is kept of objects that nothing reads.
+	// TooLong marks an object that is longer than maxOpaque.
 	TooLong bool
 }
 
 // WithoutEffect returns the fields of an object's spec that are set, have no effect and need a warning, in the order of
-// the API. The fields of a configuration of the kubelet come last. The providerRef of a type in a NodeProvider needs none if
-// it names that NodeProvider.
+// the API. The fields of a configuration of the kubelet come last. The providerRef of a type in a NodeProvider needs no
+// warning if it names that NodeProvider.
 func WithoutEffect(object metav1.Object) []Field {
 	fields := visit(nil, field.NewPath("spec"), reflect.Indirect(reflect.ValueOf(object)).FieldByName("Spec"))
 	if tenant, is := object.(*v1alpha1.TenantCluster); is {
@@ -93,12 +93,12 @@ func WithoutEffect(object metav1.Object) []Field {
 	})
 }
 
-// noEffect begins the names of the structs of fields without an effect.
+// noEffect begins the names of the structs that hold fields without an effect.
 const noEffect = "NoEffect"
 
 var apiPackage = reflect.TypeFor[v1alpha1.Machine]().PkgPath()
 
-// visit adds the fields below a value.
+// visit appends the fields without an effect that are set below a value.
 func visit(found []Field, path *field.Path, value reflect.Value) []Field {
 	value = reflect.Indirect(value) // not valid, and of no kind, if it is a nil pointer
 	switch {
@@ -127,14 +127,14 @@ func visit(found []Field, path *field.Path, value reflect.Value) []Field {
 	return found
 }
 
-// fieldName is the name of a field in JSON, empty for an embedded struct.
+// fieldName returns the name of a field in JSON, empty for an embedded struct.
 func fieldName(field reflect.StructField) string {
 	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 	return name
 }
 
-// inWords returns a value as a warning shows it, and an object that nothing reads as it was written. It is empty for a
-// value that is not set.
+// inWords returns a value as a warning shows it, empty if the value is not set. An object that nothing reads is
+// returned as it was written.
 func inWords(value reflect.Value) string {
 	if value.IsZero() {
 		return ""
@@ -154,7 +154,7 @@ func inWords(value reflect.Value) string {
 	}
 }
 
-// ruleInWords returns a rule for a person who is to write it as a Role.
+// ruleInWords describes a rule to a person who has to write it as a Role.
 func ruleInWords(rule v1alpha1.AccessRule, _ int) string {
 	text := strings.Join(rule.Verbs, ", ")
 	if rule.Name != "" {

@@ -11,22 +11,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Form is another form in which the reference writes a field.
+// Form is another form of a field, as the reference writes it.
 type Form struct {
-	// Kind that has the field, and Path of the field.
+	// Kind has the field, and Path leads to it.
 	Kind string
 	Path []string
-	// other is the form in words, stored the form of the schema, and write an example of it.
+	// other is the form in words, stored the form of the schema, and write an example of the stored form.
 	other, stored, write string
-	// convert returns the value in the form of the schema, and false if it is not in the other form.
+	// convert returns the value in the form of the schema, and false if the value does not have the other form.
 	convert func(value any) (any, bool)
-	// properties returns the schema's properties of the other form, nil if it has none. The API server prunes, or refuses
-	// as unknown, what the schema has no properties for, before it asks the webhook: without them, nothing of an object
-	// would be left.
+	// properties adds the properties of the other form to the schema, nil if it has none. The API server prunes or
+	// refuses what the schema has no properties for before it asks the webhook: without them, the webhook would get an
+	// empty object.
 	properties func(schema *apiextensionsv1.JSONSchemaProps)
 }
 
-// Forms are all of them. Values may be of any type: the webhook sees them before the schema's validation.
+// Forms lists every other form. Values may be of any type: the webhook sees them before the schema's validation.
 var Forms = []Form{
 	{
 		Kind: "TenantCluster", Path: []string{"spec", "privateNodes", "autoNodes"},
@@ -71,17 +71,17 @@ var Forms = []Form{
 }
 
 // Convert returns the value of the field in the form of the schema, and false if the object does not have the other
-// form. A value that has neither form is left to the schema, which refuses it.
+// form. If the value has neither form, the schema refuses it.
 func (f *Form) Convert(object map[string]any) (any, bool) {
 	value, _, _ := unstructured.NestedFieldNoCopy(object, f.Path...)
 	return f.convert(value)
 }
 
-// Warning says how the field is to be written.
+// Warning says how to write the field.
 func (f *Form) Warning() string { return fmt.Sprintf("is stored as %s: write %s", f.stored, f.write) }
 
-// Admit changes the schema of the field so that the other form reaches the webhook. The type stays what it is, so that
-// the API server refuses an object that the webhook has not changed.
+// Admit changes the schema of the field so that the other form reaches the webhook. The type stays the same, so the API
+// server refuses an object that the webhook did not convert.
 func (f *Form) Admit(schema *apiextensionsv1.JSONSchemaProps) {
 	schema.Description += fmt.Sprintf("\nOther form: %s, which is stored as %s.", f.other, f.stored)
 	if f.properties != nil {
@@ -89,7 +89,7 @@ func (f *Form) Admit(schema *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// shape is what of a schema says which fields there are. The rules apply once, to what the webhook has made of it.
+// shape returns the fields of a schema without its rules, which apply once: to the object after its conversion.
 func shape(schema *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
 	bare := &apiextensionsv1.JSONSchemaProps{Type: schema.Type, XIntOrString: schema.XIntOrString,
 		XPreserveUnknownFields: schema.XPreserveUnknownFields}
@@ -110,7 +110,7 @@ func shape(schema *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaP
 }
 
 // TypeNames returns the names of the NodeTypes that a pool of a NodeProvider names. The reference writes PROVIDER.TYPE,
-// also for the provider that the pool has. A type that has such a name itself wins.
+// even for the provider of the pool. A type whose full name is PROVIDER.TYPE wins.
 func TypeNames(names []string, provider string, exists func(nodeType string) bool) []string {
 	short := make([]string, len(names))
 	for i, name := range names {

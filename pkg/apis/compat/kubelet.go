@@ -18,23 +18,23 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// KubeletArg is an argument of the kubelet in place of a field of a KubeletConfiguration.
+// KubeletArg is an argument of the kubelet that stands for a field of a KubeletConfiguration.
 type KubeletArg struct {
 	Path        *field.Path
 	Name, Value string
 }
 
-// KubeletConfig is what privateNodes.kubelet.config of a TenantCluster comes to.
+// KubeletConfig is the result of reading privateNodes.kubelet.config of a TenantCluster.
 type KubeletConfig struct {
-	// Args have the same meaning as the fields.
+	// Args are the arguments that mean the same as fields.
 	Args []KubeletArg
-	// WithoutEffect are fields for which the kubelet has no argument.
+	// WithoutEffect lists the fields that no argument of the kubelet stands for.
 	WithoutEffect []Field
-	// Wrong are values that a KubeletConfiguration does not have.
+	// Wrong lists the values that no KubeletConfiguration can have.
 	Wrong field.ErrorList
 }
 
-// With returns the arguments of a pool that has some of its own, which win.
+// With returns the arguments of a pool: Args and the pool's own, which win.
 func (c *KubeletConfig) With(own v1alpha1.KubeletArgs) v1alpha1.KubeletArgs {
 	if len(c.Args)+len(own) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func ReadKubeletConfig(nodes *v1alpha1.PrivateNodes) KubeletConfig {
 	return result
 }
 
-// read reads the fields of an object, whose names in kubeletArguments begin with the prefix.
+// read reads the fields of an object. Their names in kubeletArguments begin with the prefix.
 func (c *KubeletConfig) read(path *field.Path, prefix string, object map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		name, keyPath, value := prefix+key, path.Child(key), object[key]
@@ -100,7 +100,7 @@ func (c *KubeletConfig) read(path *field.Path, prefix string, object map[string]
 	}
 }
 
-// inJSON is a value that was read from JSON, as it is written there.
+// inJSON returns a value that was read from JSON as it was written.
 func inJSON(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -109,11 +109,11 @@ func inJSON(value any) string {
 	return string(text)
 }
 
-// ofKubeletConfigMap says where the fields of a KubeletConfiguration go for which the kubelet has no argument.
+// ofKubeletConfigMap is the advice for fields that no argument of the kubelet stands for.
 const ofKubeletConfigMap = "the kubelet has no argument for it: write it into the ConfigMap kubelet-config of " +
 	"kube-system in the tenant, which kubeadm join reads"
 
-// insteadOfKubeletConfig says of the fields that the API has a place of its own for what that is.
+// insteadOfKubeletConfig is the advice for fields that the API itself covers.
 var insteadOfKubeletConfig = map[string]string{
 	"kubeReserved":       "set overhead.kubeReserved of the NodeType, which Karpenter reckons with",
 	"registerWithTaints": "write it into the taints of the pools",
@@ -126,15 +126,15 @@ const byTheJoin = "the join sets it: leave it out"
 // errNoArgument: the kubelet's argument cannot express the value of the field.
 var errNoArgument = errors.New("no argument says this")
 
-// kubeletArgument is an argument of the kubelet, and how it is written.
+// kubeletArgument is the name of an argument of the kubelet and the function that writes its value.
 type kubeletArgument struct {
 	name  string
 	write func(value any) (string, error)
 }
 
-// kubeletArguments are the arguments of the kubelet for fields of a KubeletConfiguration, by the names of the fields.
-// The kubelets of all versions that are tested have them, and an argument wins over the configuration of the node. What
-// the join sets is not among them.
+// kubeletArguments are the arguments that stand for fields of a KubeletConfiguration, by the names of the fields. The
+// kubelets of all tested versions have them, and an argument wins over the configuration of the node. Arguments that
+// the join sets are left out.
 var kubeletArguments = func() map[string]kubeletArgument {
 	arguments := map[string]kubeletArgument{}
 	for _, form := range []struct {
@@ -238,7 +238,7 @@ func pairs(separator string) func(value any) (string, error) {
 	}
 }
 
-// onePair writes an object for an argument that takes one entry, and more of them only if it is given again.
+// onePair writes an object of one entry. The argument takes more entries only if it is repeated: errNoArgument.
 func onePair(value any) (string, error) {
 	text, err := pairs("=")(value)
 	if object, is := value.(map[string]any); err == nil && is && len(object) > 1 {

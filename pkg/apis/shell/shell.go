@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shell writes the commands that messages tell a person to run. A person pastes them into a shell with the rights of an operator,
-// so no text of a tenant, or of an API server that may lie, becomes a part of the command beside the word that it stands for.
+// Package shell writes the commands that messages tell a person to run, in a shell with the rights of an operator. So a
+// text of a tenant, or of an API server that may lie, can only become one word of the command.
 package shell
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/samber/lo"
 )
 
-// constant is a text of this program: only a constant converts to it by itself. All other text is foreign.
+// constant is a text of this program. Only a constant converts to it implicitly; all other text is foreign.
 type constant string
 
-// Command returns a command for a shell. Each %s of the format stands for one of the words, and the words that are left follow it. A word
-// stays one word, and no option: what could be one begins with a question mark instead, and no object has such a name.
+// Command returns a command for a shell. Each %s of the format stands for one word; the remaining words follow it. A
+// word stays one word, and no option: a question mark replaces its leading dash. No object has a name like that.
 func Command(format constant, words ...string) string {
 	quoted := lo.Map(words, func(word string, _ int) any { return quote(word) })
 	named := min(strings.Count(string(format), "%s"), len(quoted))
@@ -29,10 +29,10 @@ func Command(format constant, words ...string) string {
 	return command
 }
 
-// plain is a word that no shell looks into.
+// plain matches a word that no shell interprets.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// quote also drops what a terminal obeys, such as the end of a pasted text.
+// quote also replaces characters that a terminal obeys, such as the end of a pasted text.
 func quote(word string) string {
 	word = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

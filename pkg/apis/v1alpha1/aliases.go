@@ -5,16 +5,15 @@ package v1alpha1
 
 import "maps"
 
-// ReferenceDomain is the domain of the keys of the reference, with those below it.
+// ReferenceDomain is the domain of the reference's keys, which also use its subdomains.
 const ReferenceDomain = "vcluster.com"
 
 // ReferenceNetworkEnvironment is a property of the reference that has no meaning here.
 const ReferenceNetworkEnvironment = ReferenceDomain + "/network-environment"
 
-// references are the keys of the reference by ours. They are the only ones that are understood, and docs/migration.md has them.
+// references maps our keys to the keys of the reference that are understood. docs/migration.md has them.
 //
-// Everything that is read is compared by our key, and what the programs store themselves has our key. Labels on nodes and instance types
-// have both.
+// Programs compare by our key whatever they read, and store our key. Labels on nodes and instance types have both keys.
 var references = map[string]string{
 	NodeTypeLabelKey:            "vcluster.com/node-type",
 	NodeProfileLabelKey:         "vcluster.com/node-profile",
@@ -37,7 +36,7 @@ var references = map[string]string{
 	RebootAnnotationKey:         "machines.vcluster.com/reboot",
 }
 
-// canonical are our keys by those of the reference.
+// canonical maps the reference's keys to ours.
 var canonical = func() map[string]string {
 	keys := make(map[string]string, len(references))
 	for key, reference := range references {
@@ -46,10 +45,10 @@ var canonical = func() map[string]string {
 	return keys
 }()
 
-// Aliases returns the keys of the reference by the keys that they stand for. The caller owns the map.
+// Aliases returns the reference's keys by our keys. The caller owns the map.
 func Aliases() map[string]string { return maps.Clone(references) }
 
-// CanonicalKey returns our key for one of the reference's, and any other key as it is.
+// CanonicalKey returns our key for a key of the reference, and any other key unchanged.
 func CanonicalKey(key string) string {
 	if ours, isAlias := canonical[key]; isAlias {
 		return ours
@@ -57,7 +56,7 @@ func CanonicalKey(key string) string {
 	return key
 }
 
-// ReferenceKey returns the key of the reference for one of ours, and any other key as it is.
+// ReferenceKey returns the reference's key for one of ours, and any other key unchanged.
 func ReferenceKey(key string) string {
 	if reference, has := references[key]; has {
 		return reference
@@ -65,7 +64,7 @@ func ReferenceKey(key string) string {
 	return key
 }
 
-// Spellings returns the keys by which a label, a property or an annotation is known, ours first: two, or the key alone.
+// Spellings returns the keys of a label, a property or an annotation: ours and then the reference's, or the key alone.
 func Spellings(key string) []string {
 	ours := CanonicalKey(key)
 	if reference, has := references[ours]; has {
@@ -74,8 +73,8 @@ func Spellings(key string) []string {
 	return []string{key}
 }
 
-// ByCanonicalKey returns values by our keys. Where both keys of one are there, ours wins. The map that is returned may be the one that
-// is given, so it must not be changed.
+// ByCanonicalKey returns values by our keys. If a value is there under both keys, ours wins. The result may be the
+// given map, so the caller must not change it.
 func ByCanonicalKey[V any](values map[string]V) map[string]V {
 	var result map[string]V
 	for key, value := range values {
@@ -97,7 +96,7 @@ func ByCanonicalKey[V any](values map[string]V) map[string]V {
 	return result
 }
 
-// Value returns the value of a key of ours, or of the reference's for it if ours is not there.
+// Value returns the value of one of our keys. If that is missing, it returns the value of the reference's key.
 func Value(values map[string]string, key string) string {
 	if value, found := values[key]; found {
 		return value
@@ -105,7 +104,7 @@ func Value(values map[string]string, key string) string {
 	return values[ReferenceKey(key)]
 }
 
-// OtherSpellings returns, by their other key, the values that are there under one key of two only.
+// OtherSpellings returns the values that are there under only one of two keys, by the other key.
 func OtherSpellings[V any](values map[string]V) map[string]V {
 	others := map[string]V{}
 	for key, value := range values {

@@ -5,23 +5,23 @@ package v1alpha1
 
 import corev1 "k8s.io/api/core/v1"
 
-// PrivateNodes has the fields about servers of the same block of a vcluster.yaml.
+// PrivateNodes has the fields about servers of the block privateNodes of a vcluster.yaml.
 type PrivateNodes struct {
-	// Enabled turns autoNodes on and off. Unset means on: a TenantCluster has no other nodes. Off, the tenant's pools
-	// are deleted, and with them their servers go back.
+	// Enabled turns autoNodes on and off. Unset means on: a TenantCluster has no other nodes. Off deletes the tenant's
+	// pools, and with them gives their servers back.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
-	// AutoUpgrade is whether servers follow the tenant's Kubernetes version.
+	// AutoUpgrade says whether servers follow the tenant's Kubernetes version.
 	// +optional
 	AutoUpgrade AutoUpgrade `json:"autoUpgrade,omitempty"`
-	// Kubelet is how the kubelets of the nodes of all pools are configured.
+	// Kubelet configures the kubelets of the nodes of all pools.
 	// +optional
 	Kubelet PrivateNodesKubelet `json:"kubelet,omitempty"`
 	// DefaultProfile names the NodeProfile of the nodes whose pool or Machine names none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	DefaultProfile string `json:"defaultProfile,omitempty"`
-	// AutoNodes are the pools of servers that the tenant has.
+	// AutoNodes are the tenant's pools of servers.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -29,20 +29,20 @@ type PrivateNodes struct {
 	NoEffectPrivateNodes `json:",inline"`
 }
 
-// PrivateNodesKubelet is how the kubelets of the nodes of all pools are configured.
+// PrivateNodesKubelet configures the kubelets of the nodes of all pools.
 type PrivateNodesKubelet struct {
-	// Config has fields of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), such as maxPods: 200. A field for
-	// which the kubelet has an argument is that argument in all pools, unless the kubeletArgs of a pool name it, too. The
+	// Config has fields of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), such as maxPods: 200. If the kubelet
+	// has an argument for a field, all pools get that argument, unless the kubeletArgs of a pool name it too. The
 	// webhook names the fields that have no effect.
 	// +optional
 	Config *Opaque `json:"config,omitempty"`
 }
 
-// AutoUpgrade is whether servers follow the tenant's Kubernetes version.
+// AutoUpgrade says whether servers follow the tenant's Kubernetes version.
 type AutoUpgrade struct {
-	// Enabled has nodes count as drifted once the tenant's API server has a newer minor version than they were installed with, so
-	// that their servers are installed again within the budgets of their pools. Default false: a node keeps its version until it
-	// is replaced for another reason.
+	// Enabled makes nodes drift once the tenant's API server has a newer minor version than they were installed with.
+	// Their servers are then installed again, within the budgets of their pools. Default false: a node keeps its
+	// version until it is replaced for another reason.
 	// +optional
 	Enabled             bool `json:"enabled,omitempty"`
 	NoEffectAutoUpgrade `json:",inline"`
@@ -54,8 +54,8 @@ type AutoNodes struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Provider string `json:"provider"`
-	// Properties of every Machine of these pools. They win over those of the NodeType and the NodeProvider. A property of one's own that a
-	// NodeType of the provider has too narrows the NodeTypes to those with this value, one of several separated by commas, or any (*).
+	// Properties of every Machine of these pools. They win over the NodeType's and the NodeProvider's. A property of
+	// your own that a NodeType has too narrows the NodeTypes, to one value, several separated by commas, or any (*).
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on a static pool of quantity 1, not on all pools of a provider"
@@ -72,23 +72,23 @@ type AutoNodes struct {
 	Dynamic []DynamicNodes `json:"dynamic,omitempty"`
 }
 
-// NodesTemplate is what static and dynamic pools have in common.
+// NodesTemplate has the fields that static and dynamic pools have in common.
 type NodesTemplate struct {
-	// Name of the pool, and of its NodePool and MetalNodeClass in the tenant. One static and one dynamic pool may have the same name. One
-	// of the two is then NAME-dynamic or NAME-static in the tenant, and the condition PoolsSynced says so. A pool keeps its name there
-	// when the other one comes or goes.
+	// Name of the pool, and of its NodePool and MetalNodeClass in the tenant. One static and one dynamic pool may have
+	// the same name. One of the two is then NAME-dynamic or NAME-static in the tenant, and the condition PoolsSynced
+	// says so. A pool keeps its name there when the other one comes or goes.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// NodeTypeSelector selects the NodeTypes of the pool. Every entry must be met; without any, all types of the
-	// provider will do, and the cheapest that fits is taken.
+	// NodeTypeSelector selects the NodeTypes of the pool. A type must meet every entry. Without entries, the pool uses
+	// all types of the provider. The cheapest type that fits is taken.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	NodeTypeSelector      []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
 	NoEffectNodesTemplate `json:",inline"`
-	// Properties of the pool's Machines. They win over those of the provider's entry, and narrow its NodeTypes in the same way. A static
-	// pool of one server may be pinned by karpenter.metal3.io/server-name.
+	// Properties of the pool's Machines. They win over the properties of the provider's entry, and narrow its NodeTypes
+	// in the same way. karpenter.metal3.io/server-name pins a static pool of one server.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Properties map[string]string `json:"properties,omitempty"`
@@ -101,27 +101,27 @@ type NodesTemplate struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// NodeLabels are labels of the nodes, beside those of their type and server.
+	// NodeLabels are labels of the nodes, beside the labels from their type and server.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
-	// Profile names the NodeProfile of the nodes. A change is put onto the nodes that run, and reinstalls none.
+	// Profile names the NodeProfile of the nodes. A change applies to running nodes, and reinstalls none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Profile string `json:"profile,omitempty"`
-	// Limits of the pool: the sum of a resource over its nodes, or how many nodes. A static pool takes nodes only.
+	// Limits of the pool: the sum of a resource over its nodes, or the number of nodes. A static pool takes nodes only.
 	// +optional
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 	// Disruption says when Karpenter may replace or remove nodes. For a static pool, only the budgets count.
 	// +optional
 	Disruption *NodesDisruption `json:"disruption,omitempty"`
-	// TerminationGracePeriod is how long a node is drained at most, such as 48h, or Never, which is the default: a node is drained for as
-	// long as it takes.
+	// TerminationGracePeriod is the longest time that a node is drained, such as 48h, or Never. The default is Never: a
+	// drain takes as long as it needs.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	TerminationGracePeriod string `json:"terminationGracePeriod,omitempty"`
-	// ExpireAfter is how old a node may become, such as 720h, or Never, which is the default: by default a server is
-	// not reinstalled for its age. Expiry does not keep to budgets.
+	// ExpireAfter is the greatest age of a node, such as 720h, or Never. The default is Never: a server is not
+	// reinstalled for its age. Expiry does not keep to budgets.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	ExpireAfter string `json:"expireAfter,omitempty"`
@@ -132,7 +132,7 @@ type NodesTemplate struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.properties) || self.properties.all(key, !key.matches('metal3[.].+/server-name$')) || self.quantity <= 1",message="karpenter.metal3.io/server-name pins one Machine to one server: set quantity to 1, and make a pool for each server"
 type StaticNodes struct {
 	NodesTemplate `json:",inline"`
-	// Quantity is how many servers the pool has.
+	// Quantity is the number of servers in the pool.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Quantity int32 `json:"quantity"`
@@ -143,14 +143,14 @@ type StaticNodes struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.properties) || self.properties.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"
 type DynamicNodes struct {
 	NodesTemplate `json:",inline"`
-	// Weight is the priority of the pool, 1 to 100: pools of a higher one are tried first.
+	// Weight is the priority of the pool, 1 to 100. Karpenter tries pools of a higher weight first.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// SelectorOperator is how a property of a NodeType is compared.
+// SelectorOperator compares a property of a NodeType with values.
 // +kubebuilder:validation:Enum=In;NotIn;Exists;NotExists
 type SelectorOperator string
 
@@ -182,7 +182,7 @@ type NodeTypeSelectorRequirement struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Value string `json:"value,omitempty"`
-	// Values of which the property must have one, or none.
+	// Values for In and NotIn: the property must have one of them, or none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -190,19 +190,19 @@ type NodeTypeSelectorRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// ExpiryWarning is what expireAfter of a pool does to its servers.
+// ExpiryWarning says what expireAfter of a pool does to its servers.
 const ExpiryWarning = "nodes expire whatever the disruption budgets say, so nodes that were made together are drained together, " +
 	"and have no servers while these are installed again: set Never, unless all may go at once"
 
 // NodesDisruption says when Karpenter may replace or remove nodes of a pool.
 type NodesDisruption struct {
-	// ConsolidateAfter is how long a node must be without changes of its pods before it is removed or replaced, such as
-	// 10m, or Never. Default: 30m, about the time that a server takes to be available again.
+	// ConsolidateAfter is how long the pods of a node must not change before Karpenter removes or replaces the node,
+	// such as 10m, or Never. Default: 30m, about the time that a server takes to be available again.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(([0-9]+(s|m|h))+|Never)$`
 	ConsolidateAfter string `json:"consolidateAfter,omitempty"`
-	// ConsolidationPolicy is WhenEmpty (the default), WhenEmptyOrUnderutilized or Balanced. All but the first interrupt
-	// pods to have fewer servers.
+	// ConsolidationPolicy is WhenEmpty (the default), WhenEmptyOrUnderutilized or Balanced. The other two interrupt
+	// pods to need fewer servers.
 	// +optional
 	// +kubebuilder:validation:Enum=WhenEmpty;WhenEmptyOrUnderutilized;Balanced
 	ConsolidationPolicy string `json:"consolidationPolicy,omitempty"`
@@ -229,8 +229,8 @@ type DisruptionBudget struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$`
 	Duration string `json:"duration,omitempty"`
-	// Reasons that the budget is for: Underutilized, Empty, Drifted, Unhealthy. Unset: all. Node repair keeps to
-	// budgets with --legacy-node-repair=false of the provider only.
+	// Reasons that the budget applies to: Underutilized, Empty, Drifted, Unhealthy. Unset: all. Node repair keeps to
+	// budgets only if the provider runs with --legacy-node-repair=false.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4

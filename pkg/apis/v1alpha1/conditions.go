@@ -8,20 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Condition types of every kind that has conditions, with the meaning that kstatus gives them (sigs.k8s.io/cli-utils).
+// Condition types of every kind that has conditions, with the meaning of kstatus (sigs.k8s.io/cli-utils).
 const (
-	// ConditionReady sums up the others. Of a Machine, its message is the state.
+	// ConditionReady sums up the other conditions. On a Machine, its message is the state.
 	ConditionReady = "Ready"
-	// ConditionReconciling is there, and true, while the object gets where its spec says without anyone's help, or waits for what
-	// it gets in time: a free server, an object that it refers to.
+	// ConditionReconciling is there, and true, while the object gets to its spec without anyone's help. It may be
+	// waiting for something that will come: a free server, or an object that it refers to.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is there, and true, while the object gets no further before someone acts. Reason and message say who and how.
+	// ConditionStalled is there, and true, while the object gets no further. Reason and message say who must do what.
 	ConditionStalled = "Stalled"
 )
 
 // Condition types of NodeProvider and NodeType.
 const (
-	// ConditionSynced is true when the object is valid and what follows from it has been written.
+	// ConditionSynced is true when the object is valid and the manager has written everything that follows from it.
 	ConditionSynced = "Synced"
 	// ConditionHasCapacity is true when a server of the type can be claimed now.
 	ConditionHasCapacity = "HasCapacity"
@@ -29,49 +29,49 @@ const (
 	ConditionHardwareFits = "HardwareFits"
 )
 
-// ConditionFabricsSeparate is on a NodeProvider only after servers of several tenants were in one domain of a label whose fabric must not
-// be shared: false while they are, and true again afterwards.
+// ConditionFabricsSeparate is on a NodeProvider only after servers of several tenants were in one domain of a label
+// whose fabric must not be shared. It is false while they are there, and true again afterwards.
 const ConditionFabricsSeparate = "FabricsSeparate"
 
 // Condition types of Machine.
 const (
-	// ConditionClaimed is true when the server is this Machine's alone.
+	// ConditionClaimed is true when the server belongs to this Machine alone.
 	ConditionClaimed = "Claimed"
 	// ConditionProvisioned is true when Metal3 has installed the image and the server has been booted from it.
 	ConditionProvisioned = "Provisioned"
 	// ConditionJoined is true when the Node has registered with the tenant.
 	ConditionJoined = "Joined"
-	// ConditionNetworkReady is there for Machines with hooks. It is true when no hook holds the Machine before it is
-	// provisioned, and false while one does, then or before its server goes back to the pool.
+	// ConditionNetworkReady is there for Machines with hooks. It is false while a hook holds the Machine, before it is
+	// provisioned or before its server goes back to the pool, and true while none does.
 	ConditionNetworkReady = "NetworkReady"
 	// ConditionDrifted is true when a Machine made now would be installed differently. Its reason names the field.
 	ConditionDrifted = "Drifted"
-	// ConditionGivenUp is true when the manager has given the Machine up and it is to be deleted: it has made no
+	// ConditionGivenUp is true when the manager has given the Machine up, and the Machine is to be deleted. It made no
 	// progress within its deadline, or its server is in error and its type says Replace.
 	ConditionGivenUp = "GivenUp"
 	// ConditionReleased is the progress of the release while the Machine is being deleted.
 	ConditionReleased = "Released"
 )
 
-// Reasons of conditions. The vocabulary of the API at a glance.
+// Reasons of conditions.
 const (
 	// ReasonSynced: everything is as the spec says.
 	ReasonSynced = "Synced"
 	// ReasonInvalidSelector: bareMetalHosts.selector does not parse.
 	ReasonInvalidSelector = "InvalidSelector"
-	// ReasonInvalidDevices: devices say something that no DRA driver can publish.
+	// ReasonInvalidDevices: no DRA driver can publish these devices.
 	ReasonInvalidDevices = "InvalidDevices"
-	// ReasonProviderNotFound: the NodeProvider that is referred to does not exist.
+	// ReasonProviderNotFound: the object refers to a NodeProvider that does not exist.
 	ReasonProviderNotFound = "ProviderNotFound"
-	// ReasonNoNodeTypes: the NodeProvider that is referred to has no NodeTypes.
+	// ReasonNoNodeTypes: the object refers to a NodeProvider that has no NodeTypes.
 	ReasonNoNodeTypes = "NoNodeTypes"
-	// ReasonTenantNamespace: the servers are in a namespace that has a TenantCluster, and none of them is used.
+	// ReasonTenantNamespace: the servers are in a namespace that has a TenantCluster, so none of them is used.
 	ReasonTenantNamespace = "TenantNamespace"
 	// ReasonNameConflict: a NodeType of that name belongs to another NodeProvider.
 	ReasonNameConflict = "NameConflict"
 	// ReasonAvailable: a server can be claimed now.
 	ReasonAvailable = "Available"
-	// ReasonExhausted: every server is claimed, in error, or otherwise not to be had now.
+	// ReasonExhausted: every server is claimed, in error, or unavailable for another reason.
 	ReasonExhausted = "Exhausted"
 	// ReasonNoHosts: no server matches the selector.
 	ReasonNoHosts = "NoHosts"
@@ -79,26 +79,25 @@ const (
 	ReasonNoSelector = "NoSelector"
 	// ReasonResourcesUnknown: resources leaves out cpu or memory, and Metal3 has inspected no server that matches the selector.
 	ReasonResourcesUnknown = "ResourcesUnknown"
-	// ReasonResourcesLowered: resources leaves out cpu or memory, and a server that matches the selector has less than all before.
+	// ReasonResourcesLowered: resources leaves out cpu or memory, and a matching server has less than all before.
 	ReasonResourcesLowered = "ResourcesLowered"
-	// ReasonNodesSmaller: nodes have less than servers that are claimed as the NodeType may have, as their tenants
-	// report.
+	// ReasonNodesSmaller: tenants report nodes that are smaller than the NodeType allows.
 	ReasonNodesSmaller = "NodesSmallerThanType"
-	// ReasonHostsTooSmall: servers that match the selector have less than resources says.
+	// ReasonHostsTooSmall: some servers that match the selector have less than resources says.
 	ReasonHostsTooSmall = "HostsTooSmall"
 	// ReasonBigEnough: every server that matches the selector is as big as resources says, or has not been inspected.
 	ReasonBigEnough = "BigEnough"
 
-	// ReasonFabricShared: servers of several tenants are in a domain that is for one.
+	// ReasonFabricShared: a domain that is for one tenant has servers of several.
 	ReasonFabricShared = "FabricShared"
 	// ReasonFabricsSeparate: no domain that is for one tenant has servers of several any more.
 	ReasonFabricsSeparate = "FabricsSeparate"
 
-	// ReasonNoCapacity: no server that fits is available now.
+	// ReasonNoCapacity: no fitting server is available now.
 	ReasonNoCapacity = "NoCapacity"
 	// ReasonNoMatchingType: no NodeType meets the Machine's requirements and resources at all.
 	ReasonNoMatchingType = "NoMatchingType"
-	// ReasonInvalidSpec: a field or property has a wrong value; no server is claimed.
+	// ReasonInvalidSpec: a field or property has a wrong value, so no server is claimed.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonGangIncomplete: not all Machines of the gang exist yet.
 	ReasonGangIncomplete = "GangIncomplete"
@@ -106,7 +105,7 @@ const (
 	ReasonNotAllowed = "NotAllowed"
 	// ReasonClaiming: the server has been chosen and the claim is being written.
 	ReasonClaiming = "Claiming"
-	// ReasonClaimed: the server is this Machine's.
+	// ReasonClaimed: the server belongs to this Machine.
 	ReasonClaimed = "Claimed"
 	// ReasonWaitingForBootstrapData: spec.bootstrap.dataSecretName is not set yet.
 	ReasonWaitingForBootstrapData = "WaitingForBootstrapData"
@@ -122,7 +121,7 @@ const (
 	ReasonStandAlone = "StandAlone"
 	// ReasonHostError: Metal3 reports an error for the server.
 	ReasonHostError = "HostError"
-	// ReasonTooManyGivenUp: the deadline of the Machine has passed, and it is given up later, because those of many have.
+	// ReasonTooManyGivenUp: the deadlines of many Machines have passed, so this one is given up later.
 	ReasonTooManyGivenUp = "TooManyGivenUp"
 	// ReasonDeadlineExceeded: the Machine has made no progress within its deadline.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
@@ -132,7 +131,7 @@ const (
 	ReasonDeprovisioning = "Deprovisioning"
 	// ReasonHostDeleting: the BareMetalHost of the server is being deleted.
 	ReasonHostDeleting = "HostDeleting"
-	// ReasonWaitingForHook: the owner of a hook has not taken it away yet.
+	// ReasonWaitingForHook: the owner of a hook has not removed it yet.
 	ReasonWaitingForHook = "WaitingForHook"
 	// ReasonNetworkReady: no hook holds the Machine any more.
 	ReasonNetworkReady = "NetworkReady"
@@ -144,43 +143,43 @@ const (
 
 // Condition types of TenantCluster.
 const (
-	// ConditionClusterIdentified is true while the kubeconfig of the provider leads to the cluster whose identity is
+	// ConditionClusterIdentified is true while the kubeconfig of the provider leads to the cluster with the identity in
 	// status.clusterUID. Otherwise the provider writes nothing. Written by the manager.
 	ConditionClusterIdentified = "ClusterIdentified"
-	// ConditionKubeconfigAccepted is false while the tenant's API server answers the provider with 401 Unauthorized alone. It is
-	// absent where that has never happened. Written by the provider.
+	// ConditionKubeconfigAccepted is false while the tenant's API server answers the provider with 401 Unauthorized
+	// alone. It is absent if that has never happened. Written by the provider.
 	ConditionKubeconfigAccepted = "KubeconfigAccepted"
-	// ConditionCollectionAllowed is false while no Machine whose NodeClaim is gone is deleted, because there are too many. It is
-	// absent where that has never happened. Written by the provider.
+	// ConditionCollectionAllowed is false while the provider deletes no Machine whose NodeClaim is gone, because there
+	// are too many. It is absent if that has never happened. Written by the provider.
 	ConditionCollectionAllowed = "CollectionAllowed"
 	// ConditionPoolsSynced is true when the tenant has the pools that privateNodes.autoNodes call for. Written by the
 	// provider.
 	ConditionPoolsSynced = "PoolsSynced"
-	// ConditionNodesDrained is there while the TenantCluster is being deleted, and its provider works: false while NodeClaims with
-	// servers are left, which Karpenter drains. Written by the provider.
+	// ConditionNodesDrained is there while the TenantCluster is being deleted and its provider works. It is false while
+	// Karpenter still drains NodeClaims with servers. Written by the provider.
 	ConditionNodesDrained = "NodesDrained"
-	// ConditionServersReturned is the progress of the release of its servers while the TenantCluster is being deleted.
+	// ConditionServersReturned is the progress of the release of the servers while the TenantCluster is being deleted.
 	// Written by the manager.
 	ConditionServersReturned = "ServersReturned"
 )
 
 // Reasons of conditions of TenantCluster, and of Machines of tenants.
 const (
-	// ReasonIdentified: the cluster is the one whose identity is status.clusterUID.
+	// ReasonIdentified: the cluster has the identity in status.clusterUID.
 	ReasonIdentified = "Identified"
-	// ReasonNotReported: the tenant's provider has not said yet what a condition is about, for the present spec.
+	// ReasonNotReported: the tenant's provider has not reported on the present spec yet.
 	ReasonNotReported = "NotReported"
-	// ReasonProviderSilent: the tenant's provider has said that it works, and does not any more.
+	// ReasonProviderSilent: the tenant's provider has stopped reporting that it works.
 	ReasonProviderSilent = "ProviderSilent"
-	// ReasonAnotherCluster: the kubeconfig of the provider leads to another cluster than it did.
+	// ReasonAnotherCluster: the kubeconfig of the provider leads to another cluster than before.
 	ReasonAnotherCluster = "AnotherCluster"
 	// ReasonClusterTaken: the kubeconfig of the provider leads to the cluster of another TenantCluster.
 	ReasonClusterTaken = "ClusterTaken"
-	// ReasonKubeconfigRefused: the tenant's API server refuses the credentials of the provider, which can do nothing there.
+	// ReasonKubeconfigRefused: the tenant's API server refuses the provider's credentials, so it can do nothing there.
 	ReasonKubeconfigRefused = "KubeconfigRefused"
 	// ReasonKubeconfigAccepted: the tenant's API server accepts the credentials of the provider again.
 	ReasonKubeconfigAccepted = "KubeconfigAccepted"
-	// ReasonTooManyMachines: so many NodeClaims are gone that the tenant's cluster may not be complete.
+	// ReasonTooManyMachines: so many NodeClaims are gone that the tenant's cluster may be incomplete.
 	ReasonTooManyMachines = "TooManyMachines"
 	// ReasonConfirmed: an operator has confirmed that the Machines are to be deleted.
 	ReasonConfirmed = "Confirmed"
@@ -188,10 +187,10 @@ const (
 	ReasonCollecting = "Collecting"
 	// ReasonInvalidPools: a pool of autoNodes is not valid.
 	ReasonInvalidPools = "InvalidPools"
-	// ReasonReleasesServers: NodePools that autoNodes do not call for any more, or want no server for, have Machines, and
-	// are kept until an operator confirms that these are deleted.
+	// ReasonReleasesServers: autoNodes no longer call for some NodePools, or want no server for them, but these have
+	// Machines. They are kept until an operator confirms the deletion of the Machines.
 	ReasonReleasesServers = "ReleasesServers"
-	// ReasonReplacingPools: a pool is recreated, and the one that has its name is still being deleted.
+	// ReasonReplacingPools: a pool is recreated, and the old pool of that name is still being deleted.
 	ReasonReplacingPools = "ReplacingPools"
 	// ReasonTenantDeleting: the TenantCluster is being deleted.
 	ReasonTenantDeleting = "TenantDeleting"
@@ -201,31 +200,31 @@ const (
 	ReasonDrained = "Drained"
 	// ReasonReturningServers: the tenant's Machines are being deleted.
 	ReasonReturningServers = "ReturningServers"
-	// ReasonQuotaExceeded: the tenant has all the servers or accelerators that it may have.
+	// ReasonQuotaExceeded: the tenant has all the servers or accelerators that its quota allows.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonTooManyPending: its namespace has more Machines without a server than the servers that it may still have and a few more.
-	// The Machine is not in line. It is looked at again after a minute.
+	// ReasonTooManyPending: the namespace has more Machines without a server than its quota still allows and a few
+	// more. The Machine is not in line. The manager looks at it again after a minute.
 	ReasonTooManyPending = "TooManyPending"
-	// ReasonTooManyClaims: its namespace has claimed and given back many servers before they were installed. The message says when it gets
-	// the next one.
+	// ReasonTooManyClaims: the namespace has claimed many servers and given them back before they were installed. The
+	// message says when it gets the next one.
 	ReasonTooManyClaims = "TooManyClaims"
 )
 
 // Condition types that the provider sets on objects of the tenant.
 const (
-	// ConditionServerReady on a NodeClaim says where its Machine is on the way to the node, in the words of the
-	// Machine's condition Ready. On a Node it is there only once its server has been in trouble after the node was up:
-	// false while it is, with the reason of the Machine's condition Ready, and true again afterwards.
+	// ConditionServerReady on a NodeClaim says how far its Machine has come on the way to the node, in the words of the
+	// Machine's condition Ready. A Node has it only after its server was in trouble while the node was up: false during
+	// the trouble, with the reason of the Machine's condition Ready, and true again afterwards.
 	ConditionServerReady = "ServerReady"
-	// ConditionResourcesAdvertised is on a NodeClaim only after its node has missed resources: false while it does not
-	// advertise the resources of its NodeType after the grace period, and true again afterwards.
+	// ConditionResourcesAdvertised is on a NodeClaim only after its node has missed resources. It is false while the
+	// node does not advertise the resources of its NodeType after the grace period, and true again afterwards.
 	ConditionResourcesAdvertised = "ResourcesAdvertised"
-	// ConditionNodeAsPlanned on a NodeClaim is there only if its node has less cpu, memory, disk or room for pods than Karpenter
-	// planned with when it launched the NodeClaim: pods that were planned for it may not fit. It is always false.
+	// ConditionNodeAsPlanned is on a NodeClaim only if its node has less cpu, memory, disk or room for pods than
+	// Karpenter planned with at the launch: pods that were planned for it may not fit. It is always false.
 	ConditionNodeAsPlanned = "NodeAsPlanned"
 )
 
-// ReasonNodeSmaller: the node has less of a resource for pods than was planned.
+// ReasonNodeSmaller: the node has less of a resource for pods than Karpenter planned with.
 const ReasonNodeSmaller = "NodeSmallerThanPlanned"
 
 // Reasons of the condition ResourcesAdvertised.
@@ -236,7 +235,7 @@ const (
 	ReasonResourcesAdvertised = "ResourcesAdvertised"
 )
 
-// warnings are the reasons that may need an action of a person.
+// warnings are the reasons that may need a person to act.
 var warnings = sets.New(
 	ReasonInvalidSelector, ReasonInvalidDevices, ReasonProviderNotFound, ReasonNoNodeTypes, ReasonTenantNamespace,
 	ReasonNameConflict, ReasonNoHosts, ReasonNoSelector, ReasonResourcesLowered, ReasonHostsTooSmall,
@@ -249,7 +248,7 @@ var warnings = sets.New(
 	ReasonFabricShared, ReasonProviderSilent,
 )
 
-// IsWarning returns whether the reason of a condition may need an action of a person.
+// IsWarning reports whether the reason of a condition may need a person to act.
 func IsWarning(reason string) bool { return warnings.Has(reason) }
 
 // EventType returns the type of an event with the reason of a condition: Warning or Normal.

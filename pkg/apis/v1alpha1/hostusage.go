@@ -11,32 +11,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// HostUsageSpec is the record of one server. It is in the spec and not in a status, because tools that create the objects of a backup
-// again leave out every status.
+// HostUsageSpec is the record of one server. It is a spec and not a status, because tools that restore objects from a
+// backup leave out every status.
 type HostUsageSpec struct {
-	// Uses of the server in the order in which they began. They do not overlap, and only the last one may have no end.
+	// Uses of the server, in the order of their starts. They do not overlap, and only the last one may have no end.
 	// +optional
 	// +listType=atomic
 	Uses []HostUse `json:"uses,omitempty"`
-	// Folded are sums of earlier uses: of those shorter than a minute, by day, and of as many others as the size of the record asks for,
-	// by day, month or year, in UTC. No use is in two of them, or in uses too.
+	// Folded are sums of earlier uses. Uses shorter than a minute are summed by day. Others are summed by day, month or
+	// year, in UTC, until the record is small enough. No use is in two sums, or also in uses.
 	// +optional
 	// +listType=atomic
 	Folded []FoldedUses `json:"folded,omitempty"`
-	// RemovedUntil is the end of the last use that was removed because of its age; unset as long as the record has all.
+	// RemovedUntil is the end of the last use that was removed for its age; unset while the record is complete.
 	// +optional
 	RemovedUntil *metav1.MicroTime `json:"removedUntil,omitempty"`
 }
 
-// HostUse is one claim of a Machine on the server, from the write of the claim until its removal. The time of installing, of
-// deprovisioning and of cleaning is part of it.
+// HostUse is one claim of a Machine on the server, from the write of the claim until its removal. It includes the time
+// of installing, of deprovisioning and of cleaning.
 type HostUse struct {
 	// HostUID is the UID of the BareMetalHost at that time.
 	// +optional
 	HostUID types.UID `json:"hostUID,omitempty"`
 	// Machine that had the server.
 	Machine MachineReference `json:"machine"`
-	// TenantCluster is the name of the TenantCluster, in the namespace of the Machine, that the Machine was charged to; empty for none.
+	// TenantCluster that the Machine was charged to, by its name in the Machine's namespace; empty for none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TenantCluster string `json:"tenantCluster,omitempty"`
@@ -49,8 +49,8 @@ type HostUse struct {
 	Cost *int64 `json:"cost,omitempty"`
 	// Start of the use.
 	Start metav1.MicroTime `json:"start"`
-	// Claimed is the time that the claim has on the server, if that is not the start: the clock had been set back, and no use begins
-	// before the end of the one before. The end is then moved by as much as the start, and the length is right.
+	// Claimed is the time in the claim on the server, if it differs from the start: the clock had been set back, and no
+	// use begins before the previous end. The end is then moved as far as the start, so the length is right.
 	// +optional
 	Claimed *metav1.MicroTime `json:"claimed,omitempty"`
 	// End of the use; unset as long as it lasts.
@@ -58,8 +58,8 @@ type HostUse struct {
 	End *metav1.MicroTime `json:"end,omitempty"`
 }
 
-// FoldedUses are the sum of some uses of the server by the Machines of one namespace, all charged to one TenantCluster or to none, and all
-// as one NodeType.
+// FoldedUses is the sum of uses of the server by the Machines of one namespace, all charged to one TenantCluster or to
+// none, and all as one NodeType.
 type FoldedUses struct {
 	// Namespace of the Machines.
 	// +kubebuilder:validation:MaxLength=63
@@ -75,25 +75,25 @@ type FoldedUses struct {
 	// Count of the uses.
 	// +kubebuilder:validation:Minimum=1
 	Count int64 `json:"count"`
-	// Start of the first one.
+	// Start of the first use.
 	Start metav1.MicroTime `json:"start"`
-	// End of the last one. Both are of the same day, month or year.
+	// End of the last use. Start and end are in the same day, month or year.
 	End metav1.MicroTime `json:"end"`
-	// Microseconds are the sum of their lengths.
+	// Microseconds is the sum of their lengths.
 	// +kubebuilder:validation:Minimum=0
 	Microseconds int64 `json:"microseconds"`
-	// Cost is the sum of their hours, each times the cost of the NodeType when that was chosen; unset if that is recorded of none of them.
+	// Cost is the sum of their hours times the cost of the NodeType when it was chosen; unset if no cost was recorded.
 	// +optional
 	Cost *resource.Quantity `json:"cost,omitempty"`
 }
 
-// Duration is the sum of the lengths of the uses.
+// Duration returns the sum of the lengths of the uses.
 func (f *FoldedUses) Duration() time.Duration {
 	return time.Duration(f.Microseconds) * time.Microsecond
 }
 
-// HostUsage is the record of who had a server when. It has the namespace and the name of the BareMetalHost, and outlives it. The
-// manager alone writes it, and removes uses that ended longer ago than its flag --usage-retention says.
+// HostUsage records which Machine had a server when. It has the namespace and the name of the BareMetalHost, and
+// outlives it. The manager alone writes it. Its flag --usage-retention limits how long ended uses are kept.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=hostusages,shortName=kmhu,categories=karpenter-metal3

@@ -27,12 +27,12 @@ type IPAddressSpec struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="gateway must be an IPv4 or IPv6 address"
 	Gateway string `json:"gateway,omitempty"`
-	// Pool that the address was taken from, for people: a network, and the ranges in it if there are any.
+	// Pool that the address was taken from, for people to read: a network, and its ranges if it has any.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Pool string `json:"pool,omitempty"`
-	// Network that the address is in, as it stands in the value of a network hook: vlan:100, vni:5000 or id:blue. The
-	// same address may be had once in every network. Empty: the network that servers are in that are not moved.
+	// Network of the address, as in the value of a network hook: vlan:100, vni:5000 or id:blue. Each network can have
+	// the same address once. Empty: the network of servers that are not moved.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Network string `json:"network,omitempty"`
@@ -40,7 +40,7 @@ type IPAddressSpec struct {
 	MachineRef MachineReference `json:"machineRef"`
 }
 
-// MachineReference refers to a Machine, and to no other that was or will be made under the same name.
+// MachineReference refers to one Machine, and to no earlier or later Machine of the same name.
 type MachineReference struct {
 	// Namespace of the Machine.
 	// +kubebuilder:validation:MinLength=1
@@ -54,10 +54,10 @@ type MachineReference struct {
 	UID types.UID `json:"uid"`
 }
 
-// IPAddress is an address that a Machine has. There is one object per address, named for it, so that creating it is
-// the lock: an IPv4 address is its own name, and an IPv6 address is written out in full, with '-' in the place of ':'.
-// One of a tenant's network has the name of that before it: vlan-100.192.168.100.10.
-// The manager alone writes them, and deletes them when the server of their Machine is back in the pool.
+// IPAddress is an address that a Machine has. There is one object per address, named after it, so creating the object
+// is the lock. The name is the IPv4 address, or the IPv6 address written out in full with '-' in place of ':'. If a
+// tenant's network is set, its name comes first: vlan-100.192.168.100.10. The manager alone writes IPAddresses, and
+// deletes them when the server of their Machine is back in the pool.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=ipaddresses,shortName=kmip,categories=karpenter-metal3

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MachineSpec requests one physical server, either of a named type (nodeTypeRef) or of the cheapest type that has the
+// MachineSpec requests one physical server: either of a named type (nodeTypeRef), or of the cheapest type that has the
 // resources and meets the requirements. The request is immutable: a Machine is one claim.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeTypeRef) != (has(self.requirements) || has(self.resources))",message="say either nodeTypeRef, or requirements and resources"
@@ -26,7 +26,7 @@ type MachineSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Description is for people: what it is for.
+	// Description of its purpose, for people to read.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
@@ -41,29 +41,29 @@ type MachineSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.map(one, has(one.values) ? size(one.values) : 0).sum() <= 2000",message="all requirements have at most 2000 values together"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="requirements are immutable: delete the Machine and make another"
 	Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
-	// Resources that the server must have for pods. A server with accelerators is chosen only if this asks for one
+	// Resources that the server must have for pods. A server with accelerators is chosen only if resources ask for one
 	// of them.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resources are immutable: delete the Machine and make another"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
-	// RequestedDrivers are the DRA drivers whose devices the resource claims of the pods have been given. A server with
-	// devices is chosen only if this names one of its drivers, or if resources ask for one of its accelerators.
+	// RequestedDrivers are the DRA drivers whose devices were allocated to resource claims of the pods. A server with
+	// devices is chosen only if one of its drivers is named here, or if resources ask for one of its accelerators.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="requestedDrivers are immutable: delete the Machine and make another"
 	RequestedDrivers []string `json:"requestedDrivers,omitempty"`
-	// Properties of this Machine. They win over those of the NodeType and the NodeProvider.
+	// Properties of this Machine. They win over the properties of the NodeType and the NodeProvider.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
 	// +kubebuilder:validation:XValidation:rule="self.map(key, size(key) + size(self[key])).sum() <= 131072",message="all keys and values have at most 131072 characters together: have the server fetch large files at boot, or refer to a MachineConfigTemplate"
 	Properties map[string]string `json:"properties,omitempty"`
-	// TenantClusterRef names the TenantCluster, in the Machine's namespace, that the server joins. Without one the
-	// server stands alone and joins nothing: the spec.standAloneMachines of a TenantCluster in the namespace must allow that or,
-	// if there is none, the namespace must have the label karpenter.metal3.io/stand-alone-machines=allowed.
+	// TenantClusterRef names the TenantCluster, in the Machine's namespace, that the server joins. Without it the
+	// server stands alone and joins nothing: the spec.standAloneMachines of a TenantCluster in the namespace must allow
+	// that. Without any TenantCluster, the namespace needs the label karpenter.metal3.io/stand-alone-machines=allowed.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="tenantClusterRef is immutable: delete the Machine and make another"
 	TenantClusterRef *NameReference `json:"tenantClusterRef,omitempty"`
@@ -76,38 +76,38 @@ type MachineSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// StartupTaints that the node registers with and that a controller removes before pods may run.
+	// StartupTaints that the node registers with. A controller removes them before pods may run.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
-	// ProfileRef names the NodeProfile of the node. Unset: that of the pool of the node, or the default of the TenantCluster.
+	// ProfileRef names the NodeProfile of the node. Unset: the profile of the pool, or the TenantCluster's default.
 	// +optional
 	ProfileRef *NameReference `json:"profileRef,omitempty"`
-	// Labels that the node registers with, beside those of its type and host.
+	// Labels that the node registers with, beside the labels from its type and host.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
 	Labels map[string]string `json:"labels,omitempty"`
 	// KubeletArgs are extra arguments of the node's kubelet. They are read when the server is given its user data; a
-	// later change reaches no server that has it.
+	// later change does not reach the server.
 	// +optional
 	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`
-	// Node is what the provider of the tenant reports about the node that the server is to become, or is. Of a stand-alone Machine
-	// nothing is reported.
+	// Node is the report of the tenant's provider on the node that the server is to become, or is. A stand-alone
+	// Machine has none.
 	// +optional
 	Node *MachineNode `json:"node,omitempty"`
 	// Bootstrap refers to what the server runs at its first boot.
 	// +optional
 	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`
-	// Power is whether the server is switched on once its image is installed. If it is unset, the power is not changed.
+	// Power says whether the server is on once its image is installed. If it is unset, the power is not changed.
 	// +optional
 	Power             *MachinePower `json:"power,omitempty"`
 	NoEffectOwnership `json:",inline"`
 }
 
-// MaxPropertyLength is how many characters the value of a property of a Machine or MetalNodeClass may have, and MaxPropertiesLength
-// how many all keys and values may have together. A class is copied into the Machine of each of its servers.
+// MaxPropertyLength is the greatest number of characters in the value of a property of a Machine or MetalNodeClass, and
+// MaxPropertiesLength in all keys and values together. A class is copied into the Machine of each of its servers.
 const (
 	MaxPropertyLength   = 64 << 10
 	MaxPropertiesLength = 128 << 10
@@ -120,16 +120,16 @@ type MachineGang struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^[ -~]+$`
 	Name string `json:"name"`
-	// MinCount is how many Machines of the gang must exist, those with a server among them, before any of them gets one.
+	// MinCount is how many Machines of the gang, with or without a server, must exist before any of them gets one.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	MinCount int32 `json:"minCount"`
 }
 
-// MaxGangName is how many characters the name of a gang has at most.
+// MaxGangName is the greatest number of characters in the name of a gang.
 const MaxGangName = 1024
 
-// GangsOf are the gangs in the annotation GangsAnnotationKey of a NodeClaim. There are none if somebody has changed the annotation.
+// GangsOf returns the gangs in the annotation GangsAnnotationKey of a NodeClaim, or none if the annotation is invalid.
 func GangsOf(nodeClaim metav1.Object) (gangs []MachineGang) {
 	if text := nodeClaim.GetAnnotations()[GangsAnnotationKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), &gangs); err != nil {
@@ -142,7 +142,7 @@ func GangsOf(nodeClaim metav1.Object) (gangs []MachineGang) {
 // MachineBootstrap refers to what a server runs at its first boot.
 type MachineBootstrap struct {
 	// DataSecretName names the Secret in the Machine's namespace whose key userData holds the cloud-init user data. A
-	// Machine with a tenant is not provisioned before it is set.
+	// Machine with a tenant is not provisioned until this is set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	DataSecretName string `json:"dataSecretName,omitempty"`
@@ -159,7 +159,7 @@ const (
 	MachineClaiming MachinePhase = "Claiming"
 	// MachineClaimed has its server and waits for its user data.
 	MachineClaimed MachinePhase = "Claimed"
-	// MachineProvisioning has its image being installed by Metal3.
+	// MachineProvisioning waits while Metal3 installs its image.
 	MachineProvisioning MachinePhase = "Provisioning"
 	// MachineProvisioned has booted its image; a stand-alone Machine ends here.
 	MachineProvisioned MachinePhase = "Provisioned"
@@ -185,40 +185,40 @@ type HostReference struct {
 type MachineProperty struct {
 	// Key of the property.
 	Key string `json:"key"`
-	// Value of the property; what may hold secrets, as user data does, is described and not shown.
+	// Value of the property. Values that may hold secrets, such as user data, are described and not shown.
 	// +optional
 	Value string `json:"value,omitempty"`
-	// Source is the kind and name of the object that the value is written in.
+	// Source is the kind and name of the object that holds the value.
 	// +optional
 	Source string `json:"source,omitempty"`
 }
 
 // MachineStatus is the observed state of a Machine. The manager alone writes it.
 type MachineStatus struct {
-	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// ObservedGeneration is the generation that the conditions describe. -1 until a controller has seen the object.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase is the step of its life that the Machine is in. It is for people; programs read the conditions.
+	// Phase is the step of its life that the Machine is in. It is for people to read; programs read the conditions.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
-	// HostRef is the server that was chosen. It is written before the claim on the server itself, so that a crash in
-	// between is found.
+	// HostRef is the chosen server. It is written before the claim on the server, so that the claim is found after a
+	// crash in between.
 	// +optional
 	HostRef *HostReference `json:"hostRef,omitempty"`
-	// NodeTypeRef is the type that was chosen.
+	// NodeTypeRef is the chosen type.
 	// +optional
 	NodeTypeRef *NameReference `json:"nodeTypeRef,omitempty"`
-	// Cost of the type when it was chosen.
+	// Cost of the type when the manager chose it.
 	// +optional
 	Cost *int64 `json:"cost,omitempty"`
-	// ClaimNumber says where the claim of the server stands among those of all Machines. Statuses of NodeTypes name the last one that
-	// they count (countedUntil). Set with providerID.
+	// ClaimNumber is the position of this claim in the order of the claims of all Machines. Statuses of NodeTypes name
+	// the last claim that they count (countedUntil). Set with providerID.
 	// +optional
 	ClaimNumber int64 `json:"claimNumber,omitempty"`
 	// ProviderID of the node: metal3://<host namespace>/<host>/<machine>. Set once the server is claimed.
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
-	// NodeLabels are the labels that the node has from its type and its host, read when the server was chosen.
+	// NodeLabels are the labels that the node has from its type and its host, read when the manager chose the server.
 	// +optional
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 	// NodeName is the name of the Node, once it has joined.
@@ -227,25 +227,25 @@ type MachineStatus struct {
 	// HostState is Metal3's last seen provisioning state of the server.
 	// +optional
 	HostState string `json:"hostState,omitempty"`
-	// Network of the tenant that the server is moved into before anything is installed on it: vlan:100, vni:5000 or id:blue. Empty:
-	// it stays where it is. It is that of the TenantCluster when the server was chosen, and does not change while the Machine has it.
+	// Network of the tenant that the server moves into before its installation: vlan:100, vni:5000 or id:blue; empty if
+	// it does not move. It is the TenantCluster's network at the time of the choice, and does not change afterwards.
 	// +optional
 	Network string `json:"network,omitempty"`
 	// Progress on the way from the claim to the node.
 	// +optional
 	Progress *MachineProgress `json:"progress,omitempty"`
-	// PropertiesHash is the hash of what shaped the installed machine: the reference to its image, its user data,
-	// network and type. It is written with the claim, and once more if it is another when the
-	// installation begins.
+	// PropertiesHash is the hash of everything that shaped the installed machine: the reference to its image, its user
+	// data, network and type. It is written with the claim, and again when the installation begins if it differs by
+	// then.
 	// +optional
 	PropertiesHash string `json:"propertiesHash,omitempty"`
-	// Installed is what the hash is made of, field by field, so that a change can be named.
+	// Installed lists the parts of the hash field by field, so that a change can be named.
 	// +optional
 	// +listType=map
 	// +listMapKey=field
 	Installed []InstalledField `json:"installed,omitempty"`
-	// Properties are the effective properties, merged from the NodeProvider, the NodeType, the Machine and what they
-	// refer to, each with the object that it comes from. Values that may hold secrets are left out.
+	// Properties are the effective properties, merged from the NodeProvider, the NodeType, the Machine and the objects
+	// that they refer to. Each has the object that it comes from. Values that may hold secrets are left out.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
@@ -254,19 +254,19 @@ type MachineStatus struct {
 	// +optional
 	// +listType=atomic
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
-	// Power is what Metal3 says of the power of the server.
+	// Power is the power of the server as Metal3 reports it.
 	// +optional
 	Power *MachinePowerStatus `json:"power,omitempty"`
 	// Conditions: Claimed, NetworkReady (with hooks only), Provisioned, Joined, Drifted, GivenUp, Released, and Ready,
-	// which sums the way to the node up; Reconciling or Stalled while it is not ready.
+	// which sums up the way to the node; Reconciling or Stalled while it is not ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Machine is a claim on one physical server: the contract between the provider, which asks by its spec, and the
-// manager, which answers in its status.
+// Machine is a claim on one physical server. It is the contract between the provider, which asks by the spec, and the
+// manager, which answers in the status.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -307,9 +307,9 @@ type MachineList struct {
 	Items []Machine `json:"items"`
 }
 
-// ClaimUID is the UID under which the Machine claims its server and its address, and stands in their references to it.
-// A Machine that was restored from a backup keeps it when its own is another. It means nothing without the Machine's
-// namespace and name: the annotation is metadata. One that is no UID is ignored; Secrets and labels are named by it.
+// ClaimUID returns the UID under which the Machine claims its server and its address, and in their references to it. A
+// Machine that was restored from a backup keeps it although its own UID is another. The annotation is metadata: it
+// means nothing without namespace and name. A value that is no UID is ignored: labels and names of Secrets contain it.
 func (m *Machine) ClaimUID() types.UID {
 	if text := m.Annotations[ClaimUIDAnnotationKey]; uid.MatchString(text) {
 		return types.UID(text)
@@ -317,10 +317,10 @@ func (m *Machine) ClaimUID() types.UID {
 	return m.UID
 }
 
-// uid is what the UIDs of API servers look like.
+// uid matches the UIDs that API servers make.
 var uid = regexp.MustCompile(`^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$`)
 
-// IsRestored returns whether the Machine is the copy of one that claimed under another UID.
+// IsRestored reports whether the Machine is the copy of a Machine that claimed under another UID.
 func (m *Machine) IsRestored() bool { return m.ClaimUID() != m.UID }
 
 // Values of RebootAnnotationKey.
@@ -335,20 +335,20 @@ type PowerState string
 const (
 	// PowerOn is a server that has power.
 	PowerOn PowerState = "On"
-	// PowerOff is a server that has none.
+	// PowerOff is a server without power.
 	PowerOff PowerState = "Off"
 )
 
 // MachinePower says whether a server is to have power.
 type MachinePower struct {
-	// State that the server is to have once its image is installed, On or Off; On if it is empty or left out. Installing takes
-	// power, so a Machine that is Off from the start is installed first and then switched off.
+	// State that the server is to have once its image is installed, On or Off; empty or unset means On. Installing
+	// takes power, so a Machine that is Off from the start is installed first and then switched off.
 	// +optional
 	// +kubebuilder:validation:Enum=On;Off;""
 	State PowerState `json:"state,omitempty"`
 }
 
-// MachinePowerStatus is what Metal3 says of the power of a server.
+// MachinePowerStatus is the power of a server as Metal3 reports it.
 type MachinePowerStatus struct {
 	// State that Metal3 has seen last, On or Off.
 	// +optional
@@ -368,10 +368,10 @@ type ChosenHost struct {
 	NodeType string `json:"nodeType"`
 }
 
-// ChosenHost is the host that the manager has chosen for the Machine, nil if there is none. The status has it once the host is
-// claimed, and is the truth from then on. Every account with the right to write Machines can set the annotation: it gives no right to
-// a host. Fields that this version does not know are ignored. The error is about a value that is no choice: whether a host is claimed
-// for the Machine is then unknown, and nothing may be deleted or released because of it.
+// ChosenHost returns the host that the manager has chosen for the Machine, nil if there is none. Once the host is
+// claimed, the status has it, and counts from then on. Every account that may write Machines can set the annotation: it
+// gives no right to a host. Fields that this version does not know are ignored. The error is about an unreadable value:
+// whether a host is claimed for the Machine is then unknown, so nothing may be deleted or released because of it.
 func (m *Machine) ChosenHost() (*ChosenHost, error) {
 	text := m.Annotations[ChosenHostAnnotationKey]
 	if text == "" {
@@ -389,7 +389,7 @@ func (m *Machine) ChosenHost() (*ChosenHost, error) {
 	return chosen, nil
 }
 
-// IsOnItsWay returns whether a Machine has a server and is to become a node, or to be provisioned if it has no tenant to join.
+// IsOnItsWay reports whether a Machine has a server that is still to become a node or, without a tenant, provisioned.
 func (m *Machine) IsOnItsWay() bool {
 	switch m.Status.Phase {
 	case MachineClaimed, MachineProvisioning:
@@ -400,7 +400,7 @@ func (m *Machine) IsOnItsWay() bool {
 	return false
 }
 
-// Host is the host that the Machine has, or that was chosen for it and may be claimed. It reports false if there is none.
+// Host returns the host that the Machine has, or that was chosen for it and may be claimed; false if there is none.
 func (m *Machine) Host() (HostReference, bool) {
 	if m.Status.HostRef != nil {
 		return *m.Status.HostRef, true
@@ -411,12 +411,12 @@ func (m *Machine) Host() (HostReference, bool) {
 	return HostReference{}, false
 }
 
-// HasHost returns whether the Machine has a host or one was chosen for it, also if the choice cannot be read.
+// HasHost reports whether the Machine has a host or a host was chosen for it, even if the choice cannot be read.
 func (m *Machine) HasHost() bool {
 	return m.Status.HostRef != nil || m.Annotations[ChosenHostAnnotationKey] != ""
 }
 
-// SetChosenHost writes what ChosenHost reads.
+// SetChosenHost writes the annotation that ChosenHost reads.
 func (m *Machine) SetChosenHost(host HostReference, nodeType string) {
 	if m.Annotations == nil {
 		m.Annotations = map[string]string{}
@@ -436,12 +436,12 @@ const (
 	OnErrorReplace OnErrorPolicy = "Replace"
 )
 
-// MachineStage is a part of the way from the claim to the node that shows from outside. A Machine reaches each at most
-// once.
+// MachineStage is a part of the way from the claim to the node that can be seen from outside. A Machine reaches each at
+// most once.
 // +kubebuilder:validation:Enum=Network;UserData;Waiting;Preparing;Writing;Booting;Provisioned;Joined
 type MachineStage string
 
-// Stages, in the order in which a Machine reaches them.
+// Stages, in the order of the way.
 const (
 	// StageNetwork: the server moves into the network of the tenant.
 	StageNetwork MachineStage = "Network"
@@ -465,7 +465,7 @@ const (
 type MachineProgress struct {
 	// Step that the Machine is at, counted from 1.
 	Step int32 `json:"step"`
-	// Steps that there are on the way.
+	// Steps on the whole way.
 	Steps int32 `json:"steps"`
 	// Stage that the Machine has reached: a step, or a part of one.
 	// +optional
@@ -474,48 +474,48 @@ type MachineProgress struct {
 	Description string `json:"description"`
 	// StartTime is when the server was claimed.
 	StartTime metav1.Time `json:"startTime"`
-	// LastProgressTime is when a step, or a part of one, was last seen to begin, or when the Machine was last taken up
-	// again after it had been suspended. The NodeType's provisioningDeadline counts from here.
+	// LastProgressTime is when a step, or a part of one, was last seen to begin, or when the Machine last resumed after
+	// it was suspended. The NodeType's provisioningDeadline counts from here.
 	LastProgressTime metav1.Time `json:"lastProgressTime"`
 	// Suspended is true while the deadline does not count, because no progress is possible: Metal3 reports an error and
-	// onError of the NodeType is Hold, the host is paused or detached, or the server is switched off by its spec.
+	// onError of the NodeType is Hold, the host is paused or detached, or the spec switches the server off.
 	// +optional
 	Suspended bool `json:"suspended,omitempty"`
 	// Interrupted is true once the Machine was suspended. Its duration is then not used for estimates.
 	// +optional
 	Interrupted bool `json:"interrupted,omitempty"`
-	// ExpectedReadyTime is when Machines of this type usually have joined. Unset while none has, ever.
+	// ExpectedReadyTime is when Machines of this type usually have joined. Unset until one has ever joined.
 	// +optional
 	ExpectedReadyTime *metav1.Time `json:"expectedReadyTime,omitempty"`
 }
 
-// ProvisioningEstimate is how long servers of a type take from the claim to the node, learned from those that did.
+// ProvisioningEstimate is how long servers of a type take from the claim to the node, learned from earlier Machines.
 type ProvisioningEstimate struct {
-	// TypicalSeconds from the claim to the node: the median of the Machines of each namespace, and of these the lower median. It stays
-	// while it changes by less than a tenth, and when the last of these Machines is gone.
+	// TypicalSeconds from the claim to the node: the median of the Machines of each namespace, and of these medians the
+	// lower median. It stays while it changes by less than a tenth, and also after the last of these Machines is gone.
 	TypicalSeconds int64 `json:"typicalSeconds"`
 }
 
-// InstalledField is one of the things that shaped an installed machine: a property, or the text of what one refers to.
-// What an OSImage holds is not among them: only which one it is.
+// InstalledField is one thing that shaped an installed machine: a property, or the text of an object that a property
+// refers to. For an OSImage it is only the name, and not the content.
 type InstalledField struct {
 	// Field is the key of a property, spec.overhead.kubeReserved of the NodeType, or the kind, name and field of an
 	// object that was written into the user data or network data.
 	Field string `json:"field"`
-	// Value that was installed, fit to be shown. Empty for documents, which may hold secrets.
+	// Value that was installed, if it may be shown. Empty for documents, which may hold secrets.
 	// +optional
 	Value string `json:"value,omitempty"`
-	// Digest of the whole value, by which a change is found. Of a URL it is without user and password.
+	// Digest of the whole value, which shows a change. The digest of a URL leaves out user and password.
 	Digest string `json:"digest"`
 }
 
-// Reasons of the condition Drifted of a Machine. Karpenter has them as the reason of Drifted on the NodeClaim too.
+// Reasons of the condition Drifted of a Machine. Karpenter uses them as the reason of Drifted on the NodeClaim too.
 const (
 	// ReasonUpToDate: a Machine made now would be installed in the same way.
 	ReasonUpToDate = "UpToDate"
-	// ReasonNodeTypeChanged: what the NodeType sets aside for kubelet is another than when the machine was installed.
+	// ReasonNodeTypeChanged: the NodeType sets aside another amount for kubelet than when the machine was installed.
 	ReasonNodeTypeChanged = "NodeTypeChanged"
-	// ReasonOSImageChanged: another image is to be installed.
+	// ReasonOSImageChanged: a Machine made now would get another image.
 	ReasonOSImageChanged = "OSImageChanged"
 	// ReasonUserDataChanged: the user data, its template or the SSH keys in it have changed.
 	ReasonUserDataChanged = "UserDataChanged"
@@ -524,8 +524,8 @@ const (
 	// ReasonNodeClassChanged: the MetalNodeClass has other properties than the Machine was made with, or is for another
 	// NodeProvider. On the NodeClaim only: the manager sees no tenant.
 	ReasonNodeClassChanged = "NodeClassChanged"
-	// ReasonKubeletArgsChanged: the MetalNodeClass has other kubeletArgs than the node was started with. On the NodeClaim
-	// only.
+	// ReasonKubeletArgsChanged: the MetalNodeClass has other kubeletArgs than the node was started with. On the
+	// NodeClaim only.
 	ReasonKubeletArgsChanged = "KubeletArgsChanged"
 	// ReasonKubernetesVersionChanged: the tenant's API server has a newer minor version than the node was installed with, and
 	// privateNodes.autoUpgrade is enabled. On the NodeClaim only.

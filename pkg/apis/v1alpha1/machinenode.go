@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MachineNode is what the provider, which sees the tenant's cluster, reports to the manager, which does not.
+// MachineNode is the report of the provider, which sees the tenant's cluster, to the manager, which does not.
 //
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.name) || has(self.name) && self.name == oldSelf.name",message="name is immutable: delete the Machine and make another"
 type MachineNode struct {
@@ -20,26 +20,26 @@ type MachineNode struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-	// KubernetesVersion is the minor version of the tenant's API server, such as v1.36, when the Machine was given what it joins
-	// with. Its server was installed with a kubelet of that version, unless the image brings one.
+	// KubernetesVersion is the minor version of the tenant's API server, such as v1.36, when the Machine got its join
+	// data. Its server was installed with a kubelet of that version, unless the image brings one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// Resources are how much cpu, memory and ephemeral-storage the node has before the kubelet sets anything aside. The
-	// provider reports them once, when the node is initialized, and plans with that for nodes of the same NodeType and
-	// MetalNodeClass. Other tenants are not planned with it: if it is less than the NodeType allows, an event tells
-	// operators.
+	// Resources are the node's cpu, memory and ephemeral-storage before the kubelet sets anything aside. The provider
+	// reports them once, when the node is initialized. It plans with them for nodes of the same NodeType and
+	// MetalNodeClass. Plans for other tenants do not use them: if they are less than the NodeType allows, an event
+	// tells operators.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key in ['cpu', 'memory', 'ephemeral-storage'])",message="resources are cpu, memory and ephemeral-storage"
 	// +kubebuilder:validation:XValidation:rule="['cpu', 'memory', 'ephemeral-storage'].all(key, !(key in self) || quantity(string(self[key])).isGreaterThan(quantity('0')))",message="resources of a node are more than 0"
 	Resources corev1.ResourceList `json:"resources,omitempty"`
-	// Unhealthy is the condition of the Node because of which Karpenter replaces it. The provider reports it before it deletes the
-	// Machine, and the manager quarantines the server.
+	// Unhealthy is the condition of the Node that made Karpenter replace it. The provider reports it before it deletes
+	// the Machine, and the manager quarantines the server.
 	// +optional
 	Unhealthy *UnhealthyNode `json:"unhealthy,omitempty"`
 }
 
-// MaxUnhealthyMessage is how many characters of the message of a Node's condition are kept. The tenant controls it.
+// MaxUnhealthyMessage is how many characters of a Node's condition message, which the tenant controls, are kept.
 const MaxUnhealthyMessage = 512
 
 // UnhealthyNode is a condition of a Node that has lasted for longer than Karpenter tolerates.
@@ -51,7 +51,7 @@ type UnhealthyNode struct {
 	// Status of the condition.
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	Status corev1.ConditionStatus `json:"status"`
-	// Since is when it got that status.
+	// Since is when the condition got that status.
 	Since metav1.Time `json:"since"`
 	// Message of the condition.
 	// +optional
@@ -59,12 +59,12 @@ type UnhealthyNode struct {
 	Message string `json:"message,omitempty"`
 }
 
-// String says it in one line: "GpuMemWatch is True since 2026-11-22T15:04:05Z: GPU 3".
+// String returns the condition in one line: "GpuMemWatch is True since 2026-11-22T15:04:05Z: GPU 3".
 func (u *UnhealthyNode) String() string {
 	return fmt.Sprintf("%s is %s since %s: %s", u.Condition, u.Status, u.Since.UTC().Format(time.RFC3339), u.Message)
 }
 
-// ReportedNode is what the provider has reported about the node of the Machine. It shares what it refers to with the Machine.
+// ReportedNode returns the provider's report on the node of the Machine. The result shares references with the Machine.
 func (m *Machine) ReportedNode() MachineNode {
 	if m.Spec.Node == nil {
 		return MachineNode{}
@@ -72,13 +72,13 @@ func (m *Machine) ReportedNode() MachineNode {
 	return *m.Spec.Node
 }
 
-// HasJoined returns whether the Machine has a server of a NodeType that has become a node.
+// HasJoined reports whether the Machine has a server of a NodeType that has become a node.
 func (m *Machine) HasJoined() bool {
 	return m.Status.NodeTypeRef != nil && meta.IsStatusConditionTrue(m.Status.Conditions, ConditionJoined)
 }
 
-// NodeSize is how much cpu in cores, and memory and ephemeral-storage in bytes, the node of the Machine has, as its provider has reported
-// it. It is nil unless the Machine has joined: a report before Metal3 has installed the server says nothing of the server.
+// NodeSize returns the cpu in cores, memory and ephemeral-storage in bytes, that the provider has reported for the
+// node. It is nil unless the Machine has joined: a report from before the installation says nothing about the server.
 func (m *Machine) NodeSize() corev1.ResourceList {
 	if !m.HasJoined() {
 		return nil
@@ -86,7 +86,7 @@ func (m *Machine) NodeSize() corev1.ResourceList {
 	return m.ReportedNode().Resources
 }
 
-// ReportNode changes what the provider reports about the node of the Machine.
+// ReportNode changes the provider's report on the node of the Machine.
 func (m *Machine) ReportNode(change func(*MachineNode)) {
 	if m.Spec.Node == nil {
 		m.Spec.Node = &MachineNode{}

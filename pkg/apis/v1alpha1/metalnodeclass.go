@@ -14,14 +14,14 @@ type MetalNodeClassSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Description is for people: what it is for.
+	// Description of its purpose, for people to read.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// ProviderRef names the NodeProvider whose types this class offers. If unset, those of all providers.
+	// ProviderRef names the NodeProvider whose types this class offers. If unset, it offers the types of all providers.
 	// +optional
 	ProviderRef *NameReference `json:"providerRef,omitempty"`
-	// Properties of every Machine of this class. They win over those of the NodeType and the NodeProvider.
+	// Properties of every Machine of this class. They win over the properties of the NodeType and the NodeProvider.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
@@ -34,11 +34,11 @@ type MetalNodeClassSpec struct {
 
 // MetalNodeClassStatus is the observed state of a MetalNodeClass.
 type MetalNodeClassStatus struct {
-	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// ObservedGeneration is the generation that the conditions describe. -1 until a controller has seen the object.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: ValidationSucceeded, and Ready, which follows from it; Reconciling or Stalled while it is not ready. Karpenter makes
-	// no NodeClaims of such a class.
+	// Conditions: ValidationSucceeded, and Ready, which follows from it; Reconciling or Stalled while it is not ready.
+	// Karpenter makes no NodeClaims of a class that is not ready.
 	// +optional
 	Conditions []status.Condition `json:"conditions,omitempty"`
 }
@@ -89,9 +89,9 @@ func (in *MetalNodeClass) StatusConditions(opts ...status.ForOption) status.Cond
 	return status.NewReadyConditions(ConditionValidationSucceeded).For(in, opts...)
 }
 
-// KubeletArgs are extra arguments of a kubelet, by their names without leading dashes: {"max-pods": "200"}. Arguments
-// that the join sets itself are rejected: the node's identity, its cluster, its labels and taints, and the overhead of
-// its NodeType.
+// KubeletArgs are extra arguments of a kubelet, by their names without leading dashes: {"max-pods": "200"}. The join
+// sets the node's identity, its cluster, its labels and taints, and the overhead of its NodeType: arguments for these
+// are rejected.
 //
 // +kubebuilder:validation:MaxProperties=32
 // +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$'))",message="name kubelet arguments without leading dashes, the value apart, such as max-pods: \"200\""
@@ -104,8 +104,8 @@ type KubeletArgs map[string]KubeletArg
 // +kubebuilder:validation:XValidation:rule="!self.matches('[[:space:]\\'\"$\\\\\\\\]')",message="the value of a kubelet argument holds no blank, quote, backslash or dollar sign, which systemd would split or change: write it without, or put it into a file of the image"
 type KubeletArg string
 
-// MaxKubeletArgs is how many arguments a kubelet may be given, and MaxKubeletArgLength how many characters the value of
-// one may have.
+// MaxKubeletArgs is the greatest number of arguments of a kubelet, and MaxKubeletArgLength the greatest number of
+// characters in the value of one.
 const (
 	MaxKubeletArgs      = 32
 	MaxKubeletArgLength = 1024

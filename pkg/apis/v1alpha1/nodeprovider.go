@@ -18,27 +18,27 @@ type NodeProviderSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Description is for people: what it is for.
+	// Description of its purpose, for people to read.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// Properties apply to every NodeType of this provider; the more specific value wins
-	// (NodeProvider < NodeType < MetalNodeClass < Machine).
+	// Properties apply to every NodeType of this provider. The more specific value wins (NodeProvider < NodeType <
+	// MetalNodeClass < Machine).
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on a NodeProvider"
 	Properties map[string]string `json:"properties,omitempty"`
-	// ImageHosts are the hosts that images and checksums of this provider's servers may be fetched from, as a name or an
-	// address, for one port with it (images.example.com:8443). They bind all layers of properties, and OSImages. Redirects of these hosts
-	// are followed. If it is empty, all hosts are allowed.
+	// ImageHosts are the hosts that this provider's servers may fetch images and checksums from: a name or an address,
+	// with a port to allow only that port (images.example.com:8443). They bind all layers of properties, and OSImages.
+	// Redirects of these hosts are followed. If it is empty, all hosts are allowed.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=260
 	ImageHosts []string `json:"imageHosts,omitempty"`
-	// Mirrors are where servers fetch packages and container images from, in place of the internet. docs/air-gap.md lists all that a
-	// fleet without the internet needs.
+	// Mirrors are where servers fetch packages and container images from, in place of the internet. docs/air-gap.md
+	// lists everything that a fleet without the internet needs.
 	// +optional
 	Mirrors *Mirrors `json:"mirrors,omitempty"`
 	// Metal3 says where the servers are and how they are grouped. It is required.
@@ -52,15 +52,15 @@ type Metal3Fleet struct {
 	// ClusterRef says where the BareMetalHosts are.
 	ClusterRef          Metal3ClusterRef `json:"clusterRef"`
 	NoEffectMetal3Fleet `json:",inline"`
-	// UncleanedServers says who may have a server whose disks may still hold what a tenant left there, because its
-	// spec.automatedCleaningMode is disabled, or because the manager has not seen Metal3 clean it since. SameTenant, the default:
-	// Machines of the namespace that had it last. AnyTenant: all Machines, so that each tenant can read what the one before has
-	// left; for servers that all are for one owner, or that are erased by other means.
+	// UncleanedServers says who may have a server that may still have a tenant's data on its disks, because its
+	// spec.automatedCleaningMode is disabled, or because the manager has not seen Metal3 clean it since. SameTenant,
+	// the default: Machines of the namespace that had it last. AnyTenant: all Machines, so each tenant can read what
+	// the one before left; for servers that all belong to one owner, or that are erased by other means.
 	// +optional
 	// +kubebuilder:default=SameTenant
 	UncleanedServers UncleanedServersPolicy `json:"uncleanedServers,omitempty"`
-	// Topology says what servers have in common whose BareMetalHosts have the same value of a label: they are a domain of that label.
-	// The label nvlink-domain has sharedFabric: Forbidden and all others have Allowed, unless this list says otherwise.
+	// Topology says what servers of a domain share. BareMetalHosts with the same value of a label are a domain of that
+	// label. Unless listed here, nvlink-domain has sharedFabric: Forbidden and all other labels have Allowed.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
@@ -74,20 +74,20 @@ type Metal3Fleet struct {
 	NodeTypes []NodeTypeTemplate `json:"nodeTypes,omitempty"`
 }
 
-// TopologyKey is a label of BareMetalHosts, and what the servers of one of its domains have in common.
+// TopologyKey is a label of BareMetalHosts, and what the servers of one of its domains share.
 type TopologyKey struct {
 	// Key of the label of the BareMetalHosts: nvlink-domain.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	Key string `json:"key"`
-	// SharedFabric says whether servers of several tenants may be in one domain. Forbidden: a domain that has a server of one namespace
-	// is for Machines of that namespace only, until its last server there is released and clean. A quarantined server counts as that of
-	// the namespace that had it. Of several NodeProviders with servers in one namespace, Forbidden wins.
+	// SharedFabric says whether several tenants may have servers in one domain. Forbidden: a domain with a server of
+	// one namespace is for that namespace only, until its last server there is released and clean. A quarantined server
+	// counts for the namespace that had it. If NodeProviders of one namespace disagree, Forbidden wins.
 	SharedFabric SharedFabricPolicy `json:"sharedFabric"`
 }
 
-// SharedFabricPolicy is whether servers of several tenants may be in one domain.
+// SharedFabricPolicy says whether servers of several tenants may be in one domain.
 // +kubebuilder:validation:Enum=Forbidden;Allowed
 type SharedFabricPolicy string
 
@@ -95,11 +95,11 @@ type SharedFabricPolicy string
 const (
 	// SharedFabricForbidden: all servers of a domain are for one namespace at a time.
 	SharedFabricForbidden SharedFabricPolicy = "Forbidden"
-	// SharedFabricAllowed: each server is for whoever gets it.
+	// SharedFabricAllowed: any tenant can get any server.
 	SharedFabricAllowed SharedFabricPolicy = "Allowed"
 )
 
-// ExclusiveTopology are the keys of the labels of BareMetalHosts whose domains are for one tenant each, sorted.
+// ExclusiveTopology returns the keys of the labels of BareMetalHosts whose domains are for one tenant each, sorted.
 func (f *Metal3Fleet) ExclusiveTopology() []string {
 	policies := map[string]SharedFabricPolicy{NVLinkDomainLabelKey: SharedFabricForbidden}
 	for _, topology := range f.Topology {
@@ -109,7 +109,7 @@ func (f *Metal3Fleet) ExclusiveTopology() []string {
 	return slices.Sorted(maps.Keys(policies))
 }
 
-// UncleanedServersPolicy is who may have a server that was not cleaned.
+// UncleanedServersPolicy says who may have a server that was not cleaned.
 // +kubebuilder:validation:Enum=SameTenant;AnyTenant
 type UncleanedServersPolicy string
 
@@ -130,7 +130,7 @@ type Metal3ClusterRef struct {
 	NoEffectClusterRef `json:",inline"`
 }
 
-// NodeTypeTemplate is a NodeType as it is written inside a NodeProvider.
+// NodeTypeTemplate is a NodeType inside a NodeProvider.
 type NodeTypeTemplate struct {
 	// Name of the NodeType, unique across all NodeProviders, and the value of the label
 	// node.kubernetes.io/instance-type of its nodes.
@@ -146,14 +146,14 @@ type NodeTypeTemplate struct {
 
 // NodeProviderStatus is the state of the provider's NodeTypes.
 type NodeProviderStatus struct {
-	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// ObservedGeneration is the generation that the conditions describe. -1 until a controller has seen the object.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// NodeTypes is the number of NodeTypes that this provider owns.
 	// +optional
 	NodeTypes int32 `json:"nodeTypes"`
-	// Conditions: Synced, and Ready, which follows from it; Stalled while it is not ready. FabricsSeparate, once tenants have shared a
-	// fabric that they must not.
+	// Conditions: Synced, and Ready, which follows from it; Stalled while it is not ready. FabricsSeparate, once
+	// tenants have shared a fabric that must not be shared.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -190,14 +190,14 @@ type NodeProviderList struct {
 	Items []NodeProvider `json:"items"`
 }
 
-// Makes returns whether the NodeProvider lists a NodeType and is the owner of it. Without the list, an author of a NodeType could make it
-// the NodeProvider's by an owner reference, until the manager deletes it.
+// Makes reports whether the NodeProvider lists a NodeType and owns it. The owner alone does not count: an author of a
+// NodeType could add an owner reference to the NodeProvider, which would count until the manager deletes it.
 func (in *NodeProvider) Makes(nodeType *NodeType) bool {
 	return nodeType.Spec.ProviderRef.Name == in.Name && metav1.IsControlledBy(nodeType, in) &&
 		slices.ContainsFunc(in.Spec.Metal3.NodeTypes, func(template NodeTypeTemplate) bool { return template.Name == nodeType.Name })
 }
 
-// Maker returns the name of the NodeProvider if it makes a NodeType, and else an empty one, for TenantCluster.Allows. A nil one makes none.
+// Maker returns the name of the NodeProvider, if it is not nil and makes a NodeType, else "", for TenantCluster.Allows.
 func (in *NodeProvider) Maker(nodeType *NodeType) string {
 	if in == nil || !in.Makes(nodeType) {
 		return ""
@@ -205,8 +205,8 @@ func (in *NodeProvider) Maker(nodeType *NodeType) string {
 	return in.Name
 }
 
-// MadeBy returns the name of the NodeProvider that has made the NodeType, empty if the type was made by hand. It is what can be known
-// without the NodeProvider: the manager, which gives servers away, asks Makes.
+// MadeBy returns the name of the NodeProvider that has made the NodeType, empty if the type was made by hand. It is for
+// callers without the NodeProvider: the manager, which gives servers away, asks Makes.
 func (in *NodeType) MadeBy() string {
 	owner := metav1.GetControllerOf(in)
 	if owner == nil || owner.APIVersion != GroupVersion.String() || owner.Kind != "NodeProvider" || owner.Name != in.Spec.ProviderRef.Name {

@@ -3,7 +3,7 @@
 
 package v1alpha1
 
-// NoEffectMetal3Fleet has the fields about what the reference deploys and connects. A manager does neither.
+// NoEffectMetal3Fleet has the fields for deployments and connections of the reference. A manager makes neither.
 type NoEffectMetal3Fleet struct {
 	// No effect: metal3, dhcp and multus, which the reference deploys. docs/metal3.md says how to install Metal3.
 	// +optional
@@ -18,15 +18,15 @@ type NoEffectMetal3Fleet struct {
 
 // NoEffectClusterRef has the field about the cluster of the BareMetalHosts.
 type NoEffectClusterRef struct {
-	// No effect: the cluster of the BareMetalHosts in the reference. A manager serves those of the cluster that it runs in.
+	// No effect: the cluster of the BareMetalHosts in the reference. A manager serves the hosts of its own cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Cluster string `json:"cluster,omitempty"`
 }
 
-// NoEffectNodeTypeTemplate has the field about the NodeProvider of a type, which is the one that lists it.
+// NoEffectNodeTypeTemplate has the field for the NodeProvider of a type: it is always the provider that lists it.
 type NoEffectNodeTypeTemplate struct {
-	// No effect: the name of this NodeProvider. A NodeType is of the NodeProvider that lists it.
+	// No effect: the name of this NodeProvider. A NodeType belongs to the NodeProvider that lists it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ProviderRef string `json:"providerRef,omitempty"`

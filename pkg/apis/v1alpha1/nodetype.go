@@ -19,21 +19,21 @@ type HardwareProfile struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Description is for people: what it is for.
+	// Description of its purpose, for people to read.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// Zone is the value of topology.kubernetes.io/zone for all servers of this type. If unset, it is the value of
-	// the host's datacenter label, and "global" for a host that has none.
+	// Zone is the value of topology.kubernetes.io/zone for all servers of this type. If unset, it is the value of the
+	// host's datacenter label, or "global" for a host without one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
-	// Resources are the capacity of one server: cpu in cores, memory in bytes, and accelerators by the name that
-	// their device plugin advertises (nvidia.com/gpu). A server that Metal3 has inspected and
-	// found smaller is not claimed: with fewer cpus (threads), with more than 3 % or 1 GiB less memory, whichever is more,
-	// or with less disk than ephemeral-storage. What inspection does not find, such as accelerators, is not compared.
-	// cpu or memory that is left out is the least that Metal3 has found in the servers of the type; a server that it has not
-	// inspected is not claimed then. Accelerators that are left out are not there for pods that request them.
+	// Resources are the capacity of one server: cpu in cores, memory in bytes, and accelerators by the name that their
+	// device plugin advertises (nvidia.com/gpu). A server that Metal3 has inspected and found smaller is not claimed:
+	// with fewer cpus (threads), with more than 3 % or 1 GiB less memory, whichever is more, or with less disk than
+	// ephemeral-storage. What inspection does not find, such as accelerators, is not compared. If cpu or memory is left
+	// out, it is the least that Metal3 has found in the servers of the type, and a server that Metal3 has not inspected
+	// is not claimed. Accelerators that are left out are not there for pods that request them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int ? self[k] > 0 : (!self[k].startsWith('-') && (!self[k].startsWith('0') || ['0.', '00', '01', '02', '03', '04', '05', '06', '07', '08', '09'].exists(p, self[k].startsWith(p)))))",message="every resource must be greater than zero: leave out what a server does not have"
@@ -41,27 +41,26 @@ type HardwareProfile struct {
 	// (The type is spelled out because the schema of corev1.ResourceList cannot be given a greatest size, without
 	// which the API server takes the rules above for too expensive. It is assignable to one.)
 	Resources map[corev1.ResourceName]resource.Quantity `json:"resources,omitempty"`
-	// Overhead is what of the resources is not there for pods.
+	// Overhead is the part of the resources that is not for pods.
 	// +optional
 	Overhead *NodeTypeOverhead `json:"overhead,omitempty"`
-	// Cost is how dear one server is, relative to other types and without a unit; the cheapest type that fits is
-	// chosen. If unset: 10 per cpu core, 2 per GiB of memory, 10000 per accelerator.
+	// Cost of one server, relative to other types and without a unit. The cheapest type that fits is chosen. If unset:
+	// 10 per cpu core, 2 per GiB of memory, 10000 per accelerator.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000000
 	Cost *int64 `json:"cost,omitempty"`
-	// MaxCapacity is the greatest number of servers of this type that may be claimed at a time. If unset, all that
-	// there are.
+	// MaxCapacity is the greatest number of servers of this type that may be claimed at a time. If unset, all may be.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxCapacity *int32 `json:"maxCapacity,omitempty"`
-	// Properties of this type. They win over those of the NodeProvider.
+	// Properties of this type. They win over the properties of the NodeProvider.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on a NodeType"
 	Properties map[string]string `json:"properties,omitempty"`
-	// ProvisioningDeadline is how long a Machine of this type may go without any progress, from the claim until its
-	// node has registered, before it is given up: a duration such as 90m. Default 60m.
+	// ProvisioningDeadline is how long a Machine of this type may make no progress, from the claim until its node has
+	// registered, before it is given up: a duration such as 90m. Default 60m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="provisioningDeadline must be greater than zero, for example 60m"
 	ProvisioningDeadline *metav1.Duration `json:"provisioningDeadline,omitempty"`
@@ -75,21 +74,21 @@ type HardwareProfile struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Devices []NodeTypeDevice `json:"devices,omitempty"`
-	// BareMetalHosts selects the servers of this type. If it is left out, the type has none, unless the annotation
-	// karpenter.metal3.io/select-all-hosts of the NodeProvider, or of a NodeType that is written by itself, names it: then it has all.
+	// BareMetalHosts selects the servers of this type. If it is left out, the type has none, or all if the annotation
+	// karpenter.metal3.io/select-all-hosts of the NodeProvider, or of a NodeType that was made by hand, names it.
 	// +optional
 	BareMetalHosts *HostSelection `json:"bareMetalHosts,omitempty"`
 }
 
 // HostSelection selects BareMetalHosts.
 type HostSelection struct {
-	// Selector over the labels of the BareMetalHosts. An empty selector matches every host of the provider. One that is left
-	// out is as bareMetalHosts left out.
+	// Selector over the labels of the BareMetalHosts. An empty selector matches every host of the provider. A missing
+	// selector counts as missing bareMetalHosts.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// NodeTypeOverhead is what of a server's resources is not there for pods.
+// NodeTypeOverhead is the part of a server's resources that is not for pods.
 type NodeTypeOverhead struct {
 	// KubeReserved is set aside for kubelet and the container runtime (kubelet's --kube-reserved).
 	// +optional
@@ -108,24 +107,24 @@ type NodeTypeSpec struct {
 type Capacity struct {
 	// Total is the number of hosts that match the selector.
 	Total int32 `json:"total"`
-	// Claimed is the number of those that have a consumer, of any kind.
+	// Claimed is the number of these hosts that have a consumer, of any kind.
 	Claimed int32 `json:"claimed"`
-	// Available is the number of those that can be claimed now and are as big as resources says.
+	// Available is the number of these hosts that can be claimed now and are as big as resources says.
 	Available int32 `json:"available"`
-	// Error is the number of those that have no consumer, and that Metal3 reports an error for.
+	// Error is the number of these hosts that have no consumer, and that Metal3 reports an error for.
 	Error int32 `json:"error"`
-	// Quarantined is the number of those that have no consumer, and are not claimed until an operator removes their quarantine annotation.
+	// Quarantined is the number of these hosts with a quarantine annotation and no consumer. They wait for an operator.
 	// +optional
 	Quarantined int32 `json:"quarantined,omitempty"`
-	// Maintenance is the number of those that have no consumer, and are not claimed until an operator removes their maintenance annotation.
+	// Maintenance is the number of these hosts with a maintenance annotation and no consumer. They wait for a person.
 	// +optional
 	Maintenance int32 `json:"maintenance,omitempty"`
-	// TooSmall is the number of those that have less than resources says. They are not claimed; the condition HardwareFits
-	// names the first of them.
+	// TooSmall is the number of these hosts that have less than resources says. They are not claimed; the condition
+	// HardwareFits names the first of them.
 	// +optional
 	TooSmall int32 `json:"tooSmall,omitempty"`
-	// NotCleaned is the number of those whose disks may hold what a tenant left there, and that could be claimed otherwise. They
-	// are not available, although Machines of that tenant may get them.
+	// NotCleaned is the number of these hosts that could be claimed if data of a tenant were not still on their disks.
+	// They are not available, although Machines of that tenant may get them.
 	// +optional
 	NotCleaned int32 `json:"notCleaned,omitempty"`
 }
@@ -137,18 +136,18 @@ type ZoneCapacity struct {
 	Capacity `json:",inline"`
 }
 
-// NodeTypeRequirement is a label that servers of a type have, with all the values there are.
+// NodeTypeRequirement is a label of the servers of a type, with all its values.
 type NodeTypeRequirement struct {
 	// Key of the label.
 	Key string `json:"key"`
-	// Values that servers of this type have, sorted. Hosts in use count too. Empty if a node can have any value.
+	// Values of the label on servers of this type, sorted. Hosts in use count too. Empty if a node can have any value.
 	// +listType=atomic
 	Values []string `json:"values"`
 }
 
 // NodeTypeStatus is the observed state of a NodeType.
 type NodeTypeStatus struct {
-	// ObservedGeneration is the generation of the object that the conditions are of. -1 until it is seen for the first time.
+	// ObservedGeneration is the generation that the conditions describe. -1 until a controller has seen the object.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Cost in effect: spec.cost, or the computed one.
@@ -157,21 +156,21 @@ type NodeTypeStatus struct {
 	// Accelerators in one server, for people to read: "nvidia.com/gpu=8".
 	// +optional
 	Accelerators string `json:"accelerators,omitempty"`
-	// FoundAccelerators are what shows accelerators in the servers of a type that names no resources and no devices:
-	// labels of its BareMetalHosts, such as gpu-model=a100. Karpenter plans no pods for such a type: those that request
-	// no accelerator are not for it, and how many it has for others nobody has said.
+	// FoundAccelerators are signs of accelerators in the servers of a type that names no resources and no devices:
+	// labels of its BareMetalHosts, such as gpu-model=a100. Karpenter plans no pods for this type: it is not for pods
+	// without accelerators, and nobody has said how many accelerators it has for the others.
 	// +optional
 	// +listType=atomic
 	FoundAccelerators []string `json:"foundAccelerators,omitempty"`
-	// Resources of one server: what spec.resources says, and of cpu and memory that it leaves out the least that Metal3 has found
-	// in the servers of the type. Both are missing as long as it has inspected none.
+	// Resources of one server: spec.resources, and for cpu and memory that it leaves out, the least that Metal3 has
+	// found in the servers of the type. Both are missing until Metal3 has inspected a server.
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 	// Capacity of the whole type.
 	// +optional
 	Capacity Capacity `json:"capacity"`
-	// CountedUntil is the number of the last claim that the counts include (status.claimNumber of a Machine). All before it that concern
-	// this type are included too.
+	// CountedUntil is the number of the last claim that the counts include (status.claimNumber of a Machine). The
+	// counts also include all earlier claims that concern this type.
 	// +optional
 	CountedUntil int64 `json:"countedUntil,omitempty"`
 	// Zones is the capacity by zone.
@@ -179,16 +178,16 @@ type NodeTypeStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Zones []ZoneCapacity `json:"zones,omitempty"`
-	// Domains is the capacity by zone and topology labels. Empty when there are more than 1000: the condition Synced
-	// then has a message.
+	// Domains is the capacity by zone and topology labels. It is empty if there are more than 1000: the condition
+	// Synced then has a message.
 	// +optional
 	// +listType=atomic
 	Domains []DomainCapacity `json:"domains,omitempty"`
-	// EphemeralStorage is the disk that nodes of this type are planned with, because resources does not say: what fits on the
-	// smallest disk that Metal3 has found in its servers, or the manager's --ephemeral-storage if none has been inspected.
+	// EphemeralStorage is the disk to plan with for nodes of this type if resources does not say: what fits on the
+	// smallest disk found in its servers, or the manager's --ephemeral-storage if Metal3 has inspected none.
 	// +optional
 	EphemeralStorage *resource.Quantity `json:"ephemeralStorage,omitempty"`
-	// Provisioning is how long servers of this type take. Unset until the first has joined.
+	// Provisioning is how long it takes to provision servers of this type. Unset until the first has joined.
 	// +optional
 	Provisioning *ProvisioningEstimate `json:"provisioning,omitempty"`
 	// Requirements are what tenants can select on: labels of the type, its properties, and the topology labels of its
@@ -196,8 +195,8 @@ type NodeTypeStatus struct {
 	// +optional
 	// +listType=atomic
 	Requirements []NodeTypeRequirement `json:"requirements,omitempty"`
-	// Conditions: Synced, HasCapacity, HardwareFits, and Ready, which follows from Synced alone: a type of which no server is free
-	// is ready. Reconciling or Stalled while it is not.
+	// Conditions: Synced, HasCapacity, HardwareFits, and Ready, which follows from Synced alone: a type without a free
+	// server is ready. Reconciling or Stalled while it is not ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -244,21 +243,21 @@ type NodeTypeList struct {
 }
 
 // DomainCapacity counts the hosts of a type that have the same zone and the same topology labels, and that match the
-// same types. Each count is limited by the maxCapacity of the type on its own.
+// same types. The maxCapacity of the type limits each count on its own.
 type DomainCapacity struct {
 	// Zone of the hosts, the value of topology.kubernetes.io/zone.
 	Zone string `json:"zone"`
-	// Labels are the topology labels of the hosts (rack, nvlink-domain, datacenter, unless the manager is told of
-	// others); one that the hosts do not have is left out.
+	// Labels are the topology labels of the hosts (rack, nvlink-domain and datacenter by default; a flag of the manager
+	// changes the list). A label that the hosts do not have is left out.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// SharedWith names the other NodeTypes that these hosts match too, sorted. Such a host is available in each of them,
-	// and once one has it, in none.
+	// SharedWith names the other NodeTypes that these hosts match, sorted. A host is available in each of the types
+	// until it is claimed as one of them.
 	// +optional
 	// +listType=atomic
 	SharedWith []string `json:"sharedWith,omitempty"`
-	// Held are the keys of those labels, sorted, by which the hosts are in a domain that is for one tenant only now: its servers are
-	// there, and the NodeProvider forbids a shared fabric. Others get none of these hosts, also if they are available.
+	// Held are the keys of the labels, sorted, whose domains are for one tenant only now: its servers are there, and
+	// the NodeProvider forbids a shared fabric. Other tenants get none of these hosts, even if they are available.
 	// +optional
 	// +listType=atomic
 	Held     []string `json:"held,omitempty"`
@@ -279,7 +278,7 @@ func (in *NodeType) KubeReserved() string {
 	return strings.Join(parts, ",")
 }
 
-// LeftOut are those of cpu and memory that the profile does not name. Inspection says how much there is.
+// LeftOut returns cpu and memory if the profile does not name them. Inspection says how much there is.
 func (p *HardwareProfile) LeftOut() []corev1.ResourceName {
 	var names []corev1.ResourceName
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -290,10 +289,10 @@ func (p *HardwareProfile) LeftOut() []corev1.ResourceName {
 	return names
 }
 
-// NamesNothing returns whether the profile says neither by resources nor by devices what a server has.
+// NamesNothing reports whether the profile has neither resources nor devices of a server.
 func (p *HardwareProfile) NamesNothing() bool { return len(p.Resources) == 0 && len(p.Devices) == 0 }
 
-// Undeclared are the accelerators that servers of the type have, although its spec names nothing. Metal3's inspection reports none.
+// Undeclared returns the accelerators in servers of a type whose spec names nothing. Metal3's inspection reports none.
 func (in *NodeType) Undeclared() []string {
 	if !in.Spec.NamesNothing() {
 		return nil
@@ -301,8 +300,8 @@ func (in *NodeType) Undeclared() []string {
 	return in.Status.FoundAccelerators
 }
 
-// EffectiveResources are the resources of one server: those of the spec, and of cpu and memory that it leaves out those of the
-// status. They have neither as long as Metal3 has inspected no server. The caller owns them.
+// EffectiveResources returns the resources of one server from the spec. If the spec leaves out cpu or memory, they come
+// from the status, which has neither until Metal3 has inspected a server. The caller owns the result.
 func (in *NodeType) EffectiveResources() corev1.ResourceList {
 	resources := corev1.ResourceList{}
 	for name, quantity := range in.Spec.Resources {
@@ -316,8 +315,8 @@ func (in *NodeType) EffectiveResources() corev1.ResourceList {
 	return resources
 }
 
-// HostSelector returns the selector of the servers of a type that an object describes: the NodeType itself, or a NodeProvider. It is
-// nil if it is left out, and empty if the object says that all are meant.
+// HostSelector returns the selector of the servers of a type. The object is the NodeType itself, or the NodeProvider
+// that has the profile. The selector is nil if it is left out, and empty if the object says that all servers are meant.
 func (p *HardwareProfile) HostSelector(object metav1.Object, name string) *metav1.LabelSelector {
 	if p.BareMetalHosts != nil && p.BareMetalHosts.Selector != nil {
 		return p.BareMetalHosts.Selector
@@ -328,13 +327,13 @@ func (p *HardwareProfile) HostSelector(object metav1.Object, name string) *metav
 	return nil
 }
 
-// SelectsAllHosts returns whether the annotation of an object says that a type that selects nothing has all servers.
+// SelectsAllHosts reports whether the annotation of an object gives all servers to a type that selects nothing.
 func SelectsAllHosts(object metav1.Object, name string) bool {
 	named := strings.Split(object.GetAnnotations()[SelectAllHostsAnnotationKey], ",")
 	return slices.ContainsFunc(named, func(entry string) bool { return strings.TrimSpace(entry) == name })
 }
 
-// NodeTypeMetadata are the labels and annotations of a NodeType. Its nodes do not get them. Those in the domains karpenter.metal3.io,
+// NodeTypeMetadata has labels and annotations of a NodeType, not of its nodes. Keys in the domains karpenter.metal3.io,
 // kubernetes.io and k8s.io are not applied: they have a meaning for the manager, the webhook or kubectl.
 type NodeTypeMetadata struct {
 	// Labels of the NodeType.
@@ -347,10 +346,10 @@ type NodeTypeMetadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// IsReservedMetadata returns whether a label or an annotation has a meaning for others, so that a NodeProvider does not write it.
+// IsReservedMetadata reports whether a key has a meaning for other programs, so that NodeProviders do not write it.
 func IsReservedMetadata(key string) bool { return InDomain(key, Group, "kubernetes.io", "k8s.io") }
 
-// InDomain returns whether the key of a label or an annotation is in one of the domains, or in one below.
+// InDomain reports whether the key of a label or an annotation is in one of the domains, or in a subdomain.
 func InDomain(key string, domains ...string) bool {
 	domain, _, qualified := strings.Cut(key, "/")
 	return qualified && slices.ContainsFunc(domains, func(parent string) bool {

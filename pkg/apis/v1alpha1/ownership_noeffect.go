@@ -5,17 +5,17 @@ package v1alpha1
 
 import apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-// Fields of the reference without an effect here stand in structs whose names begin with NoEffect, one for each place in a schema, in files
-// whose names end in _noeffect.go. Descriptions of these fields begin with "No effect:". Package compat decides on each of them.
+// Fields without an effect are in structs named NoEffect*, one for each place in a schema, in files *_noeffect.go.
+// Their descriptions begin with "No effect:". Package compat decides on each field.
 
-// NoEffectOwnership has the fields about users and teams of the reference's platform. Here, Kubernetes RBAC says who may do what.
+// NoEffectOwnership has the fields for users and teams of the reference's platform. Kubernetes RBAC replaces them here.
 type NoEffectOwnership struct {
 	// No effect: the owner in the reference, a user or a team. Give it rights by Kubernetes RBAC.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=8
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 63 && size(self[key]) <= 253)",message="a key has at most 63 characters, and a value at most 253"
 	Owner map[string]string `json:"owner,omitempty"`
-	// No effect: rights of users and teams in the reference. Give such rights by Kubernetes RBAC.
+	// No effect: rights of users and teams in the reference. Give these rights by Kubernetes RBAC.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -34,7 +34,7 @@ type AccessRule struct {
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:items:MaxLength=63
 	Verbs []string `json:"verbs,omitempty"`
-	// Subresources that the verbs are for.
+	// Subresources that the verbs apply to.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -56,7 +56,7 @@ type AccessRule struct {
 
 // NoEffectStatus has the status of a kind that has none.
 type NoEffectStatus struct {
-	// No effect: clients write an empty one.
+	// No effect: clients write an empty status.
 	// +optional
 	Status *NoStatus `json:"status,omitempty"`
 }
@@ -64,8 +64,8 @@ type NoEffectStatus struct {
 // NoStatus is the status of a kind that has none.
 type NoStatus struct{}
 
-// Opaque is an object of the reference that has no type here. It is kept as it was written, and nothing but an object
-// is stored.
+// Opaque is an object of the reference that has no type here. It is stored as it was written, and only an object is
+// accepted.
 //
 // +kubebuilder:validation:Type=object
 // +kubebuilder:validation:MaxProperties=64

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MachineConfigTemplateSpec holds the templates, in the language of Go's text/template with the functions that
+// MachineConfigTemplateSpec holds the templates. They are templates of Go's text/template, with the functions that
 // docs/reference-snippets.md lists. In both, .Values has NodeClaim (the Machine), Project (its namespace), Properties,
 // SSHKeys (lines for authorized_keys), BareMetalHost, AllocatedIP, PrefixLength and Gateway.
 //
@@ -21,13 +21,13 @@ type MachineConfigTemplateSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// CloudInitTemplate makes a document for cloud-init, for the property karpenter.metal3.io/user-data-template: cloud-config,
-	// a script, or a MIME message. SSH keys and the join are further parts of the user data.
+	// CloudInitTemplate renders a document for cloud-init, for the property karpenter.metal3.io/user-data-template:
+	// cloud-config, a script, or a MIME message. SSH keys and the join are further parts of the user data.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=524288
 	CloudInitTemplate string `json:"cloudInitTemplate,omitempty"`
-	// NetworkDataTemplate makes the network data, for the property karpenter.metal3.io/network-data-template: either
+	// NetworkDataTemplate renders the network data, for the property karpenter.metal3.io/network-data-template: either
 	// OpenStack network_data or a cloud-init network configuration of version 2.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -36,8 +36,8 @@ type MachineConfigTemplateSpec struct {
 	NoEffectOwnership   `json:",inline"`
 }
 
-// MachineConfigTemplate is a template of what servers read at their first boot, for Machines to refer to in their
-// properties. Editing one makes the Machines that were installed with it drift: Karpenter replaces them.
+// MachineConfigTemplate is a template for documents that servers read at their first boot. Machines refer to it in
+// their properties. An edit makes the Machines that were installed with it drift: Karpenter replaces them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=kmct,categories=karpenter-metal3
@@ -72,8 +72,8 @@ type SSHKeySpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// PublicKey is one line in the format of authorized_keys: type, key, and a comment if you like. A Machine that
-	// refers to a key that cannot be read gets no server.
+	// PublicKey is one line in the format of authorized_keys: type, key, and a comment if you like. A Machine gets no
+	// server if it refers to a key that cannot be read.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="publicKey holds a private key: give the public one (the file that ends in .pub), and do not use this key pair any more"
@@ -81,8 +81,8 @@ type SSHKeySpec struct {
 	NoEffectOwnership `json:",inline"`
 }
 
-// SSHKey is a public key that Machines can refer to with the property karpenter.metal3.io/ssh-keys, so that its owner can
-// log in to their servers. Editing one makes the Machines that were installed with it drift: Karpenter replaces them.
+// SSHKey is a public key that Machines can refer to with the property karpenter.metal3.io/ssh-keys. Its owner can then
+// log in to their servers. An edit makes the Machines that were installed with it drift: Karpenter replaces them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=sshkeys,shortName=kmk,categories=karpenter-metal3
@@ -113,12 +113,12 @@ type OSImageSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	DisplayName string `json:"displayName,omitempty"`
-	// Description is for people: what it is for.
+	// Description of its purpose, for people to read.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// Properties of the image: karpenter.metal3.io/image-url (http, https, or oci with a digest), karpenter.metal3.io/image-checksum and
-	// karpenter.metal3.io/image-checksum-type. Nothing can be installed with an image that has no URL.
+	// Properties of the image: karpenter.metal3.io/image-url (http, https, or oci with a digest; no server can be
+	// installed without it), karpenter.metal3.io/image-checksum and karpenter.metal3.io/image-checksum-type.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/image-url$') || ['http://', 'https://', 'oci://'].exists(scheme, self[key].startsWith(scheme) && self[key] != scheme))",message="karpenter.metal3.io/image-url must be an http, https or oci URL"
@@ -127,8 +127,8 @@ type OSImageSpec struct {
 	NoEffectOwnership `json:",inline"`
 }
 
-// OSImage is an operating system that servers can be provisioned with. Editing one changes no running Machine: make
-// a new one and point the NodeType at it.
+// OSImage is an operating system that servers can be provisioned with. An edit changes no running Machine: make a new
+// OSImage and point the NodeType at it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=kmi,categories=karpenter-metal3

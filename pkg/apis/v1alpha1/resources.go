@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The computed cost of a server, from the reference: so much per cpu core, per GiB of memory, and per accelerator.
+// The computed cost of a server, as in the reference: per cpu core, per GiB of memory, and per accelerator.
 const (
 	costPerCPU         = 10
 	costPerGiB         = 2
@@ -23,10 +23,10 @@ const (
 	hugePagesNamespace = "hugepages-"
 )
 
-// ResourceNodes is what the limits of a NodePool call its number of nodes.
+// ResourceNodes is the number of nodes in the limits of a NodePool.
 const ResourceNodes corev1.ResourceName = "nodes"
 
-// IsExtended returns whether a resource is an extended one, of a device plugin or a DRA driver: none of Kubernetes' own.
+// IsExtended reports whether a resource is extended, of a device plugin or a DRA driver: none of Kubernetes' own.
 func IsExtended(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
@@ -36,15 +36,15 @@ func IsExtended(name corev1.ResourceName) bool {
 	return !strings.HasPrefix(string(name), hugePagesNamespace)
 }
 
-// plainDomains and plainWords are parts of the names of devices that are no accelerators: the domain, and a word behind it.
+// plainDomains and plainWords in the name of a device, before and after the slash, show that it is no accelerator.
 var (
 	plainDomains = []string{"devices.kubevirt.io", "smarter-devices", "rdma"}
 	plainWords   = []string{"kvm", "tun", "vhost", "fuse", "sriov", "netdevice", "hostdev", "dpdk", "rdma", "roce", "hca", "eni",
 		"nic", "nics", "mlnxnics"}
 )
 
-// IsAccelerator returns whether a resource is an accelerator. An extended resource is one unless its name says that it is a device for
-// virtual machines, file systems or networks: a server with unknown devices is kept from plain pods rather than filled with them.
+// IsAccelerator reports whether a resource is an accelerator: an extended resource whose name does not say that it is
+// for virtual machines, file systems or networks. So plain pods stay off servers with unknown devices.
 func IsAccelerator(name corev1.ResourceName) bool {
 	domain, device, _ := strings.Cut(string(name), "/")
 	if !IsExtended(name) || slices.Contains(plainDomains, domain) {
@@ -55,12 +55,12 @@ func IsAccelerator(name corev1.ResourceName) bool {
 	return strings.Contains(device, "gpu") || !slices.ContainsFunc(words, plain)
 }
 
-// Extended returns the names of the extended resources of which there is at least one, sorted.
+// Extended returns the names of the extended resources with a quantity above 0, sorted.
 func Extended(resources corev1.ResourceList) []corev1.ResourceName {
 	return named(resources, IsExtended)
 }
 
-// Accelerators returns the names of the accelerators of which there is at least one, sorted.
+// Accelerators returns the names of the accelerators with a quantity above 0, sorted.
 func Accelerators(resources corev1.ResourceList) []corev1.ResourceName {
 	return named(resources, IsAccelerator)
 }
@@ -76,8 +76,8 @@ func named(resources corev1.ResourceList, is func(corev1.ResourceName) bool) []c
 	return names
 }
 
-// AcceleratorLabel returns the label of a BareMetalHost that says that the server has accelerators, as key=value, by the reference's table
-// of labels: gpu-model or gpu-count. It is empty if none does; gpu-count=0 and gpu-model=none say that there are none.
+// AcceleratorLabel returns the label of a BareMetalHost that shows accelerators, as key=value, by the reference's table
+// of labels: gpu-model or gpu-count. It is empty if there is none; gpu-count=0 and gpu-model=none mean no accelerators.
 func AcceleratorLabel(labels map[string]string) string {
 	for _, key := range []string{"gpu-model", "gpu-count"} {
 		if value := labels[key]; value != "" && value != "0" && value != "none" {
@@ -87,7 +87,7 @@ func AcceleratorLabel(labels map[string]string) string {
 	return ""
 }
 
-// AsksForAccelerator returns whether requested holds at least one of the accelerators that offered has. A server with
+// AsksForAccelerator reports whether requested holds at least one of the accelerators in offered. A server with
 // accelerators is only for claims that request one of them.
 func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 	for name, has := range offered {
@@ -99,8 +99,8 @@ func AsksForAccelerator(requested, offered corev1.ResourceList) bool {
 }
 
 // EffectiveCost returns the cost of one server: spec.cost if it is set, otherwise 10 per cpu core, 2 per GiB of memory
-// and 10000 per accelerator, of a device plugin or a DRA driver, rounded up to a whole number and at most 10^12. Every server has disk and
-// room for pods, huge pages are part of its memory, and other devices, such as KubeVirt's, cost nothing.
+// and 10000 per accelerator, of a device plugin or a DRA driver, rounded up and at most 10^12. All servers have disk
+// and room for pods, huge pages are part of memory, and other devices, such as KubeVirt's, are free.
 func (in *NodeType) EffectiveCost() int64 {
 	if in.Spec.Cost != nil {
 		return *in.Spec.Cost
@@ -115,7 +115,7 @@ func (in *NodeType) EffectiveCost() int64 {
 			cost += amount / bytesPerGiB * costPerGiB
 		}
 	}
-	cost += float64(in.Spec.CountAccelerators()) * costPerOther // what is counted in bytes would drown everything else
+	cost += float64(in.Spec.CountAccelerators()) * costPerOther // counted in bytes, they would drown the rest
 	return min(int64(math.Ceil(min(cost, float64(maxCost)))), maxCost)
 }
 
@@ -128,7 +128,7 @@ func ProviderID(hostNamespace, host, machine string) string {
 // ProviderIDPrefix starts every provider ID of this provider.
 const ProviderIDPrefix = "metal3://"
 
-// ParseProviderID takes a provider ID apart. It reports false for one that is not of this provider.
+// ParseProviderID takes a provider ID apart. It returns false if the ID is not of this provider.
 func ParseProviderID(providerID string) (hostNamespace, host, machine string, ok bool) {
 	rest, found := strings.CutPrefix(providerID, ProviderIDPrefix)
 	parts := strings.Split(rest, "/")
@@ -138,8 +138,8 @@ func ParseProviderID(providerID string) (hostNamespace, host, machine string, ok
 	return parts[0], parts[1], parts[2], true
 }
 
-// NodeTypeDevice is a group of like devices that a DRA driver publishes for each server of a type. From it Karpenter
-// knows, before there is a node, which ResourceClaims a server can serve.
+// NodeTypeDevice is a group of like devices that a DRA driver publishes for each server of a type. It tells Karpenter,
+// before there is a node, which ResourceClaims a server can serve.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.requestPolicies) || size(self.requestPolicies) == 0 || has(self.allowMultipleAllocations) && self.allowMultipleAllocations",message="requestPolicies are for devices that several claims share: set allowMultipleAllocations: true, or remove them"
 // +kubebuilder:validation:XValidation:rule="!has(self.requestPolicies) || self.requestPolicies.all(name, has(self.capacity) && name in self.capacity)",message="requestPolicies has a name that capacity does not have: write the same names in both"
@@ -153,7 +153,7 @@ type NodeTypeDevice struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	Count int32 `json:"count"`
-	// Attributes of each device, as the driver publishes them. A key without a domain is of the driver's own domain.
+	// Attributes of each device, as the driver publishes them. A key without a domain is in the driver's own domain.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Attributes map[string]NodeTypeDeviceAttribute `json:"attributes,omitempty"`
@@ -164,27 +164,27 @@ type NodeTypeDevice struct {
 	// AllowMultipleAllocations is true for devices that several claims can share. Each takes a part of the capacity.
 	// +optional
 	AllowMultipleAllocations bool `json:"allowMultipleAllocations,omitempty"`
-	// RequestPolicies are how much a claim takes of a capacity of a shared device, by the name of the capacity:
-	// {memory: {default: 1Gi, validRange: {min: 1Gi, step: 1Gi}}}. A claim takes what it requests of a capacity without a
-	// policy, and all of it if it requests nothing.
+	// RequestPolicies say how much a claim takes of a capacity of a shared device, by the name of the capacity:
+	// {memory: {default: 1Gi, validRange: {min: 1Gi, step: 1Gi}}}. Of a capacity without a policy, a claim takes what
+	// it requests, and all of it if it requests nothing.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	RequestPolicies map[string]resourcev1.CapacityRequestPolicy `json:"requestPolicies,omitempty"`
-	// SharedCounters are sets of counters, from which devices of this driver consume in all entries of it.
+	// SharedCounters are sets of counters. Devices of this driver in any entry can consume from them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	SharedCounters []NodeTypeCounterSet `json:"sharedCounters,omitempty"`
-	// ConsumesCounters is how much each device consumes of the counters of sets, so that a GPU and its partitions are not given out
-	// both. Devices that consume from the same set are parts of one accelerator; the first entry counts for that.
+	// ConsumesCounters says how much each device consumes of the counters of sets, so that a GPU and its partitions are
+	// not both given out. Devices that consume from the same set are parts of one accelerator, by the first entry.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	ConsumesCounters []NodeTypeCounterConsumption `json:"consumesCounters,omitempty"`
 	// PCIeRoots define which devices of a server share a PCIe root, so that claims can ask for a GPU and a network card
-	// at one root by constraining resource.kubernetes.io/pcieRoot. They are dealt out to the devices in turn: of four
-	// devices and the roots [a, b], the first and the third are at a. Devices of other drivers at a root of the same
-	// name share it too. The names serve for nothing else, because the real ones are known only once a server runs.
+	// at one root by constraining resource.kubernetes.io/pcieRoot. The roots are dealt out to the devices in turn: of
+	// four devices and the roots [a, b], the first and the third are at a. Devices of other drivers at a root of the
+	// same name share it too. The names have no other use, because the real ones are known only once a server runs.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
@@ -195,36 +195,36 @@ type NodeTypeDevice struct {
 
 // NodeTypeCounterSet is a number of like sets of counters, one for each device that is partitioned.
 type NodeTypeCounterSet struct {
-	// Name that consumesCounters refer to. Each driver has a name once.
+	// Name that consumesCounters refer to, unique for each driver.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=59
 	Name string `json:"name"`
-	// Count of such sets in one server. They are dealt out in turn to the devices of each entry that consumes from them: of 56
-	// devices and 8 sets, the first and the ninth consume from the first set.
+	// Count of these sets in one server. They are dealt out in turn to the devices of each entry that consumes from
+	// them: of 56 devices and 8 sets, the first and the ninth consume from the first set.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=128
 	Count int32 `json:"count,omitempty"`
-	// Counters are how much there is in each set: {memory: 80Gi, slices: 7}.
+	// Counters in each set: {memory: 80Gi, slices: 7}.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
 	Counters map[string]resource.Quantity `json:"counters"`
 }
 
-// NodeTypeCounterConsumption is what a device consumes of a set of counters.
+// NodeTypeCounterConsumption is what a device consumes from a set of counters.
 type NodeTypeCounterConsumption struct {
 	// CounterSet is the name of the sets, among sharedCounters of the driver.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=59
 	CounterSet string `json:"counterSet"`
-	// Counters are how much the device consumes: {memory: 10Gi, slices: 1}.
+	// Counters that the device consumes: {memory: 10Gi, slices: 1}.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
 	Counters map[string]resource.Quantity `json:"counters"`
 }
 
-// NodeTypeDeviceAttribute is the value of an attribute: one of its fields is set.
+// NodeTypeDeviceAttribute is the value of an attribute: exactly one field is set.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.string), has(self.int), has(self.bool), has(self.version)].exists_one(x, x)",message="set exactly one of string, int, bool and version"
 type NodeTypeDeviceAttribute struct {
@@ -244,7 +244,7 @@ type NodeTypeDeviceAttribute struct {
 	Version *string `json:"version,omitempty"`
 }
 
-// Drivers are the DRA drivers that publish devices on servers of the profile, sorted.
+// Drivers returns the DRA drivers that publish devices on servers of the profile, sorted.
 func (p *HardwareProfile) Drivers() []string {
 	var drivers []string
 	for _, device := range p.Devices {
@@ -254,13 +254,13 @@ func (p *HardwareProfile) Drivers() []string {
 	return slices.Compact(drivers)
 }
 
-// Accelerated returns whether servers of the profile have accelerators, by a device plugin or by a DRA driver. Such a
-// type is only for claims that request one of them.
+// Accelerated reports whether servers of the profile have accelerators, by a device plugin or by a DRA driver. A type
+// with accelerators is only for claims that request one of them.
 func (p *HardwareProfile) Accelerated() bool {
 	return len(p.Devices) > 0 || len(Accelerators(p.Resources)) > 0
 }
 
-// AsksForDriver returns whether one of the requested drivers is among the offered ones.
+// AsksForDriver reports whether offered has one of the requested drivers.
 func AsksForDriver(requested, offered []string) bool {
 	return slices.ContainsFunc(requested, func(driver string) bool { return slices.Contains(offered, driver) })
 }

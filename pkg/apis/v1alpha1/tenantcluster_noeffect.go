@@ -5,7 +5,7 @@ package v1alpha1
 
 import corev1 "k8s.io/api/core/v1"
 
-// NoEffectPrivateNodes has the fields of a vcluster.yaml about what vCluster does on nodes.
+// NoEffectPrivateNodes has the fields of a vcluster.yaml for what vCluster does on nodes.
 type NoEffectPrivateNodes struct {
 	// No effect: what vCluster runs and installs when a node joins. Use the property karpenter.metal3.io/user-data and the image.
 	// +optional
@@ -18,7 +18,7 @@ type NoEffectPrivateNodes struct {
 	VPN *Opaque `json:"vpn,omitempty"`
 }
 
-// NoEffectAutoUpgrade has the fields about the pods by which vCluster upgrades nodes in place. Here, servers are installed again.
+// NoEffectAutoUpgrade has the fields for vCluster's pods that upgrade nodes in place. Servers are reinstalled instead.
 type NoEffectAutoUpgrade struct {
 	// No effect: where kubeadm and kubelet are, for an upgrade in place.
 	// +optional
@@ -28,7 +28,7 @@ type NoEffectAutoUpgrade struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	CNIBinariesPath string `json:"cniBinariesPath,omitempty"`
-	// No effect: how many nodes are upgraded in place at a time. The budgets of the pools bound how many servers are installed again.
+	// No effect: how many nodes are upgraded in place at a time. The pools' budgets bound how many are reinstalled.
 	// +optional
 	Concurrency int32 `json:"concurrency,omitempty"`
 	// No effect: the security context of the container of an upgrade in place.
@@ -51,9 +51,9 @@ type NoEffectAutoUpgrade struct {
 	PodSecurityContext *Opaque `json:"podSecurityContext,omitempty"`
 }
 
-// NoEffectSync has the field about changes of what is synced.
+// NoEffectSync has the field for changes of synced objects.
 type NoEffectSync struct {
-	// No effect: the patches of a vcluster.yaml. What is synced has these fields unchanged.
+	// No effect: the patches of a vcluster.yaml. Synced objects keep these fields unchanged.
 	// +optional
 	// +listType=atomic
 	Patches []SyncPatch `json:"patches,omitempty"`
@@ -66,7 +66,7 @@ type SyncPatch struct {
 	Path string `json:"path"`
 }
 
-// NoEffectSyncToHost has what vCluster itself syncs to the host. It reads it in its own vcluster.yaml.
+// NoEffectSyncToHost has the fields for objects that vCluster itself syncs to the host, by its own vcluster.yaml.
 type NoEffectSyncToHost struct {
 	// No effect: of vCluster's own sync.
 	// +optional
@@ -127,7 +127,7 @@ type NoEffectSyncToHost struct {
 	CustomResources *Opaque `json:"customResources,omitempty"`
 }
 
-// NoEffectSyncFromHost has what vCluster itself syncs from the host. It reads it in its own vcluster.yaml.
+// NoEffectSyncFromHost has the fields for objects that vCluster itself syncs from the host, by its own vcluster.yaml.
 type NoEffectSyncFromHost struct {
 	// No effect: of vCluster's own sync.
 	// +optional
@@ -173,7 +173,7 @@ type NoEffectSyncFromHost struct {
 	CustomResources *Opaque `json:"customResources,omitempty"`
 }
 
-// NoEffectNodeSync has what vCluster itself reads of the sync of nodes.
+// NoEffectNodeSync has the fields for the sync of nodes that only vCluster itself reads.
 type NoEffectNodeSync struct {
 	// No effect: of vCluster's own sync.
 	// +optional
@@ -190,9 +190,9 @@ type NoEffectNodeSync struct {
 	Patches []SyncPatch `json:"patches,omitempty"`
 }
 
-// NoEffectNodesTemplate has the field of a pool that is refused, because a pool without it would have other servers.
+// NoEffectNodesTemplate has a field of a pool that is refused, because a pool without it would have other servers.
 type NoEffectNodesTemplate struct {
-	// No effect: they are refused. Write them as entries of nodeTypeSelector.
+	// No effect: requirements are refused. Write them as entries of nodeTypeSelector.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50

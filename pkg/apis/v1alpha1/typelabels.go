@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// TypeLabelPrefix begins the labels that say which NodeTypes a server matches: the prefix, a slash and the name of the type. Servers that
-// match several types have one for each of them, with the value "true"; servers that match one type have none.
+// TypeLabelPrefix begins the labels that say which NodeTypes a server matches: the prefix, a slash and the type's name.
+// Servers that match several types have one for each, with the value "true"; servers that match one type have none.
 const TypeLabelPrefix = "type." + Group
 
-// TypeLabelValue is the value of these labels.
+// TypeLabelValue is the value of the labels with TypeLabelPrefix.
 const TypeLabelValue = "true"
 
-// TypeLabelKey is the label of the servers that match a NodeType and another one. A name that is too long for it is shortened.
+// TypeLabelKey returns the label of servers that match a NodeType and another one. It shortens a name that is too long.
 func TypeLabelKey(nodeType string) string {
 	if len(nodeType) > validation.LabelValueMaxLength { // as long as the name of a label may be
 		const digestLength = 8
@@ -31,10 +31,10 @@ func TypeLabelKey(nodeType string) string {
 	return TypeLabelPrefix + "/" + nodeType
 }
 
-// IsTypeLabel returns whether a label says that a server matches a NodeType.
+// IsTypeLabel reports whether a label says that a server matches a NodeType.
 func IsTypeLabel(key string) bool { return strings.HasPrefix(key, TypeLabelPrefix+"/") }
 
-// TypeLabels are the labels that say which NodeTypes a server matches.
+// TypeLabels returns the labels that say which NodeTypes a server matches.
 func TypeLabels(matches []string) map[string]string {
 	if len(matches) < 2 {
 		return nil
@@ -46,8 +46,8 @@ func TypeLabels(matches []string) map[string]string {
 	return result
 }
 
-// NodeLabels are the labels that tell the servers of the domain, which is one of this NodeType, from its others: the topology labels, and
-// those that say which types they match. The caller must not change them.
+// NodeLabels returns the labels that tell the servers of the domain from others of the same NodeType: the topology
+// labels, and the labels of the types that they match. The caller must not change them.
 func (in *DomainCapacity) NodeLabels(nodeType string) map[string]string {
 	if len(in.SharedWith) == 0 {
 		return in.Labels
