@@ -13,13 +13,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 )
 
-// joinBytes is reserved in the user data for the join, which is not known before a server is claimed.
+// joinBytes is reserved in the user data for the join, which is unknown until a server is claimed.
 const joinBytes = 64 << 10
 
 // Documents are what a server reads at its first boot; nil for none.
 type Documents struct{ UserData, NetworkData []byte }
 
-// CheckPlan checks whether the documents of a plan can be rendered for a server, before that is claimed. The error is a
+// CheckPlan checks before the claim whether the documents of a plan can be rendered for a server. The error is a
 // *plan.InvalidError.
 func CheckPlan(p *plan.Plan, machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) error {
 	var address *plan.Address
@@ -38,8 +38,8 @@ func CheckPlan(p *plan.Plan, machine *v1alpha1.Machine, host *bmov1alpha1.BareMe
 	return nil
 }
 
-// RenderPlan renders the documents of a plan for a server, with its address and the join, if there are any. What is
-// written out wins over a template, and that over what follows from the network. The error is a *plan.InvalidError.
+// RenderPlan renders the documents of a plan for a server, with its address and the join, if any. A literal document
+// wins over a template, and a template over the network's data. The error is a *plan.InvalidError.
 func RenderPlan(
 	p *plan.Plan, machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, address *plan.Address, join []byte,
 ) (rendered Documents, err error) {
@@ -74,7 +74,7 @@ func valuesOf(p *plan.Plan, machine *v1alpha1.Machine, host *bmov1alpha1.BareMet
 	return values
 }
 
-// document returns a document that is written out or rendered, empty if it is neither, and what to call it in errors.
+// document returns a document, literal or rendered, empty if it is neither, and its name for errors.
 func document(
 	p *plan.Plan, property, literal string, template *Template, values Values,
 ) (text []byte, subject string, err error) {

@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// maxPattern bounds a format of printf, a regular expression and a version, in bytes, and maxIndent the columns of indent.
+	// maxPattern limits a format of printf, a regular expression and a version, in bytes; maxIndent limits indent.
 	maxPattern = 1024
 	maxIndent  = 100
-	// maxNumber bounds the numbers of until, untilStep and seq, which make lists of them.
+	// maxNumber limits the numbers of until, untilStep and seq, which make lists of them.
 	maxNumber = 1 << 20
-	// maxFloats bounds the arguments of mulf and divf: their exact result gets longer with each.
+	// maxFloats limits the arguments of mulf and divf: each makes their exact result longer.
 	maxFloats = 1000
-	// maxWork bounds what one call compares: bytes with instructions of a regular expression, or items with items. It takes a second.
+	// maxWork limits the comparisons of one call, of bytes with instructions or of items with items, to about a second.
 	maxWork = 1 << 27
 )
 
 var library = sprig.TxtFuncMap()
 
-// allowed are the functions of sprig that templates have. What they return depends on the arguments alone, so that a document has
-// the same bytes when it is made again.
+// allowed are the functions of sprig that templates have. Their results depend on the arguments alone, so a document
+// has the same bytes when it is made again.
 var allowed = strings.Fields(`
 	abbrev abbrevboth add add1 add1f addf adler32sum all any append atoi b32dec b32enc b64dec b64enc base biggest camelcase cat ceil
 	chunk clean coalesce compact concat contains decryptAES deepCopy deepEqual default dict dig dir div divf duration durationRound
@@ -48,7 +48,7 @@ var allowed = strings.Fields(`
 	sub subf substr swapcase ternary title toDecimal toJson toPrettyJson toRawJson toString toStrings trim trimAll trimPrefix trimSuffix
 	trimall trunc tuple typeIs typeIsLike typeOf uniq unset until untilStep untitle upper urlJoin urlParse values without wrap wrapWith`)
 
-// refused are the others, by what is wrong with each.
+// refused are the other functions of sprig, by what is wrong with each.
 var refused = map[string][]string{
 	"differs at each call": strings.Fields(`bcrypt encryptAES htpasswd randAlpha randAlphaNum randAscii randBytes randInt randNumeric
 		shuffle uuidv4`),
@@ -60,24 +60,24 @@ var refused = map[string][]string{
 	"returns an object with methods: use semverCompare": {"semver"},
 }
 
-// builtins are functions of text/template that are replaced, because they do not limit what they return.
+// builtins replace functions of text/template that do not limit what they return.
 var builtins = template.FuncMap{
 	"html": template.HTMLEscapeString, "index": index, "js": template.JSEscapeString, "print": fmt.Sprint, "printf": fmt.Sprintf,
 	"println": fmt.Sprintln, "urlquery": func(s string) string { return template.URLQueryEscaper(s) },
 }
 
-// replaced are functions of sprig that are replaced: errors are no text, keys have an order, and entries are maps.
+// replaced are functions of sprig that are replaced: errors are not text, keys have an order, and entries are maps.
 var replaced = template.FuncMap{
 	"b32dec": decoder(base32.StdEncoding.DecodeString), "b64dec": decoder(base64.StdEncoding.DecodeString),
 	"dig": dig, "keys": sortedKeys, "values": sortedValues, "mustSlice": slice,
 	"mustMerge": merger("mustMerge"), "mustMergeOverwrite": merger("mustMergeOverwrite"),
 }
 
-// selecting are functions that return one of their arguments, or a part of one, however large it is. They make and read nothing
-// else, so that they are not measured.
+// selecting are functions that return one of their arguments, or a part of one, of any size. They make and read nothing
+// else, so they are not measured.
 var selecting = strings.Fields("coalesce default dig first get hasKey index last ternary")
 
-// functions returns what templates can call.
+// functions returns the functions that templates can call.
 func (l *limits) functions() template.FuncMap {
 	functions := maps.Clone(builtins)
 	for _, name := range allowed {
@@ -98,7 +98,7 @@ func (l *limits) functions() template.FuncMap {
 	return functions
 }
 
-// plainName is first for mustFirst.
+// plainName returns the name without must: first for mustFirst.
 func plainName(name string) string {
 	if plain, found := strings.CutPrefix(name, "must"); found {
 		return strings.ToLower(plain[:1]) + plain[1:]
@@ -106,8 +106,8 @@ func plainName(name string) string {
 	return name
 }
 
-// bounds are checks before a call, with its arguments, of functions that can return far more than they are given, or take far
-// longer than it takes to read it.
+// bounds returns checks of the arguments before a call, for functions that can return far more than they are given, or
+// take far longer than reading it.
 func (l *limits) bounds() template.FuncMap {
 	return template.FuncMap{
 		"divf": checkFloats, "mulf": checkFloats,
@@ -139,7 +139,7 @@ func (l *limits) bounds() template.FuncMap {
 	}
 }
 
-// times checks how much so many of that many bytes are.
+// times checks the total of count values of size bytes.
 func times(count, size int) error {
 	if count > 0 && size > maxValue/count {
 		return errValueTooLarge
@@ -172,7 +172,7 @@ func checkIndent(columns int, s string) error {
 	return times(strings.Count(s, "\n")+1, columns)
 }
 
-// checkItems checks how long it takes to compare each item of a list with so many others.
+// checkItems checks how long it takes to compare each item of a list with that many others.
 func checkItems(list any, others int) error {
 	size := 0
 	if err := measure(&size, reflect.ValueOf(list), 1); err != nil {
@@ -184,11 +184,11 @@ func checkItems(list any, others int) error {
 	return nil
 }
 
-// largeVerb finds a width above 999, one among the values, and a value that is printed more than once. A short format with large
-// widths would otherwise make gigabytes before the result could be measured.
+// largeVerb finds a width above 999, a width among the values, and a value that is printed more than once. Without it,
+// a short format with large widths could make gigabytes before the result is measured.
 var largeVerb = regexp.MustCompile(`%[^%a-zA-Z]*(\d{4}|[\[*])`)
 
-// checkFormat refuses maps and lists, because a width is that of each item.
+// checkFormat refuses maps and lists, because a width applies to each item.
 func checkFormat(format string, values ...any) error {
 	if len(format) > maxPattern || largeVerb.MatchString(format) {
 		return fmt.Errorf("a format has at most %d bytes, no width above 999, and neither [ nor * in a verb: print other text beside it",
@@ -202,7 +202,7 @@ func checkFormat(format string, values ...any) error {
 	return nil
 }
 
-// checkPattern bounds the time of a search: each byte is compared with each instruction that the expression is compiled to.
+// checkPattern limits the time of a search: each byte is compared with each instruction of the compiled expression.
 func checkPattern(pattern, s string) error {
 	if err := atMost(maxPattern, "bytes of an expression", len(pattern)); err != nil {
 		return err
@@ -221,7 +221,7 @@ func checkPattern(pattern, s string) error {
 	return nil
 }
 
-// checkMatches bounds a search for all matches, which can read the rest of the text for each, and what they are replaced by.
+// checkMatches limits a search for all matches, which can read the rest of the text for each, and the replacements.
 func (l *limits) checkMatches(pattern, s, replacement string) error {
 	if err := checkPattern(pattern, s); err != nil {
 		return err
@@ -244,7 +244,7 @@ func decoder(decode func(string) ([]byte, error)) func(string) (string, error) {
 	}
 }
 
-// sortedKeys has the keys of each map in their order.
+// sortedKeys returns the keys of each map, sorted.
 func sortedKeys(all ...map[string]any) []string {
 	names := []string{}
 	for _, m := range all {
@@ -253,7 +253,7 @@ func sortedKeys(all ...map[string]any) []string {
 	return names
 }
 
-// sortedValues has the values in the order of their keys.
+// sortedValues returns the values in the order of their keys.
 func sortedValues(m map[string]any) []any {
 	values := []any{}
 	for _, key := range sortedKeys(m) {
@@ -275,7 +275,7 @@ func merger(name string) any {
 	}
 }
 
-// dig takes keys, a default and a map, and returns what is there in maps of maps.
+// dig takes keys, a default and a map, and returns the value at the keys in nested maps.
 func dig(arguments ...any) (any, error) {
 	last := len(arguments) - 1
 	if last < 2 {
@@ -292,7 +292,7 @@ func dig(arguments ...any) (any, error) {
 	return item, nil
 }
 
-// slice returns a part of a list, as that of sprig, or of a text, as that of text/template.
+// slice returns a part of a list, like sprig's slice, or of a text, like text/template's slice.
 func slice(item any, indices ...any) (any, error) {
 	value, toInt := reflect.ValueOf(item), library["int"].(func(any) int)
 	start, end := 0, value.Len()
@@ -311,7 +311,7 @@ func slice(item any, indices ...any) (any, error) {
 	return value.Slice(start, end).Interface(), nil
 }
 
-// index is text/template's function of that name, except that a missing key is an error, as it is for a field, of all but entries.
+// index is text/template's index, except that a missing key is an error, like a missing field, in all maps but entries.
 func index(item any, keys ...any) (any, error) {
 	for _, key := range keys {
 		value := reflect.ValueOf(item)

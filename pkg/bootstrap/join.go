@@ -28,28 +28,28 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// Join is everything that one server must know to become one Node of one cluster.
+// Join has everything that one server must know to become one Node of one cluster.
 type Join struct {
 	// NodeName is the name of the Node and the hostname of the server: a DNS-1123 subdomain of at most 63 characters.
 	NodeName string
-	// ProviderID is what the Node's spec.providerID will be: metal3://<host namespace>/<host>/<machine>.
+	// ProviderID is the future spec.providerID of the Node: metal3://<host namespace>/<host>/<machine>.
 	ProviderID string
 	// APIServerEndpoint is host:port of the tenant's API server, as the server reaches it.
 	APIServerEndpoint string
 	// CACertHashes pin the tenant's CA, in the form of CACertHashes. At least one; any of them may match.
 	CACertHashes []string
 	Token        Token
-	// Labels that the Node shall have. Those that a kubelet may not give itself (NodeRestriction) are left out of the
-	// user data: Karpenter sets the labels of its NodeClaim on the Node by itself.
+	// Labels that the Node shall have. User data leaves out the labels that a kubelet may not give itself
+	// (NodeRestriction): Karpenter itself sets the labels of its NodeClaim on the Node.
 	Labels map[string]string
 	// Taints that the Node registers with, among them Karpenter's own for unregistered nodes.
 	Taints []corev1.Taint
 	// KubeletArgs are extra arguments of the kubelet, by name without leading dashes.
 	KubeletArgs map[string]string
 	// KubernetesVersion is the minor version, such as v1.35, of the kubelet and the kubeadm to install if the image has
-	// none. Empty if there is nothing to be installed: then the image must have them. Only for JoinKubeadm.
+	// none. Empty if nothing is to be installed: then the image must have them. Only for JoinKubeadm.
 	KubernetesVersion string
-	// Mode is JoinKubeadm, or empty for the same, or JoinVCluster.
+	// Mode is JoinKubeadm, which is also the meaning of empty, or JoinVCluster.
 	Mode v1alpha1.JoinMode
 	// CACertificates are the tenant's CA certificates, in PEM. Only for JoinVCluster, which fetches its script with
 	// them.
@@ -60,13 +60,13 @@ func (j Join) fetchesScript() bool { return j.Mode == v1alpha1.JoinVCluster }
 
 var minorVersion = regexp.MustCompile(`^v1\.[0-9]{1,3}$`)
 
-// ValidateNode returns every reason why no server could join, or nil. It checks what is known before a server is claimed.
+// ValidateNode returns every reason why no server could join, or nil. It checks what is known before the claim.
 func (j Join) ValidateNode() error {
 	var errs []error
 	if problems := validation.IsDNS1123Subdomain(j.NodeName); len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("node name %q is not valid: %s", j.NodeName, strings.Join(problems, "; ")))
 	} else if len(j.NodeName) > validation.DNS1123LabelMaxLength {
-		// It is the hostname too, and the kernel takes no longer one.
+		// The kernel takes no longer hostname.
 		errs = append(errs, fmt.Errorf("node name %q is longer than the %d characters of a hostname",
 			j.NodeName, validation.DNS1123LabelMaxLength))
 	}
@@ -174,9 +174,8 @@ func check(path *field.Path, value, message string, validate func(string) []stri
 // caHashPrefix names the only kind of hash that kubeadm knows.
 const caHashPrefix = "sha256:"
 
-// CACertHashes returns the hash of each certificate in a PEM bundle, in the form that kubeadm pins: "sha256:" and
-// the lower-case hexadecimal SHA-256 of the certificate's Subject Public Key Info. Text without a certificate is an
-// error.
+// CACertHashes returns the hash of each certificate in a PEM bundle, in the form that kubeadm pins: "sha256:" and the
+// lower-case hexadecimal SHA-256 of the certificate's Subject Public Key Info. Text without a certificate is an error.
 func CACertHashes(caPEM []byte) ([]string, error) {
 	certs, err := certutil.ParseCertsPEM(caPEM)
 	if err != nil {
@@ -200,7 +199,7 @@ const (
 // ArgKubeReserved is the argument of the kubelet for what a NodeType sets aside.
 const ArgKubeReserved = "kube-reserved"
 
-// reservedArgs maps each kubelet argument that a Join sets by itself, or must not have, to what to do instead.
+// reservedArgs says for each kubelet argument that a Join sets itself, or must not have, what to do instead.
 var reservedArgs = map[string]string{
 	argProviderID:          "it is set from the provider ID",
 	argNodeLabels:          "use the labels",
@@ -213,11 +212,11 @@ var reservedArgs = map[string]string{
 	"config":               "kubeadm sets it",
 }
 
-// kubeletArgBreakers are what systemd, which starts the kubelet, does not leave as it is in an argument.
+// kubeletArgBreakers are the characters that systemd, which starts the kubelet, changes or splits in an argument.
 const kubeletArgBreakers = " \t\r\n'\"\\$"
 
-// CheckKubeletArgs returns everything that is wrong with arguments that a user has written, or nil. The API server has the same
-// rules for Machines; these are for Machines that are older than the rules.
+// CheckKubeletArgs returns everything that is wrong with a user's arguments, or nil. The API server has the same rules
+// for Machines; this check is for Machines that are older than the rules.
 func CheckKubeletArgs(args map[string]string) error {
 	errs := validateKubeletArgs(args)
 	if _, found := args[ArgKubeReserved]; found {
@@ -256,8 +255,8 @@ var kubeletLabels = []string{
 	"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 }
 
-// SelfSettableLabels returns the labels that a kubelet may set on its own Node. It refuses to start when asked for
-// others in Kubernetes' namespaces, so they must not reach its command line.
+// SelfSettableLabels returns the labels that a kubelet may set on its own Node. A kubelet refuses to start with other
+// labels in Kubernetes' namespaces, so they must not reach its command line.
 func SelfSettableLabels(labels map[string]string) map[string]string {
 	return lo.PickBy(labels, func(key, _ string) bool { return selfSettable(key) })
 }
@@ -267,8 +266,8 @@ func selfSettable(key string) bool {
 		v1alpha1.InDomain(key, corev1.LabelNamespaceSuffixKubelet, corev1.LabelNamespaceSuffixNode)
 }
 
-// nodeLabelsArg writes labels as the kubelet's --node-labels takes them, in a stable order: user data that changed
-// by order alone would look like drift.
+// nodeLabelsArg writes labels as the kubelet's --node-labels takes them, in a stable order: user data that differs only
+// in its order would look like drift.
 func nodeLabelsArg(labels map[string]string) string {
 	pairs := make([]string, 0, len(labels))
 	for _, key := range slices.Sorted(maps.Keys(labels)) {

@@ -19,7 +19,7 @@ import (
 )
 
 // joinConfigurationFor returns the kubeadm document for a valid Join. It has the token in the clear, so it must not be
-// logged. kubeadm publishes its types only inside the module of all of Kubernetes.
+// logged. It is a map, because kubeadm publishes its types only inside the module of all of Kubernetes.
 func joinConfigurationFor(j Join) map[string]any {
 	return map[string]any{
 		"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration",
@@ -28,7 +28,7 @@ func joinConfigurationFor(j Join) map[string]any {
 		}},
 		"nodeRegistration": map[string]any{
 			"name": j.NodeName,
-			// Also if there are none: kubeadm adds its own defaults where they are absent.
+			// Even if there are none: without the field, kubeadm adds its own defaults.
 			"taints":           append([]corev1.Taint{}, j.Taints...),
 			"kubeletExtraArgs": kubeletArgs(j),
 		},
@@ -41,7 +41,7 @@ type kubeletArg struct {
 	Value string `json:"value"`
 }
 
-// kubeletArgs are the arguments of the kubelet: more of them stand before those that a user has written.
+// kubeletArgs returns the arguments of the kubelet. more come before the user's.
 func kubeletArgs(j Join, more ...kubeletArg) []kubeletArg {
 	args := []kubeletArg{{argProviderID, j.ProviderID}}
 	if labels := SelfSettableLabels(j.Labels); len(labels) > 0 {
@@ -63,21 +63,21 @@ const (
 	kubeletArgsVariable = "KUBELET_EXTRA_ARGS="
 )
 
-// kubeletEnvironmentPaths are where the packages of Debian and of Red Hat, and vCluster's join script, have the kubelet's
-// service look for extra arguments of the kubelet.
+// kubeletEnvironmentPaths are the files where the kubelet's service looks for extra arguments: in the packages of
+// Debian and of Red Hat, and in vCluster's join script.
 var kubeletEnvironmentPaths = []string{kubeletDebianPath, "/etc/sysconfig/kubelet", "/etc/vcluster/vcluster-flags.env"}
 
 const (
 	kubeletDebianPath = "/etc/default/kubelet"
-	// kubeletDropInPath is read after 10-kubeadm.conf. The service that older join scripts of vCluster write reads none of the paths
-	// above: without this file its Node would have no provider ID.
+	// kubeletDropInPath is read after 10-kubeadm.conf. The service from older join scripts of vCluster reads none of
+	// the paths above: without this file its Node would have no provider ID.
 	kubeletDropInPath = "/etc/systemd/system/kubelet.service.d/20-karpenter-metal3.conf"
 	kubeletDropIn     = "[Service]\nEnvironmentFile=-" + kubeletDebianPath + "\n"
 )
 
-// vclusterScriptOf returns the script with which a server joins a vCluster: the vCluster's own script, fetched from the
-// tenant's endpoint, installs and joins. The arguments for this Machine's kubelet go to where the kubelet's service looks for
-// more of them.
+// vclusterScriptOf returns the script that makes a server join a vCluster. The vCluster's own script, fetched from the
+// tenant's endpoint, installs and joins. The arguments for this Machine's kubelet go to the files where the kubelet's
+// service looks for more.
 func vclusterScriptOf(j Join) (bootScript, error) {
 	address := url.URL{Scheme: "https", Host: j.APIServerEndpoint, Path: vclusterJoinPath,
 		RawQuery: url.Values{"token": {j.Token.Reveal()}}.Encode()}
@@ -85,7 +85,7 @@ func vclusterScriptOf(j Join) (bootScript, error) {
 	if err != nil {
 		return bootScript{}, fmt.Errorf("reading the cluster's CA certificates, %w", err)
 	}
-	// A bundle can have any text between its certificates. Only they become part of the script.
+	// A bundle can have any text between its certificates. The script gets only the certificates.
 	ca, err := certutil.EncodeCertificates(certificates...)
 	if err != nil {
 		return bootScript{}, fmt.Errorf("encoding the cluster's CA certificates, %w", err)
@@ -104,7 +104,7 @@ func vclusterScriptOf(j Join) (bootScript, error) {
 	}}, nil
 }
 
-// kubeletWords returns the kubelet's arguments, the taints among them, one word each.
+// kubeletWords returns the kubelet's arguments, including the taints, one word each.
 func kubeletWords(j Join) []string {
 	var more []kubeletArg
 	if len(j.Taints) > 0 {
@@ -117,8 +117,8 @@ func kubeletWords(j Join) []string {
 }
 
 const (
-	// JoinScriptName is the file name of the join script. cloud-init runs the scripts of user data in the order of their
-	// names: this one comes after "runcmd", which has the user's commands, and after "part-001", a script of the user's.
+	// JoinScriptName is the file name of the join script. cloud-init runs the scripts of user data in the order of
+	// their names: this one comes after "runcmd", with the user's commands, and after "part-001", a user's script.
 	JoinScriptName = "zz-karpenter-metal3-join"
 	// JoinScriptEnd is the line after each file that the join script writes.
 	JoinScriptEnd = "END_OF_FILE_OF_KARPENTER_METAL3"
@@ -134,9 +134,9 @@ type bootScript struct {
 
 type bootFile struct{ path, permissions, content string }
 
-// JoinUserData returns the user data with which a server joins, to be given as it is or to UserData. It has the token
-// in plain text, so it must be stored only in a Secret. Equal values give equal bytes. The error names every value that
-// is not usable.
+// JoinUserData returns the user data that makes a server join, for direct use or for UserData. It has the token in
+// plain text, so it must be stored only in a Secret. Equal values give equal bytes. The error names every unusable
+// value.
 func JoinUserData(j Join) ([]byte, error) {
 	if err := j.Validate(); err != nil {
 		return nil, fmt.Errorf("building user data, %w", err)
@@ -149,9 +149,9 @@ func JoinUserData(j Join) ([]byte, error) {
 		return nil, fmt.Errorf("building user data, %w", err)
 	}
 	host, err := yaml.Marshal(map[string]any{
-		// The server has the name of its Node, whatever the image or the config drive's metadata say.
+		// The server gets the name of its Node, whatever the image or the config drive's metadata say.
 		"hostname": j.NodeName, "preserve_hostname": false,
-		// It resolves without a DNS server. kubeadm looks for it.
+		// kubeadm looks for the name: it must resolve without a DNS server.
 		"manage_etc_hosts": "localhost",
 	})
 	if err != nil {
@@ -163,8 +163,8 @@ func JoinUserData(j Join) ([]byte, error) {
 	})
 }
 
-// kubeadmScript returns the script with which a server joins by kubeadm: it prepares the server where the image has not,
-// and then it joins.
+// kubeadmScript returns the script that makes a server join by kubeadm. It first prepares the server where the image
+// has not.
 func kubeadmScript(j Join) (bootScript, error) {
 	configuration, err := yaml.Marshal(joinConfigurationFor(j))
 	if err != nil {
@@ -186,10 +186,10 @@ func kubeadmScript(j Join) (bootScript, error) {
 	}, nil
 }
 
-// inRoot is the path of a file in the script. NODE_ROOT is empty on a server; tests set it.
+// inRoot returns the path of a file in the script. NODE_ROOT is empty on a server; tests set it.
 func inRoot(file string) string { return `"$NODE_ROOT"` + file }
 
-// text returns the script for the shell, with a sentence about what it is for. Each file is written again, so that one of the user's of
+// text returns the shell script, with a sentence about its purpose. It creates each file anew, so that a user's file of
 // that name, its links and its permissions change nothing.
 func (s bootScript) text(purpose string) string {
 	var text strings.Builder

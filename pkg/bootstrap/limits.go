@@ -21,21 +21,21 @@ import (
 const (
 	// renderTimeout bounds one rendering. Documents take milliseconds.
 	renderTimeout = 5 * time.Second
-	// maxMade bounds what the functions return in one rendering, in bytes: variables keep their values until the end.
+	// maxMade limits the results of functions in one rendering, in bytes: variables keep their values until the end.
 	maxMade = 64 * MaxDocumentBytes
-	// maxValue bounds a value with all that it holds, and what a function is given, in bytes as measure counts them.
+	// maxValue limits a value with all that it holds, and a function's arguments, in bytes as measure counts them.
 	maxValue = 16 * MaxDocumentBytes
-	// maxCalls bounds the calls of templates, and maxNested the conditions and loops in each other, and lists and maps. All grow the
-	// stack, and Go ends the process, which no recover prevents, when it is full.
+	// maxCalls limits the calls of templates, and maxNested the nesting of conditions and loops, and of lists and maps.
+	// All grow the stack. If it is full, Go ends the process, and no recover prevents that.
 	maxCalls  = 1000
 	maxNested = 100
-	// itemSize is what an item of a list takes beside its text, mapItemSize one of a map. Each counts as often as it is deep, because
-	// toPrettyJson indents it so far.
+	// itemSize is the size of an item of a list beside its text, mapItemSize of an item of a map. Each counts once for
+	// each level of its depth, because toPrettyJson indents it that far.
 	itemSize    = 16
 	mapItemSize = 3 * itemSize
 
-	// stepName is the function that is called at each turn of a loop, callName the one at the start of each template, and printName the
-	// one with what is printed.
+	// stepName is the function that runs at each turn of a loop, callName at the start of each template, and printName
+	// for each value to print.
 	stepName  = "countStep"
 	callName  = "countCall"
 	printName = "checkPrinted"
@@ -51,9 +51,9 @@ var (
 	errTimeout  = fmt.Errorf("rendering takes longer than %s: loop over less, and nest fewer loops", renderTimeout)
 )
 
-// limits end a rendering that would take all the memory or time of the manager. text/template cannot be interrupted from
-// outside, so the limits are checked wherever it calls us: the size when it writes, the time when it calls a function, and at
-// each turn of a loop, each call of a template and each value to print, where rewrite puts a call of a function.
+// limits end a rendering that would take all the memory or time of the manager. Nothing can interrupt text/template
+// from outside, so limits are checked wherever it calls us: the size when it writes, the time when it calls a function.
+// rewrite adds calls at each turn of a loop, each call of a template and each value to print.
 type limits struct {
 	deadline    time.Time
 	calls, made int
@@ -83,15 +83,15 @@ func (l *limits) call() (string, error) {
 	return l.step()
 }
 
-// printed returns what is printed, if it is not too large and does not hold itself.
+// printed returns the value to print, if it is not too large and does not hold itself.
 func (l *limits) printed(value any) (any, error) {
 	size := 0
 	return value, measure(&size, reflect.ValueOf(value), 1)
 }
 
-// limited returns the function with the limits around it. It takes the same, so that text/template converts the arguments
-// as it would for the function itself, except that it takes whole numbers of any type for int: sprig's arithmetic returns int64.
-// The bound is a function of the same arguments that returns an error, or nil.
+// limited returns the function with the limits around it. Its arguments have the same types, so that text/template
+// converts them as for the function itself, except that int takes whole numbers of any type: sprig's arithmetic returns
+// int64. The bound is a function of the same arguments that returns an error, or nil.
 func (l *limits) limited(function, bound any, selecting bool) any {
 	call := reflect.ValueOf(function)
 	plain := call.Type()
@@ -165,8 +165,8 @@ func (l *limits) run(function, bound reflect.Value, arguments []reflect.Value, s
 	return results[0], nil
 }
 
-// measure adds what a value takes, with all that it holds, to size, and ends early at maxValue. Values can hold a value many
-// times, which grows with set, or themselves: what is printed, copied or compared is measured each time.
+// measure adds the size of a value, with all that it holds, and ends early at maxValue. With set, values can hold a
+// value many times, or themselves: what is printed, copied or compared is measured each time.
 func measure(size *int, value reflect.Value, depth int) error {
 	for value.Kind() == reflect.Interface {
 		value = value.Elem()
@@ -203,8 +203,8 @@ func measure(size *int, value reflect.Value, depth int) error {
 	return nil
 }
 
-// rewrite puts the calls of step, call and printed into a template, and makes its entries optional. The error has the form of those
-// of text/template.
+// rewrite puts the calls of step, call and printed into a template, and makes its entries optional. The error has the
+// form of text/template's errors.
 func rewrite(all *template.Template) error {
 	for _, t := range all.Templates() {
 		if t.Tree == nil || t.Root == nil {
@@ -257,7 +257,7 @@ func rewriteList(tree *parse.Tree, list *parse.ListNode, depth int) error {
 	return nil
 }
 
-// callOf is the call of a function without arguments.
+// callOf returns the call of a function without arguments.
 func callOf(tree *parse.Tree, pos parse.Pos, function string) parse.Node {
 	pipe := &parse.PipeNode{NodeType: parse.NodePipe, Pos: pos, Cmds: []*parse.CommandNode{commandOf(tree, pos, function)}}
 	return &parse.ActionNode{NodeType: parse.NodeAction, Pos: pos, Pipe: pipe}
@@ -268,15 +268,15 @@ func commandOf(tree *parse.Tree, pos parse.Pos, function string) *parse.CommandN
 		Args: []parse.Node{parse.NewIdentifier(function).SetPos(pos).SetTree(tree)}}
 }
 
-// entries are properties, labels or annotations: a key that is not there has an empty value, as in sprig. Of everything else, a key
-// that is not there is a typing error.
+// entries are properties, labels or annotations: a missing key has an empty value, as in sprig. Anywhere else, a
+// missing key is a typing error.
 type entries map[string]any
 
 // optionalFields are the fields that hold entries.
 var optionalFields = []string{"Properties", "Labels", "Annotations"}
 
-// optionalPipe has a pipeline read entries by index, also where it names one like a field: text/template has one rule for
-// all missing keys, and that is an error.
+// optionalPipe makes a pipeline read entries by index, even where it names one like a field: text/template has one rule
+// for all missing keys, and with it they are errors.
 func optionalPipe(tree *parse.Tree, pipe *parse.PipeNode) {
 	if pipe == nil {
 		return
@@ -301,7 +301,7 @@ func optionalPipe(tree *parse.Tree, pipe *parse.PipeNode) {
 	}
 }
 
-// cutKey returns the object and the key of .Values.Properties.key and its like.
+// cutKey returns the object and the key of expressions like .Values.Properties.key.
 func cutKey(names []string) (object []string, key string, optional bool) {
 	last := len(names) - 1
 	if last < 1 || !slices.Contains(optionalFields, names[last-1]) {
@@ -310,7 +310,7 @@ func cutKey(names []string) (object []string, key string, optional bool) {
 	return names[:last], names[last], true
 }
 
-// indexOf is (index object "key").
+// indexOf returns (index object "key").
 func indexOf(tree *parse.Tree, pos parse.Pos, object parse.Node, key string) parse.Node {
 	command := &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos, Args: []parse.Node{
 		parse.NewIdentifier("index").SetPos(pos).SetTree(tree), object,

@@ -17,7 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// MirrorsScriptName is the file name of the script that has a server use mirrors, by which it is the first of cloud-init's scripts.
+// MirrorsScriptName is the file name of the script that makes a server use mirrors. By its name it runs first.
 const MirrorsScriptName = "00-karpenter-metal3-mirrors"
 
 //go:embed use-mirrors.sh
@@ -25,7 +25,7 @@ var useMirrorsScript string
 
 const (
 	useMirrorsPath = "/var/lib/karpenter-metal3/use-mirrors.sh"
-	// mirrorsSedPath replaces upstreams in what package managers are configured with. prepare-node.sh reads it too.
+	// mirrorsSedPath replaces upstreams in the configuration of package managers. prepare-node.sh reads it too.
 	mirrorsSedPath = "/var/lib/karpenter-metal3/mirrors.sed"
 	mirrorsCAPath  = "/var/lib/karpenter-metal3/mirrors-ca.crt"
 	// registriesPath is where containerd looks for the mirrors of a registry.
@@ -36,7 +36,7 @@ const (
 	otherRegistries = "_default"
 )
 
-// None of these lets a character through that has a meaning in a shell, in TOML or where sed replaces.
+// None of these allows a character with a meaning in a shell, in TOML or in a replacement of sed.
 var (
 	upstreamPackages = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~:%+@-]+)*$`)
 	upstreamRegistry = regexp.MustCompile(`^[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?$`)
@@ -93,7 +93,7 @@ func checkMirrorURL(path *field.Path, value string) field.ErrorList {
 	return nil
 }
 
-// mirrorsScriptOf returns the script that has a server use mirrors, nil if there are none. Equal mirrors give equal bytes.
+// mirrorsScriptOf returns the script that makes a server use mirrors, nil for none. Equal mirrors give equal bytes.
 func mirrorsScriptOf(mirrors *v1alpha1.Mirrors) ([]byte, error) {
 	if wrong := CheckMirrors(field.NewPath("spec", "mirrors"), mirrors); len(wrong) > 0 {
 		return nil, wrong.ToAggregate()
@@ -106,7 +106,7 @@ func mirrorsScriptOf(mirrors *v1alpha1.Mirrors) ([]byte, error) {
 		script.files = append(script.files, bootFile{mirrorsSedPath, "0644", packagesSed(mirrors.Packages)})
 	}
 	if mirrors.CABundle != "" {
-		// A bundle can have any text between its certificates. Only they become part of the script.
+		// A bundle can have any text between its certificates. The script gets only the certificates.
 		certificates, err := certutil.ParseCertsPEM([]byte(mirrors.CABundle))
 		if err != nil {
 			return nil, err
@@ -124,8 +124,8 @@ func mirrorsScriptOf(mirrors *v1alpha1.Mirrors) ([]byte, error) {
 	return []byte(script.text("Has this server use mirrors.")), nil
 }
 
-// packagesSed is a script of sed, for extended regular expressions. Repositories of RPM have the URL of the upstream in a comment, under
-// the address of a list of mirrors.
+// packagesSed returns a script of sed, for extended regular expressions. Repositories of RPM have the URL of the
+// upstream in a comment, under the address of a list of mirrors.
 func packagesSed(mirrors []v1alpha1.Mirror) string {
 	var script strings.Builder
 	for _, mirror := range mirrors {
@@ -135,7 +135,7 @@ func packagesSed(mirrors []v1alpha1.Mirror) string {
 	return script.String()
 }
 
-// hostsTOML is what containerd reads of the mirror of a registry. It asks the registry itself where the mirror does not answer.
+// hostsTOML returns containerd's file for a registry's mirror. If that does not answer, containerd asks the registry.
 func hostsTOML(mirror string, authority bool) string {
 	mirror = strings.TrimRight(mirror, "/")
 	text := fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", mirror)
@@ -143,7 +143,7 @@ func hostsTOML(mirror string, authority bool) string {
 		text += fmt.Sprintf("  ca = %q\n", mirrorsCAPath)
 	}
 	if _, address, _ := strings.Cut(mirror, "://"); strings.Contains(address, "/") {
-		text += "  override_path = true\n" // it would append /v2
+		text += "  override_path = true\n" // containerd would append /v2
 	}
 	return text
 }

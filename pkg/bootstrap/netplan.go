@@ -22,9 +22,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// version2 is what of cloud-init's network configuration of version 2 (netplan's) can be said in OpenStack's
-// network_data, which is all that a config drive can carry: interfaces, bonds and VLANs. What cannot be said, such as a bridge, is
-// refused: a server with half a network configuration may not be reachable.
+// version2 is the part of cloud-init's network configuration of version 2 (netplan's) that OpenStack's network_data can
+// express: interfaces, bonds and VLANs. A config drive can carry nothing else. Other parts, such as a bridge, are
+// refused: a server with half a network configuration may be unreachable.
 type version2 struct {
 	renderer  string
 	ethernets map[string]ethernet
@@ -32,7 +32,7 @@ type version2 struct {
 	vlans     map[string]vlan
 }
 
-// device is what interfaces, bonds and VLANs have in common.
+// device has the fields that interfaces, bonds and VLANs share.
 type device struct {
 	Optional    bool     `json:"optional"`
 	MTU         int      `json:"mtu"`
@@ -75,19 +75,19 @@ type vlan struct {
 	Link string `json:"link"`
 }
 
-// maxInterfaceName is the length of a name in Linux, maxVLAN the highest ID that a network has, maxMTU the largest MTU of OpenStack.
+// maxInterfaceName is the longest name in Linux, maxVLAN the highest ID, maxMTU the largest MTU of OpenStack.
 const (
 	maxInterfaceName = 15
 	maxVLAN          = 4094
 	maxMTU           = 65535
 )
 
-// bondModes are those of Linux.
+// bondModes are the modes of Linux.
 var bondModes = []string{"balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"}
 
-// bondParameters are the parameters of bonds that can be said in network_data, by their names in netplan. The others would not
-// arrive: cloud-init knows no name for them, or, for the targets of ARP, one that netplan does not read. The primary would have to
-// have the name that the installed system gives to the interface.
+// bondParameters are the parameters of bonds that network_data can express, by their names in netplan. The others would
+// not arrive: cloud-init has no name for them or, for the targets of ARP, a name that netplan does not read. The
+// primary would need the name that the installed system gives to the interface.
 var bondParameters = map[string]struct {
 	key    string
 	number bool
@@ -104,10 +104,10 @@ var bondParameters = map[string]struct {
 	"up-delay":                {"updelay", true},
 }
 
-// instead is what to do about a field that network_data does not have.
+// instead is the advice for a field that network_data does not have.
 const instead = "leave it out here and configure it on the server, in the files and commands of " + v1alpha1.PropertyUserData
 
-// readVersion2 reads the sections of a network configuration of version 2, and checks it as far as that can be done without a host.
+// readVersion2 reads the sections of a network configuration of version 2. It checks what needs no host.
 func readVersion2(sections map[string]json.RawMessage) (*version2, error) {
 	var version int
 	if err := json.Unmarshal(sections["version"], &version); err != nil || version != 2 {
@@ -142,7 +142,7 @@ func readVersion2(sections map[string]json.RawMessage) (*version2, error) {
 	return config, config.check()
 }
 
-// readDevices reads a section. A field that cannot be said in network_data is an error.
+// readDevices reads a section. A field that network_data cannot express is an error.
 func readDevices[T any](section string, object json.RawMessage) (map[string]T, error) {
 	var entries map[string]json.RawMessage
 	if err := json.Unmarshal(object, &entries); err != nil {
@@ -202,13 +202,13 @@ func (c version2) check() error {
 	return nil
 }
 
-// configuresNothing returns whether a device has no configuration of its own above its link.
+// configuresNothing reports whether a device has no configuration of its own above its link.
 func configuresNothing(d device) bool {
 	return !d.DHCP4 && !d.DHCP6 && len(d.Addresses) == 0 && len(d.Routes) == 0 && d.Gateway4 == "" && d.Gateway6 == "" &&
 		len(d.Nameservers.Addresses) == 0 && len(d.Nameservers.Search) == 0
 }
 
-// has returns whether a device of another section has the name.
+// has reports whether a device of another section has the name.
 func (c version2) has(id, section string) bool {
 	_, ofEthernet := c.ethernets[id]
 	_, ofBond := c.bonds[id]
@@ -235,7 +235,7 @@ func (b bond) check(id string, config version2, bondOf map[string]string) error 
 	return err
 }
 
-// parameters of the bond, by their keys in network_data.
+// parameters returns the parameters of the bond, by their keys in network_data.
 func (b bond) parameters(id string) (map[string]any, error) {
 	keys := map[string]any{"bond_mode": bondModes[0]} // netplan's default; OpenStack has none
 	for _, name := range slices.Sorted(maps.Keys(b.Parameters)) {
@@ -262,14 +262,14 @@ func (b bond) parameters(id string) (map[string]any, error) {
 			return nil, fmt.Errorf("has the %s %q for bond %s, which is not one word", name, text, id)
 		}
 		keys["bond_"+known.key] = value
-		// cloud-init up to version 22 takes the key as it is. Later ones only replace the first underscore, and would not find a key with
-		// more of them on systems whose network is configured by sysconfig or NetworkManager.
+		// cloud-init up to version 22 takes the key as it is. Later versions replace only the first underscore: systems
+		// with sysconfig or NetworkManager would not find a key with more underscores.
 		keys["bond_"+strings.ReplaceAll(known.key, "_", "-")] = value
 	}
 	return keys, nil
 }
 
-// bondIDs are in the order in which cloud-init names the bonds bond0, bond1, ...
+// bondIDs returns the bonds in the order of cloud-init's names bond0, bond1, ...
 func (c version2) bondIDs() []string {
 	return slices.SortedFunc(maps.Keys(c.bonds), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
@@ -317,7 +317,7 @@ type namedDevice struct {
 	device
 }
 
-// devices are all devices, in the order in which they are in network_data.
+// devices returns all devices, in their order in network_data.
 func (c version2) devices() []namedDevice {
 	var all []namedDevice
 	for _, id := range slices.Sorted(maps.Keys(c.ethernets)) {
@@ -332,7 +332,7 @@ func (c version2) devices() []namedDevice {
 	return all
 }
 
-// networkData says the same in network_data.
+// networkData returns the same configuration as network_data.
 func (c version2) networkData(host *bmov1alpha1.BareMetalHost) (networkData, error) {
 	data := networkData{Networks: []networkNetwork{}, Services: []networkService{}}
 	macs := map[string]string{}
@@ -351,7 +351,7 @@ func (c version2) networkData(host *bmov1alpha1.BareMetalHost) (networkData, err
 		if err != nil {
 			return networkData{}, err
 		}
-		// OpenStack wants a MAC address here. cloud-init 22 would take it for all interfaces of the bond, and find none of the others.
+		// OpenStack wants a MAC address. cloud-init 22 would use it for all interfaces of the bond, and find only one.
 		data.Links = append(data.Links, networkLink{ID: id, Type: "bond", MTU: bond.MTU, BondLinks: bond.Interfaces, bond: parameters})
 		macs[id] = macs[bond.Interfaces[0]]
 	}
@@ -408,7 +408,7 @@ func (d *networkData) addNetworks(id string, config device) error {
 	return nil
 }
 
-// routesOf returns the routes, by whether they are of IPv4.
+// routesOf returns the routes, by whether they are for IPv4.
 func routesOf(id string, config device) (map[bool][]networkRoute, error) {
 	const toIPv4, toIPv6 = "0.0.0.0/0", "::/0"
 	hops := config.Routes
@@ -460,7 +460,7 @@ func macOf(id string, config ethernet, host *bmov1alpha1.BareMetalHost, only boo
 			var found []string
 			for _, nic := range host.Status.HardwareDetails.NIC {
 				matches, err := path.Match(pattern, nic.Name)
-				// A network card is in the list once for each family of its addresses.
+				// The list has a network card once for each family of its addresses.
 				if mac := strings.ToLower(nic.MAC); err == nil && matches && mac != "" && !slices.Contains(found, mac) {
 					found = append(found, mac)
 				}

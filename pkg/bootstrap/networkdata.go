@@ -29,13 +29,13 @@ type networkLink struct {
 	Type string `json:"type"`
 	MAC  string `json:"ethernet_mac_address,omitempty"`
 	MTU  int    `json:"mtu,omitempty"`
-	// Name is what the interface is renamed to. cloud-init reads it, although OpenStack does not have it.
+	// Name is the new name of the interface. cloud-init reads it, although OpenStack does not have it.
 	Name      string   `json:"name,omitempty"`
 	BondLinks []string `json:"bond_links,omitempty"`
 	VLAN      *int     `json:"vlan_id,omitempty"`
 	VLANLink  string   `json:"vlan_link,omitempty"`
 	VLANMAC   string   `json:"vlan_mac_address,omitempty"`
-	// bond are the parameters of a bond by their keys.
+	// bond has the parameters of a bond by their keys.
 	bond map[string]any
 }
 
@@ -57,7 +57,7 @@ type networkNetwork struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`
 	Link string `json:"link"`
-	// NetworkID is what OpenStack's schema requires, and nothing reads.
+	// NetworkID is required by OpenStack's schema. Nothing reads it.
 	NetworkID string         `json:"network_id,omitempty"`
 	Address   string         `json:"ip_address,omitempty"`
 	Netmask   string         `json:"netmask,omitempty"`
@@ -71,7 +71,7 @@ type networkRoute struct {
 	Network string `json:"network"`
 	Netmask string `json:"netmask"`
 	Gateway string `json:"gateway"`
-	// Metric is read by cloud-init, although OpenStack does not have it.
+	// Metric of the route. cloud-init reads it, although OpenStack does not have it.
 	Metric *int `json:"metric,omitempty"`
 }
 
@@ -80,11 +80,11 @@ type networkService struct {
 	Address string `json:"address"`
 }
 
-// bootLink is the ID of the one link.
+// bootLink is the ID of the only link.
 const bootLink = "boot"
 
-// NetworkData returns the network_data.json for Metal3's config drive of a server with one address, at the interface with the hardware
-// address mac. Equal values give equal bytes.
+// NetworkData returns the network_data.json for Metal3's config drive of a server with one address. The interface has
+// the hardware address mac. Equal values give equal bytes.
 func NetworkData(address *plan.Address, mac string) ([]byte, error) {
 	if !address.Address.IsValid() {
 		return nil, errors.New("building network data, the server has no address")
@@ -128,10 +128,10 @@ func netmask(prefix netip.Prefix) string {
 	return net.IP(net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())).String()
 }
 
-// ReadNetworkData returns network data that a user has written, or that a template has made, as the network_data.json
-// of Metal3's config drive. It takes OpenStack network_data, in JSON or YAML, and cloud-init's network configuration
-// of version 2 (netplan.go), whose interfaces are found in the host's hardware details by their name or, if there is only
-// one, by the MAC address that the host boots from. The error is a sentence about the document, without a subject.
+// ReadNetworkData returns network data from a user or a template as the network_data.json of Metal3's config drive. It
+// takes OpenStack network_data, in JSON or YAML, and cloud-init's network configuration of version 2 (netplan.go). It
+// finds the interfaces in the host's hardware details by their name or, if there is only one, by the MAC address that
+// the host boots from. The error is a sentence about the document, without a subject.
 func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, error) {
 	object, config, err := parseNetworkData(document)
 	if err != nil || config == nil {
@@ -144,8 +144,8 @@ func ReadNetworkData(document []byte, host *bmov1alpha1.BareMetalHost) ([]byte, 
 	return json.MarshalIndent(data, "", "  ")
 }
 
-// CheckNetworkData checks whether a document is network data, as far as that can be told without a host, and returns what will not be
-// on the server as it says. The error and each warning are sentences about the document, without a subject.
+// CheckNetworkData checks network data as far as possible without a host, and returns what will be different on the
+// server. The error and each warning are sentences about the document, without a subject.
 func CheckNetworkData(document []byte) (warnings []string, err error) {
 	_, config, err := parseNetworkData(document)
 	if err != nil || config == nil {
@@ -154,7 +154,7 @@ func CheckNetworkData(document []byte) (warnings []string, err error) {
 	return config.warnings(), nil
 }
 
-// parseNetworkData returns the document as JSON, without a "network" around it, and the configuration if it is of version 2.
+// parseNetworkData returns the document as JSON, without "network" around it, and its configuration if of version 2.
 func parseNetworkData(document []byte) (object []byte, config *version2, err error) {
 	if err := checkSize("the network data", len(document)); err != nil {
 		return nil, nil, fmt.Errorf("is too large: %w", err)
@@ -181,7 +181,7 @@ func parseNetworkData(document []byte) (object []byte, config *version2, err err
 	return object, config, err
 }
 
-// checkOpenStack checks whether the parts of network_data.json go together. What is not looked at is passed on.
+// checkOpenStack checks whether the parts of network_data.json go together. It passes other parts on.
 func checkOpenStack(object []byte) error {
 	var data networkData
 	if err := json.Unmarshal(object, &data); err != nil {

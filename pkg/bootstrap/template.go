@@ -22,9 +22,9 @@ import (
 // Template is the text of a template and where it comes from.
 type Template = plan.Template
 
-// Values are what a template has as .Values. Their names are those of the reference.
+// Values are a template's .Values. They have the reference's names.
 type Values struct {
-	// NodeClaim is the Machine. Its Spec also has TypeRef, ProviderRef, VClusterRef and DesiredCapacity, as the NodeClaim of the reference.
+	// NodeClaim is the Machine. Its Spec also has the reference's TypeRef, ProviderRef, VClusterRef, DesiredCapacity.
 	NodeClaim *v1alpha1.Machine
 	// TypeRef and ProviderRef are the names of the NodeType and of its NodeProvider, for the Spec of NodeClaim.
 	TypeRef, ProviderRef string
@@ -61,9 +61,9 @@ func (e *TemplateError) Error() string {
 	return fmt.Sprintf("%s, line %d: %s", e.Template, e.Line, e.Problem)
 }
 
-// Render returns what the template makes of the values. Equal values give equal bytes. A field that does not exist is an error: a
-// server with half a configuration is worse than none. A property, a label or an annotation that is not set is empty. A template
-// that takes too long, or makes a document that is too large, is an error. The error is a *TemplateError.
+// Render returns the template's result. Equal values give equal bytes. A field that does not exist is an error: a
+// server with half a configuration is worse than none. A property, label or annotation that is not set is empty. Too
+// much time and a too large document are errors. The error is a *TemplateError.
 func Render(t Template, values Values) ([]byte, error) {
 	return render(t, values, renderTimeout)
 }
@@ -135,7 +135,7 @@ func templateError(t Template, err error) *TemplateError {
 	return found
 }
 
-// snapshot returns the values as templates have them: the NodeClaim also has the fields of the reference's.
+// snapshot returns the values for templates: the NodeClaim also has the fields of the reference's NodeClaim.
 func (v Values) snapshot() map[string]any {
 	names := snapshot(reflect.ValueOf(v)).(map[string]any)
 	delete(names, "TypeRef")
@@ -150,8 +150,8 @@ func (v Values) snapshot() map[string]any {
 	return names
 }
 
-// snapshot returns a value as maps, lists, text, numbers and nil, with the fields of structs under their Go names. Templates
-// get that and not the objects: the methods of objects can change them, and some make a text of gigabytes.
+// snapshot returns a value as maps, lists, text, numbers and nil, with the fields of structs under their Go names.
+// Templates get this instead of the objects: methods of objects can change them, and some make gigabytes of text.
 func snapshot(value reflect.Value) any {
 	switch value.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -204,7 +204,7 @@ func snapshot(value reflect.Value) any {
 	return nil
 }
 
-// isScalar returns whether a struct is written as text, as quantities and times are.
+// isScalar reports whether a struct is written as text, as quantities and times are.
 func isScalar(value reflect.Value) bool {
 	if value.Kind() != reflect.Struct {
 		return false
@@ -216,7 +216,7 @@ func isScalar(value reflect.Value) bool {
 	return isText
 }
 
-// addFields adds the exported fields of a struct, those of embedded structs as well as the structs themselves.
+// addFields adds the exported fields of a struct, and both embedded structs and their fields.
 func addFields(fields map[string]any, value reflect.Value) {
 	for i := range value.NumField() {
 		field := value.Type().Field(i)

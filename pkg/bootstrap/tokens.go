@@ -28,13 +28,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// tokenIDAttempts bounds how many IDs are tried when others are taken. IDs are one of two thousand million, so a
-// second collision means that something is wrong.
+// tokenIDAttempts limits how many IDs are tried when others are taken. There are two thousand million IDs, so a second
+// collision means that something is wrong.
 const tokenIDAttempts = 5
 
-// EnsureToken returns the Machine's token in the tenant cluster, and makes or renews it as needed, so that a server can join
-// by the mode with it until the deadline. It can be called again at any time, also after a crash between any two writes: a
-// Machine keeps one token. The client must read from the tenant's API server, not from a cache, and the deadline is by its clock.
+// EnsureToken returns the Machine's token of the tenant cluster: a server can join by the mode with it until the
+// deadline. It makes or renews it. It can be called again at any time, even after a crash between writes: a Machine
+// keeps one token. The client must read from the tenant's API server, not from a cache; the deadline is by its clock.
 func EnsureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference, mode v1alpha1.JoinMode,
 	deadline time.Time) (Token, error) {
 	token, err := ensureToken(ctx, c, machine, mode, deadline)
@@ -49,7 +49,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 	if machine.UID == "" {
 		return Token{}, errors.New("it has no UID: read it from the API first")
 	}
-	// 1. It has one, under whatever ID.
+	// 1. The Machine has a token, under any ID.
 	existing, err := tokenSecrets(ctx, c, machine)
 	if err != nil {
 		return Token{}, err
@@ -57,7 +57,7 @@ func ensureToken(ctx context.Context, c client.Client, machine v1alpha1.MachineR
 	if len(existing) > 0 {
 		return renewToken(ctx, c, machine, mode, &existing[0], deadline)
 	}
-	// 2. It has none: the ID is derived, so two concurrent callers create the same Secret, and one of them gets AlreadyExists.
+	// 2. It has none. The ID is derived, so of two concurrent callers one makes the Secret, and one gets AlreadyExists.
 	for salt := range tokenIDAttempts {
 		token, err := NewToken(TokenID(machine.UID, salt))
 		if err != nil {
@@ -97,7 +97,7 @@ func renewToken(
 	if apiequality.Semantic.DeepEqual(secret.Data, want.Data) && maps.Equal(secret.Labels, labels) {
 		return token, nil
 	}
-	// The update carries the resource version that was read: a token deleted meanwhile is not brought back.
+	// The update carries the resource version from the read: it does not bring back a token that was deleted meanwhile.
 	secret.Data, secret.Labels = want.Data, labels
 	if err := c.Update(ctx, secret); err != nil {
 		return Token{}, fmt.Errorf("renewing secret %s, %w", secret.Name, err)
@@ -105,7 +105,7 @@ func renewToken(
 	return token, nil
 }
 
-// DeleteToken deletes the Machine's token from the tenant cluster. No token is no error.
+// DeleteToken deletes the Machine's token from the tenant cluster. A missing token is no error.
 func DeleteToken(ctx context.Context, c client.Client, machine v1alpha1.MachineReference) error {
 	secrets, err := tokenSecrets(ctx, c, machine)
 	if err != nil {
@@ -129,17 +129,16 @@ func tokenSecrets(ctx context.Context, c client.Reader, machine v1alpha1.Machine
 	return slices.DeleteFunc(list.Items, func(secret corev1.Secret) bool { return secret.Type != bootstrapapi.SecretTypeBootstrapToken }), nil
 }
 
-// nodeTokenGroup is the group that kubeadm binds to what a joining node needs: reading cluster information, asking
-// for a client certificate, and having it approved.
+// nodeTokenGroup is the group that kubeadm gives the rights of a joining node: to read cluster information, to ask for
+// a client certificate, and to have it approved.
 const nodeTokenGroup = "system:bootstrappers:kubeadm:default-node-token"
 
-// vclusterTokenLabels are what vCluster gives its own join tokens. Its endpoint for joining is not published, and may serve
-// no others.
+// vclusterTokenLabels are the labels of vCluster's own join tokens. Its endpoint for joining is not published, and may
+// serve no other tokens.
 var vclusterTokenLabels = map[string]string{"vcluster.loft.sh/token": "true", "vcluster.loft.sh/token-node-type": "worker"}
 
 // TokenSecret returns the Secret that makes the token valid in the tenant cluster until the deadline. The Machine's UID
-// is a label, so that its tokens can be listed, and its name an annotation, so that a token of a deleted Machine is
-// found.
+// is a label, to list its tokens, and its name an annotation, to find a token of a deleted Machine.
 func TokenSecret(machine v1alpha1.MachineReference, mode v1alpha1.JoinMode, token Token, deadline time.Time) *corev1.Secret {
 	labels := map[string]string{v1alpha1.MachineUIDLabelKey: string(machine.UID)}
 	if mode == v1alpha1.JoinVCluster {
@@ -172,12 +171,12 @@ func tokenOf(secret *corev1.Secret) (Token, error) {
 		string(secret.Data[bootstrapapi.BootstrapTokenIDKey]), string(secret.Data[bootstrapapi.BootstrapTokenSecretKey])))
 }
 
-// redacted stands for the secret half of a token wherever one is printed.
+// redacted replaces the secret half of a token wherever one is printed.
 const redacted = "****************"
 
-// Token is a bootstrap token, "<id>.<secret>". The ID is public: it names the token's Secret. The secret half gives
-// its bearer the right to become a node, so a Token shows it to no printer, logger or encoder; Reveal does.
-// The zero Token is empty and joins nothing.
+// Token is a bootstrap token, "<id>.<secret>". The ID is public: it names the token's Secret. The secret half gives its
+// bearer the right to become a node. A Token hides it from printers, loggers and encoders; Reveal and SecretHalf return
+// it. The zero Token is empty and joins nothing.
 type Token struct {
 	id, secret string
 }
@@ -192,8 +191,8 @@ func NewToken(id string) (Token, error) {
 	return ParseToken(bootstraputil.TokenFromIDAndSecret(id, secret))
 }
 
-// ParseToken reads a token in the form "<id>.<secret>", as it stands in a kubeadm configuration. The error does not
-// repeat the text, which may be a secret with a typing error in it.
+// ParseToken reads a token in the form "<id>.<secret>", as in a kubeadm configuration. The error does not repeat the
+// text, which may be a secret with a typing error.
 func ParseToken(text string) (Token, error) {
 	if !bootstraputil.IsValidBootstrapToken(text) {
 		return Token{}, errors.New("the token must be six characters of [a-z0-9], a dot, and sixteen more")
@@ -202,8 +201,8 @@ func ParseToken(text string) (Token, error) {
 	return Token{id: id, secret: secret}, nil
 }
 
-// TokenID derives the ID of a Machine's token from its UID, so that a run after a crash looks for the same
-// one. The salt, from 0, gives a next ID where an earlier one is another Machine's.
+// TokenID derives the ID of a Machine's token from its UID, so that a run after a crash looks for the same ID. The
+// salt, from 0, gives the next ID if another Machine has an earlier one.
 func TokenID(machine types.UID, salt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", machine, salt))
 	sum[0] |= 0x80 // so that there are enough digits
@@ -214,7 +213,7 @@ func TokenID(machine types.UID, salt int) string {
 // ID returns the public half.
 func (t Token) ID() string { return t.id }
 
-// IsZero returns whether there is no token.
+// IsZero reports whether there is no token.
 func (t Token) IsZero() bool { return t == Token{} }
 
 // Reveal returns the whole token, only for the document that must have it.
@@ -225,7 +224,7 @@ func (t Token) Reveal() string {
 	return bootstraputil.TokenFromIDAndSecret(t.id, t.secret)
 }
 
-// SecretHalf returns what verifies signatures made with the token. Like Reveal, it must not reach a log.
+// SecretHalf returns the half that verifies signatures made with the token. Like Reveal, it must not reach a log.
 func (t Token) SecretHalf() string { return t.secret }
 
 // String returns the token without its secret half.
@@ -236,7 +235,7 @@ func (t Token) String() string {
 	return t.id + "." + redacted
 }
 
-// Format prints the token without its secret half, whatever the verb: %#v and %d would otherwise show the fields.
+// Format prints the token without its secret half for every verb: %#v and %d would otherwise show the fields.
 func (t Token) Format(s fmt.State, _ rune) {
 	_, _ = io.WriteString(s, t.String())
 }

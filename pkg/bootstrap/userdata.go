@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap builds what a server reads at its first boot:
+// Package bootstrap builds the documents that a server reads at its first boot:
 //
 //   - user data for cloud-init (userdata.go): the user's document, SSH keys and the join, as parts of a MIME message;
 //   - the join of a tenant cluster (join.go, joinmodes.go), by kubeadm or by the script of a vCluster, with a bootstrap token
@@ -9,7 +9,7 @@
 //   - documents from templates (template.go, functions.go, limits.go), and all documents of a plan (documents.go);
 //   - the network data of the config drive (network*.go).
 //
-// All are functions of values, but for those of tokens.go, which call the API of the tenant cluster.
+// All are functions of values, except tokens.go, which calls the API of the tenant cluster.
 package bootstrap
 
 import (
@@ -35,19 +35,19 @@ import (
 
 const (
 	keySSHKeys = "ssh_authorized_keys"
-	// mergeAdd makes cloud-init add a part to those before it: to lists, and of other keys only those that are missing.
+	// mergeAdd makes cloud-init add a part to the earlier parts: it appends to lists, and adds only missing keys.
 	// Without it, a part replaces each key that it has.
 	mergeAdd = "list(append)+dict(no_replace,recurse_list)+str()"
-	// mergeMissing makes cloud-init add a part only where those before it have nothing, also inside of a key.
+	// mergeMissing makes cloud-init add from a part only what the earlier parts lack, also inside of a key.
 	mergeMissing = "list(no_replace)+dict(no_replace)+str()"
 )
 
-// UserData returns the user data of a server: the user's document, which may be empty, SSH keys for the login of the image's
-// default user, time servers unless the document has some, the script of the mirrors, and the join that JoinUserData has made, or
-// nothing. More than one of them are parts of a MIME message, which cloud-init merges; one alone is returned as it is. The user's part
-// comes first: cloud-init writes its files and runs its commands first, but for the script of the mirrors, and keeps its hostname.
-// Nothing in it can change the join, which is a script of its own. The error is a sentence about the user's document, without a
-// subject; it repeats no content. Equal values give equal bytes.
+// UserData returns the user data of a server: the user's document, which may be empty, SSH keys for the login of the
+// image's default user, time servers unless the document has some, the script of the mirrors, and the join from
+// JoinUserData, or nothing. Several are parts of a MIME message, which cloud-init merges; one is returned as it is. The
+// user's part comes first: except for the script of the mirrors, cloud-init writes its files and runs its commands
+// first, and keeps its hostname. It cannot change the join, which is a script of its own. The error is a sentence about
+// the user's document, without a subject; it repeats no content. Equal values give equal bytes.
 func UserData(userDocument []byte, sshKeys, ntpServers []string, mirrors, join []byte) ([]byte, error) {
 	if len(userDocument) == 0 && len(sshKeys) == 0 && len(ntpServers) == 0 && len(mirrors) == 0 {
 		return join, nil
@@ -55,7 +55,7 @@ func UserData(userDocument []byte, sshKeys, ntpServers []string, mirrors, join [
 	if err := CheckUserData(userDocument); err != nil {
 		return nil, err
 	}
-	// A user can write the Secret of the join, too.
+	// A user can write the Secret of the join too.
 	if err := CheckUserData(join); err != nil {
 		return nil, fmt.Errorf("cannot be combined with the user data of spec.bootstrap.dataSecretName, which %w", err)
 	}
@@ -88,7 +88,7 @@ func UserData(userDocument []byte, sshKeys, ntpServers []string, mirrors, join [
 		parts = append(parts, part{content: join})
 	}
 	if len(parts) == 0 {
-		return userDocument, nil // what a user has set is handed on, even without content
+		return userDocument, nil // the user's document is passed on, even without content
 	}
 	userData, err := messageOf(parts)
 	if err != nil {
@@ -100,7 +100,7 @@ func UserData(userDocument []byte, sshKeys, ntpServers []string, mirrors, join [
 	return userData, nil
 }
 
-// isBlank returns whether a document has comments only.
+// isBlank reports whether a document has comments only.
 func isBlank(document []byte) bool {
 	for line := range bytes.Lines(document) {
 		line = bytes.TrimSpace(line)
@@ -111,8 +111,8 @@ func isBlank(document []byte) bool {
 	return true
 }
 
-// MaxDocumentBytes is the largest user data, and the largest network data, that a server can be given. Metal3 reads
-// each from a Secret, and the API server takes none that is larger. Ironic's limit for the whole config drive is 64 MiB.
+// MaxDocumentBytes is the size limit of user data, and of network data. Metal3 reads each from a Secret, and the API
+// server takes no larger Secret. Ironic's limit for the whole config drive is 64 MiB.
 const MaxDocumentBytes = corev1.MaxSecretSize
 
 func checkSize(kind string, size int) error {
@@ -129,9 +129,9 @@ const boundaryLength = 32
 // part is one document of user data.
 type part struct {
 	content []byte
-	// filename is the name of a script on the server, by which cloud-init orders scripts; empty for any.
+	// filename is the name of a script on the server, which orders cloud-init's scripts; empty for any.
 	filename string
-	// mergeType is how cloud-init merges the part with those before it, empty for its default.
+	// mergeType is how cloud-init merges the part with the earlier parts, empty for its default.
 	mergeType string
 }
 
@@ -149,7 +149,7 @@ func messageOf(parts []part) ([]byte, error) {
 	}
 	var body bytes.Buffer
 	writer := multipart.NewWriter(&body)
-	// A boundary of our own instead of a random one makes equal parts equal bytes.
+	// Our own boundary instead of a random one makes equal parts equal bytes.
 	if err := writer.SetBoundary(hex.EncodeToString(hash.Sum(nil))[:boundaryLength]); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (p part) write(message *multipart.Writer) error {
 		header.Set("Content-Transfer-Encoding", "base64")
 		content = base64.StdEncoding.AppendEncode(nil, content)
 	default:
-		// cloud-init finds out by the first line what it is.
+		// cloud-init recognizes the document by its first line.
 		header.Set("Content-Type", "text/plain")
 	}
 	if p.filename != "" {
@@ -198,15 +198,15 @@ func (p part) write(message *multipart.Writer) error {
 	return err
 }
 
-// isText returns whether a document is of ASCII, with no line ends but newlines.
+// isText reports whether a document is ASCII, with no line ends but newlines.
 func isText(content []byte) bool {
 	return !bytes.ContainsFunc(content, func(r rune) bool { return r > '~' || r < ' ' && r != '\n' && r != '\t' })
 }
 
-// mimeHeader is what is needed of the header of a MIME message.
+// mimeHeader is the needed part of the header of a MIME message.
 type mimeHeader struct{ contentType, boundary string }
 
-// isMIME returns whether a document begins like a MIME message.
+// isMIME reports whether a document begins like a MIME message.
 func isMIME(document []byte) bool {
 	first, _, _ := bytes.Cut(document, []byte(":"))
 	return strings.EqualFold(string(first), "Content-Type") || strings.EqualFold(string(first), "MIME-Version")
@@ -231,18 +231,18 @@ func readMIME(message []byte) (mimeHeader, []byte, error) {
 // cloudConfigHeader is the first line of a cloud-config document.
 const cloudConfigHeader = "#cloud-config"
 
-// knownHeaders are how the other documents begin that cloud-init takes as a part of user data.
+// knownHeaders are the beginnings of the other documents that cloud-init takes as a part of user data.
 var knownHeaders = []string{"#!", "## template:", "#include", "#cloud-boothook", "#cloud-config-archive", "#cloud-config-jsonp",
 	"#part-handler"}
 
-// CheckUserData checks whether cloud-init reads a document that a user has written. A cloud-config document, alone or
-// in a MIME message, must be valid as well. The error is a sentence without a subject, such as "is not valid YAML at
-// line 3", and has only names of keys and line numbers of the document.
+// CheckUserData checks whether cloud-init reads a user's document. A cloud-config document, alone or in a MIME message,
+// must also be valid. The error is a sentence without a subject, such as "is not valid YAML at line 3", and has only
+// names of keys and line numbers of the document.
 func CheckUserData(document []byte) error {
 	if err := checkSize("the document", len(document)); err != nil {
 		return fmt.Errorf("is too large: %w", err)
 	}
-	// cloud-init skips what is blank before the header, and templates that start with a condition write such lines.
+	// cloud-init skips blanks before the header, and templates that start with a condition write blank lines.
 	text := bytes.TrimLeft(document, " \t\r\n")
 	header, _, _ := strings.Cut(string(text), "\n")
 	switch {
@@ -269,7 +269,7 @@ func CheckUserData(document []byte) error {
 		"\"#!/bin/sh\"%s", cloudConfigHeader, instead)
 }
 
-// checkForeign finds the documents of other programs by their keys. Images that read these have no cloud-init: their servers never join.
+// checkForeign finds documents of other programs by their keys. Their images have no cloud-init, so they never join.
 func checkForeign(mapping *yaml.Node) error {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if format := map[string]string{"ignition": "Ignition", "variant": "Butane"}[mapping.Content[i].Value]; format != "" {
@@ -310,7 +310,7 @@ func checkMIME(message []byte) error {
 	}
 }
 
-// checkCloudConfig finds what cloud-init would drop with no more than a line in a log of the server.
+// checkCloudConfig finds what cloud-init would drop with only a line in a log of the server.
 func checkCloudConfig(document []byte) error {
 	// Lines are counted in the document as it was written.
 	decoder := yaml.NewDecoder(bytes.NewReader(document))
@@ -347,7 +347,7 @@ func checkCloudConfig(document []byte) error {
 	return nil
 }
 
-// checkList checks a value that must be a list. SSH keys are added to the one of the user's document; cloud-init adds
+// checkList checks a value that must be a list. SSH keys are added to the list of the user's document; cloud-init adds
 // nothing to a key without a value.
 func checkList(key string, value *yaml.Node) error {
 	line := value.Line
@@ -384,7 +384,7 @@ func position(err error) string {
 	return ""
 }
 
-// fieldOf returns what is wrong with which field, without the value.
+// fieldOf says which field has the wrong type, without the value.
 func fieldOf(err error) string {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {

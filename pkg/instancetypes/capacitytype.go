@@ -14,15 +14,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// OfNodePool is what a NodePool requires of the labels of its nodes: its requirements and its labels.
+// OfNodePool returns what a NodePool requires of the labels of its nodes: its requirements and its labels.
 func OfNodePool(nodePool *karpv1.NodePool) scheduling.Requirements {
 	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(nodePool.Spec.Template.Spec.Requirements...)
 	requirements.Add(scheduling.NewLabelRequirements(nodePool.Spec.Template.Labels).Values()...)
 	return requirements
 }
 
-// CapacityTypeFor is what servers are to a NodePool or a NodeClaim with these requirements: reserved, or on-demand if
-// the requirements allow that and not reserved. It is empty if they allow neither: there are no spot servers.
+// CapacityTypeFor returns the capacity type of servers for a NodePool or a NodeClaim with these requirements: reserved,
+// or on-demand if they allow only that. It is empty if they allow neither: there are no spot servers.
 func CapacityTypeFor(requirements scheduling.Requirements) string {
 	allowed := requirements.Get(karpv1.CapacityTypeLabelKey)
 	for _, capacityType := range []string{karpv1.CapacityTypeReserved, karpv1.CapacityTypeOnDemand} {
@@ -33,7 +33,7 @@ func CapacityTypeFor(requirements scheduling.Requirements) string {
 	return ""
 }
 
-// OfServer are the requirements that a server meets or not. Its capacity type is what they allow, if that can be.
+// OfServer returns the requirements for a server: without the capacity type, if they allow one that servers have.
 func OfServer(requirements scheduling.Requirements) scheduling.Requirements {
 	if CapacityTypeFor(requirements) == "" {
 		return requirements
@@ -43,7 +43,7 @@ func OfServer(requirements scheduling.Requirements) scheduling.Requirements {
 	return requirements
 }
 
-// ForNodePool changes the types to what they are to a NodePool, or to none if that is nil, and returns them.
+// ForNodePool changes the types to their form for a NodePool, which may be nil, and returns them.
 func ForNodePool(nodePool *karpv1.NodePool, types []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
 	if nodePool != nil && CapacityTypeFor(OfNodePool(nodePool)) == karpv1.CapacityTypeOnDemand {
 		for i := range types {
@@ -53,7 +53,7 @@ func ForNodePool(nodePool *karpv1.NodePool, types []*cloudprovider.InstanceType)
 	return types
 }
 
-// onDemand copies a type. Core does not count its servers.
+// onDemand copies a type for on-demand. Core does not count its servers.
 func onDemand(original *cloudprovider.InstanceType) *cloudprovider.InstanceType {
 	notReserved := scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey, corev1.NodeSelectorOpDoesNotExist)
 	requirements := func(reserved scheduling.Requirements) scheduling.Requirements {

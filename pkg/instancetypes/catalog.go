@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package instancetypes converts NodeTypes to Karpenter's instance types, with their requirements, capacity and
-// offerings. It has no client: NodeTypes are put into a Catalog, and instance types are read from it.
+// offerings. It has no client: callers put NodeTypes into a Catalog, and read instance types from it.
 package instancetypes
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
-// Catalog holds the NodeTypes as instance types. It is safe for concurrent use. A type is converted again only when
-// it, or the set of labels that types advertise, has changed; reading costs a walk over the types. Instance types are
+// Catalog holds the NodeTypes as instance types. It is safe for concurrent use. A type is converted again only when it,
+// or the set of labels that types advertise, has changed; reading costs a walk over the types. Instance types are
 // shared: callers must not change them, and core does not.
 type Catalog struct {
-	// pods is how many pods a node takes whose NodeType has no resource "pods".
+	// pods is the number of pods on a node whose NodeType has no resource "pods".
 	pods int64
 
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ type Catalog struct {
 	current atomic.Pointer[snapshot]
 	// planned are the types for the demand of the last caller.
 	planned atomic.Pointer[plannedTypes]
-	// remainder is what the last call of Without returned.
+	// remainder is the result of the last call of Without.
 	remainder atomic.Pointer[Remainder]
 	// listeners are only added to.
 	listeners []func()
@@ -45,18 +45,18 @@ type Catalog struct {
 
 type entry struct {
 	nodeType  *v1alpha1.NodeType
-	converted *cloudprovider.InstanceType // nil: to be converted
+	converted *cloudprovider.InstanceType // nil: not converted yet
 	freed     uint64
 }
 
-// snapshot is never changed once it is published.
+// snapshot never changes after its publication.
 type snapshot struct {
 	items  []item
 	byName map[string]*item
 	keys   map[string]struct{}
 }
 
-// plannedTypes are the types of a snapshot, in its order, with the offerings for a demand. It is never changed either.
+// plannedTypes are the types of a snapshot, in its order, with the offerings for a demand. It never changes either.
 type plannedTypes struct {
 	snapshot *snapshot
 	demand   *Demand
@@ -72,20 +72,20 @@ type item struct {
 	freed      uint64
 }
 
-// NewCatalog returns an empty catalog. pods is how many pods a node takes whose NodeType has no resource "pods".
+// NewCatalog returns an empty catalog. pods is the number of pods on a node whose NodeType has no resource "pods".
 func NewCatalog(pods int64) *Catalog {
 	return &Catalog{pods: pods, types: map[string]*entry{},
 		sizes: &nodeSizes{clock: clock.RealClock{}, nodes: map[types.UID]nodeSize{}}}
 }
 
-// OnChange adds a listener that is called after each change, by the goroutine that made it. It must not block.
+// OnChange adds a listener. The goroutine that made a change calls it afterwards. It must not block.
 func (c *Catalog) OnChange(listener func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listeners = append(slices.Clone(c.listeners), listener)
 }
 
-// Set adds a NodeType or replaces it. The catalog keeps it: it must not be changed afterwards.
+// Set adds a NodeType or replaces it. The catalog keeps it: the caller must not change it afterwards.
 func (c *Catalog) Set(nodeType *v1alpha1.NodeType) {
 	c.mu.Lock()
 	added := &entry{nodeType: nodeType}
@@ -118,7 +118,7 @@ func (c *Catalog) changed() {
 	c.Notify()
 }
 
-// Notify calls the listeners: more servers may be left, because Machines have changed.
+// Notify calls the listeners after a change of Machines: more servers may be left.
 func (c *Catalog) Notify() {
 	c.mu.Lock()
 	listeners := c.listeners
@@ -128,8 +128,8 @@ func (c *Catalog) Notify() {
 	}
 }
 
-// InstanceTypes returns the types that pass the filter, by name, also those that are exhausted. The slice is the
-// caller's, the types are not.
+// InstanceTypes returns the types that pass the filter, by name, including exhausted types. The caller owns the slice,
+// but not the types.
 func (c *Catalog) InstanceTypes(filter Filter) []*cloudprovider.InstanceType {
 	items, own := c.read().items, c.OwnNodes(filter)
 	types := make([]*cloudprovider.InstanceType, 0, len(items))
@@ -161,7 +161,7 @@ func (c *Catalog) InstanceTypesFor(filter Filter, demand *Demand) []*cloudprovid
 	return types
 }
 
-// withDemand returns the type itself if the demand uses no label that tells its servers apart.
+// withDemand returns the type itself if the demand uses no label that differs between its servers.
 func withDemand(item *item, demand *Demand) *cloudprovider.InstanceType {
 	used := len(demand.typeLabels()) > 0 || slices.ContainsFunc(item.nodeType.Status.Domains, func(domain v1alpha1.DomainCapacity) bool {
 		for key := range domain.Labels {
@@ -177,8 +177,8 @@ func withDemand(item *item, demand *Demand) *cloudprovider.InstanceType {
 	return withOfferings(item.instanceType, offerings(item.nodeType, demand))
 }
 
-// withOfferings copies a type. It does not copy the struct, because core stores there what it derives from the
-// offerings.
+// withOfferings copies a type with other offerings. It does not copy the struct, because core stores there what it
+// derives from the offerings.
 func withOfferings(original *cloudprovider.InstanceType, offerings cloudprovider.Offerings) *cloudprovider.InstanceType {
 	return &cloudprovider.InstanceType{
 		Name:             original.Name,
@@ -190,7 +190,7 @@ func withOfferings(original *cloudprovider.InstanceType, offerings cloudprovider
 	}
 }
 
-// WithOfferings copies a type and its offerings, and changes each of these. What they refer to belongs to the original.
+// WithOfferings copies a type and its offerings, and changes each copy. What they refer to belongs to the original.
 func WithOfferings(original *cloudprovider.InstanceType, change func(*cloudprovider.Offering)) *cloudprovider.InstanceType {
 	offerings := make(cloudprovider.Offerings, len(original.Offerings))
 	for i, offering := range original.Offerings {
@@ -210,7 +210,7 @@ func (c *Catalog) InstanceType(name string) (*cloudprovider.InstanceType, bool) 
 	return found.instanceType, true
 }
 
-// InstanceTypeOf returns the type of a Machine of the tenant as its node probably is, false if the type does not exist.
+// InstanceTypeOf returns the type of a Machine as its node probably is, false if the type does not exist.
 func (c *Catalog) InstanceTypeOf(machine *v1alpha1.Machine) (*cloudprovider.InstanceType, bool) {
 	if machine.Status.NodeTypeRef == nil {
 		return nil, false
@@ -224,8 +224,8 @@ func (c *Catalog) InstanceTypeOf(machine *v1alpha1.Machine) (*cloudprovider.Inst
 	return withNode(found.instanceType, found.nodeType, kubelet, own), true
 }
 
-// NodeType returns the NodeType of that name, which must not be changed, and how often servers of it have become
-// free. It is nil if there is none.
+// NodeType returns the NodeType of that name, nil if there is none, and how often servers of it have become free. The
+// caller must not change it.
 func (c *Catalog) NodeType(name string) (nodeType *v1alpha1.NodeType, freed uint64) {
 	found, known := c.read().byName[name]
 	if !known {
@@ -234,13 +234,13 @@ func (c *Catalog) NodeType(name string) (nodeType *v1alpha1.NodeType, freed uint
 	return found.nodeType, found.freed
 }
 
-// Exists returns whether there is a type of that name.
+// Exists reports whether a type has that name.
 func (c *Catalog) Exists(name string) bool {
 	_, found := c.InstanceType(name)
 	return found
 }
 
-// Offered are the labels of the nodes of each type of a NodeProvider.
+// Offered returns the labels of the nodes of each type of a NodeProvider.
 func (c *Catalog) Offered(provider string) (offered []matching.Offered) {
 	items := c.read().items
 	for i := range items {
@@ -251,15 +251,15 @@ func (c *Catalog) Offered(provider string) (offered []matching.Offered) {
 	return offered
 }
 
-// Gone is a type that does not exist, or not yet again, for the nodes of it that still run: they keep their price,
-// and have not drifted. No server of it can be had.
+// Gone stands for a type that does not exist, or not yet again, so that its running nodes keep their price and do not
+// drift. It has no servers.
 func (c *Catalog) Gone(name string, cost int64) *cloudprovider.InstanceType {
 	nodeType := &v1alpha1.NodeType{}
 	nodeType.Name, nodeType.Status.Cost = name, cost
 	return convert(nodeType, nil, c.pods, noDemand())
 }
 
-// Advertises returns whether some NodeType has a label of that key.
+// Advertises reports whether some NodeType has a label of that key.
 func (c *Catalog) Advertises(key string) bool {
 	_, found := c.read().keys[key]
 	return found
@@ -279,7 +279,7 @@ func (c *Catalog) read() *snapshot {
 	return current
 }
 
-// build converts what has changed. The caller holds the lock.
+// build converts the changed types. The caller holds the lock.
 func (c *Catalog) build() *snapshot {
 	known := make([]*entry, 0, len(c.types))
 	set := map[string]struct{}{}

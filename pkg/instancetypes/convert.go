@@ -22,22 +22,22 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-// Known returns whether the manager has ever written the status of the NodeType. One that became invalid later keeps its last
-// status and stays known: to Karpenter the nodes of a type that vanishes have drifted.
+// Known reports whether the manager has ever written the status of the NodeType. A type that became invalid later keeps
+// its last status and stays known: to Karpenter, the nodes of a missing type have drifted.
 func Known(nodeType *v1alpha1.NodeType) bool {
 	return len(nodeType.Status.Requirements) > 0 || meta.IsStatusConditionTrue(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
 }
 
-// convert returns Karpenter's instance type for a NodeType. keys are the labels that some NodeType advertises: a type
-// without one of them says that it does not have it. The result shares nothing with the NodeType.
+// convert returns Karpenter's instance type for a NodeType. keys are the labels that some NodeType advertises: the
+// result says which of them this type does not have. It shares nothing with the NodeType.
 func convert(nodeType *v1alpha1.NodeType, keys []string, pods int64, demand *Demand) *cloudprovider.InstanceType {
 	zones := zonesOf(nodeType)
 	server := capacity.ServerOf(nodeType, nil)
 	if _, declared := server.Resources[corev1.ResourcePods]; !declared {
 		server.Resources[corev1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
 	}
-	// With this core counts each NodeClaim that it plans against limits.nodes, and not only the nodes that there are.
-	// It is part of no NodeClaim and of no Node.
+	// With this, core counts each NodeClaim that it plans against limits.nodes, and not only existing nodes. No
+	// NodeClaim and no Node has it.
 	server.Resources[v1alpha1.ResourceNodes] = *resource.NewQuantity(1, resource.DecimalSI)
 	instanceType := &cloudprovider.InstanceType{
 		Name:         nodeType.Name,
@@ -94,22 +94,22 @@ func requirements(nodeType *v1alpha1.NodeType, zones []v1alpha1.ZoneCapacity, ke
 		result[key] = scheduling.NewRequirement(key, corev1.NodeSelectorOpExists)
 	}
 	for _, key := range someMatch(nodeType) {
-		delete(result, key) // it is the offerings' to say
+		delete(result, key) // the offerings have it
 	}
-	// Which there are is the offerings' to say: they may be hundreds.
+	// The offerings have its values: they may be hundreds.
 	result[v1alpha1.ReservationIDLabelKey] = scheduling.NewRequirement(v1alpha1.ReservationIDLabelKey,
 		corev1.NodeSelectorOpExists)
 	return result
 }
 
-// zonesOf are the zones of a type, by name.
+// zonesOf returns the zones of a type, by name.
 func zonesOf(nodeType *v1alpha1.NodeType) []v1alpha1.ZoneCapacity {
 	zones := slices.Clone(nodeType.Status.Zones)
 	slices.SortFunc(zones, func(a, b v1alpha1.ZoneCapacity) int { return strings.Compare(a.Name, b.Name) })
 	return zones
 }
 
-// Domains are the topology domains of a type: its zones, if its servers have no topology labels. They must not be changed.
+// Domains returns the topology domains of a type, or its zones if its servers have no topology labels: read-only.
 func Domains(nodeType *v1alpha1.NodeType) []v1alpha1.DomainCapacity {
 	if len(nodeType.Status.Domains) > 0 {
 		return nodeType.Status.Domains
@@ -119,8 +119,8 @@ func Domains(nodeType *v1alpha1.NodeType) []v1alpha1.DomainCapacity {
 	})
 }
 
-// withNode returns the type of a NodeType as its nodes are that have such a kubelet, and as much as the tenant's own
-// nodes have had.
+// withNode returns the instance type of a NodeType for nodes with this kubelet that are as big as the tenant's own
+// nodes have been.
 func withNode(original *cloudprovider.InstanceType, nodeType *v1alpha1.NodeType, kubelet capacity.Kubelet,
 	own corev1.ResourceList) *cloudprovider.InstanceType {
 	if kubelet.IsDefault() && len(own) == 0 {
@@ -138,7 +138,7 @@ func withNode(original *cloudprovider.InstanceType, nodeType *v1alpha1.NodeType,
 	return divided
 }
 
-// divide sets what the kubelet makes of the capacity and of the type's own overhead.
+// divide sets the capacity and the overhead to the kubelet's division of the capacity and the type's own overhead.
 func divide(instanceType *cloudprovider.InstanceType, kubelet capacity.Kubelet) {
 	node := kubelet.Node(capacity.Server{Resources: instanceType.Capacity, KubeReserved: instanceType.Overhead.KubeReserved})
 	instanceType.Capacity = node.Capacity
@@ -147,8 +147,8 @@ func divide(instanceType *cloudprovider.InstanceType, kubelet capacity.Kubelet) 
 	}
 }
 
-// dynamicResources are the devices that drivers will publish on a node of the type, so that Karpenter can allocate them
-// to claims of pending pods before there is a node. A type whose devices are not valid has none.
+// dynamicResources returns the devices that drivers will publish on a node of the type, so that Karpenter can allocate
+// them to claims of pending pods before there is a node. A type with invalid devices has none.
 func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResources {
 	if devices.Validate(nil, nodeType.Spec.Devices) != nil {
 		return cloudprovider.DynamicResources{}
@@ -185,7 +185,7 @@ func dynamicResources(nodeType *v1alpha1.NodeType) cloudprovider.DynamicResource
 			})
 		}
 	}
-	// Which devices share a root is known, and what the driver will call it is not.
+	// It is known which devices share a root, but not how the driver will call it.
 	for _, name := range names {
 		if shared := roots[name]; len(shared) > 1 {
 			result.AttributeBindings = append(result.AttributeBindings, &cloudprovider.AttributeBinding{

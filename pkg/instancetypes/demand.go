@@ -19,29 +19,29 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Demand is by which labels of nodes the pending pods select, spread, gather or have volumes, and how many select which value. Offerings
-// follow it: to core each offering is one more to compare for each pod, and 100 types in 50 racks would have 5,000.
+// Demand has the labels of nodes that the pending pods or their volumes select, spread or gather by, and how many pods
+// select which value. Offerings follow it: core compares each with each pod; 100 types in 50 racks would have 5,000.
 //
 //   - Servers are told apart by a label only if pods or NodePools use it.
 //   - A domain is counted by itself only if the pods could ask for more servers there than are free.
 //
-// Pods that leave a node are not known here. If core replaces them in the same pass, it may ask for more than there is in
-// a domain; the manager refuses those, and the next pass counts them.
+// Demand does not know pods that leave a node. If core replaces them in the same pass, it may ask for more than a
+// domain has. The manager refuses the excess, and the next pass counts the pods.
 type Demand struct {
 	pods int64
 	keys map[string]*selection
-	// groups is true if a pod has a PodGroup: that may use any label, and the pod does not say which.
+	// groups is true if a pod has a PodGroup: the group may use any label, and the pod does not say which.
 	groups bool
 }
 
-// selection is how many pods select one of the values of a label, and how many select each value.
+// selection counts the pods that select one of the values of a label, and the pods for each value.
 type selection struct {
 	pods   int64
 	values map[string]int64
 }
 
-// ReadDemand reads the pods without a node, their volumes and the NodePools from the tenant cluster, from a cache with an index of pods by
-// spec.nodeName. Pods without constraints of their own have the default ones of core's options, which the context must hold.
+// ReadDemand reads the pods without a node, their volumes and the NodePools of the tenant from a cache with an index of
+// pods by spec.nodeName. Pods without constraints get the defaults in core's options, which the context must hold.
 func ReadDemand(ctx context.Context, tenant client.Client) (*Demand, error) {
 	pods, pools := &corev1.PodList{}, &karpv1.NodePoolList{}
 	if err := tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": ""}, client.UnsafeDisableDeepCopy); err != nil {
@@ -50,7 +50,7 @@ func ReadDemand(ctx context.Context, tenant client.Client) (*Demand, error) {
 	if err := tenant.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodePools, %w", err)
 	}
-	// The list has copies of the pods, which share what they point to with the cache. Core gives each copy another list of constraints.
+	// The list has shallow copies of the cache's pods. Core gives each copy another list of constraints.
 	scheduling.NewDefaultTopologySpreadInjector(tenant).Inject(ctx, lo.ToSlicePtr(pods.Items))
 	var keys []string
 	volumes := scheduling.NewVolumeTopology(tenant)
@@ -64,7 +64,7 @@ func ReadDemand(ctx context.Context, tenant client.Client) (*Demand, error) {
 	return NewDemand(pods.Items, pools.Items, keys...), nil
 }
 
-// NewDemand counts the pods without a node. NodePools use the labels that they require or set, and the volumes of pods use volumeKeys.
+// NewDemand counts the pods without a node. It uses the labels that NodePools require or set, and volumeKeys.
 func NewDemand(pods []corev1.Pod, pools []karpv1.NodePool, volumeKeys ...string) *Demand {
 	demand := &Demand{pods: int64(len(pods)), keys: map[string]*selection{}}
 	for i := range pods {
@@ -86,10 +86,10 @@ func NewDemand(pods []corev1.Pod, pools []karpv1.NodePool, volumeKeys ...string)
 	return demand
 }
 
-// noDemand is the demand of an unknown number of pods, which use no labels.
+// noDemand is the demand of an unknown number of pods that use no labels.
 func noDemand() *Demand { return &Demand{pods: math.MaxInt64} }
 
-// Equal returns whether offerings are the same for both.
+// Equal reports whether both demands lead to the same offerings.
 func (d *Demand) Equal(other *Demand) bool {
 	return d.pods == other.pods && d.groups == other.groups && maps.EqualFunc(d.keys, other.keys, func(a, b *selection) bool {
 		return a.pods == b.pods && maps.Equal(a.values, b.values)
@@ -142,8 +142,8 @@ func (d *Demand) usePodTerms(required []corev1.PodAffinityTerm, preferred []core
 	}
 }
 
-// addNodeAffinity counts a pod by the values that it must have. What it prefers, or has alternatives for, leaves it in all
-// domains: that counts too many, and never too few.
+// addNodeAffinity counts a pod for the values that it must have. A preference or an alternative leaves it in all
+// domains: the count is then too high, and never too low.
 func (d *Demand) addNodeAffinity(affinity *corev1.NodeAffinity, selector map[string]string) {
 	for _, preferred := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
 		for _, expression := range preferred.Preference.MatchExpressions {
@@ -168,10 +168,10 @@ func (d *Demand) addNodeAffinity(affinity *corev1.NodeAffinity, selector map[str
 	}
 }
 
-// uses returns whether servers are told apart by a label.
+// uses reports whether servers that differ in a label are told apart.
 func (d *Demand) uses(key string) bool { return d.groups || d.keys[key] != nil }
 
-// typeLabels are the labels in use that say which types servers match.
+// typeLabels returns the labels in use that say which types servers match.
 func (d *Demand) typeLabels() (keys []string) {
 	for key := range d.keys {
 		if v1alpha1.IsTypeLabel(key) {
@@ -182,7 +182,7 @@ func (d *Demand) typeLabels() (keys []string) {
 	return keys
 }
 
-// atMost is how many pods could need a server with these labels, at most.
+// atMost returns how many pods could need a server with these labels, at most.
 func (d *Demand) atMost(labels map[string]string) int64 {
 	most := d.pods
 	for key, value := range labels {
@@ -193,7 +193,7 @@ func (d *Demand) atMost(labels map[string]string) int64 {
 	return most
 }
 
-// onlySelects returns whether all pods select a value of one of these labels.
+// onlySelects reports whether all pods select a value of one of these labels.
 func (d *Demand) onlySelects(keys []string) bool {
 	if d.pods == 0 {
 		return false

@@ -14,24 +14,24 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// domain is servers of a type that are in the same place and match the same types.
+// domain stands for servers of a type that are in the same place and match the same types.
 type domain struct {
-	// place is the value of each label that tells domains apart; one that the servers do not have is left out. It is
-	// anyValue for the label that several domains were joined by, which have these values.
+	// place is the value of each label that differs between domains; a label that the servers do not have is left out.
+	// A label that several domains were joined by has anyValue there, and its values in values.
 	place  map[string]string
 	values []string
 	// pool names all types that these servers match, sorted, if they are more than one.
 	pool []string
-	// available servers, and whether that number is less than there are free ones, because of maxCapacity.
+	// available servers; limited means that maxCapacity makes them fewer than the free servers.
 	available int32
 	limited   bool
 }
 
-// layout is how the servers of a type are spread.
+// layout says how the servers of a type are spread.
 type layout struct {
 	// keys of the labels that differ among the servers, sorted: a claim can ask for one value and not get another.
 	keys []string
-	// common are the zone and the topology labels that all servers have alike.
+	// common has the zone and the topology labels that all servers share.
 	common map[string]string
 	// absent are the labels in use that say which types servers match, and that no server of this type has.
 	absent []string
@@ -39,7 +39,7 @@ type layout struct {
 	domains []domain
 }
 
-// layoutOf reads the layout from the status of a type. Only labels that the demand uses tell domains apart.
+// layoutOf reads the layout from the status of a type. It separates domains only by labels that the demand uses.
 func layoutOf(nodeType *v1alpha1.NodeType, demand *Demand) layout {
 	var domains []domain
 	free, used := int32(0), demand.typeLabels()
@@ -79,9 +79,9 @@ func layoutOf(nodeType *v1alpha1.NodeType, demand *Demand) layout {
 	return result
 }
 
-// freePlaces are the values of the labels of domains that a new server could have now. Core spreads pods over the values
-// that types have, and waits for a domain that it knows as long as that is the emptiest: a full one would block all others.
-// Core knows the domains with nodes by itself, and only those count for kube-scheduler, too.
+// freePlaces returns the values of the labels of domains that a new server could have now. Core spreads pods over the
+// values of the types, and waits for the emptiest domain: a full domain would block all others. Core itself adds the
+// domains with nodes, which are also the ones that count for kube-scheduler.
 func freePlaces(nodeType *v1alpha1.NodeType) map[string][]string {
 	values := map[string][]string{}
 	insert := func(key, value string, free bool) {
@@ -104,8 +104,8 @@ func freePlaces(nodeType *v1alpha1.NodeType) map[string][]string {
 	return values
 }
 
-// someMatch are the labels that some servers of a type have because they match another type, and others do not. A requirement of the
-// type would keep those off that ask for the others.
+// someMatch returns the labels that only some servers of a type have, because these match another type too. As a
+// requirement of the type, a label would keep off the claims that ask for the other servers.
 func someMatch(nodeType *v1alpha1.NodeType) []string {
 	count := map[string]int{}
 	for i := range nodeType.Status.Domains {
@@ -119,12 +119,12 @@ func someMatch(nodeType *v1alpha1.NodeType) []string {
 	return slices.Collect(maps.Keys(count))
 }
 
-// anyValue is no value of a label.
+// anyValue cannot be the value of a label.
 const anyValue = "*"
 
-// joinAmple returns the domains with free servers. Those that have a server for every pod that could need one there are
-// joined to one: they need no count of their own. Servers that match several types are left as they are, because another
-// type may join other domains, and zones too, because core reads the zone of an offering.
+// joinAmple returns the domains with free servers. It joins domains that have a server for every pod that could need
+// one there: they need no count of their own. It does not join servers that match several types, because another type
+// may join other domains. It does not join zones either, because core reads the zone of an offering.
 func (l layout) joinAmple(demand *Demand, total int32) []domain {
 	key := l.widestKey()
 	var result []domain
@@ -156,7 +156,7 @@ func (l layout) joinAmple(demand *Demand, total int32) []domain {
 	return result
 }
 
-// widestKey is the label with the most values, other than the zone.
+// widestKey returns the label with the most values, other than the zone.
 func (l layout) widestKey() string {
 	widest, most := "", 0
 	for _, key := range l.keys {
@@ -171,7 +171,7 @@ func (l layout) widestKey() string {
 	return widest
 }
 
-// condense leaves out of the places what all have alike, and joins the domains that are the same then.
+// condense removes from the places what all share, and joins the domains that are then equal.
 func condense(domains []domain) layout {
 	result := layout{common: map[string]string{}}
 	values := map[string]map[string]bool{}
@@ -182,7 +182,7 @@ func condense(domains []domain) layout {
 	}
 	for key := range values {
 		for _, domain := range domains {
-			values[key][domain.place[key]] = true // absent is a value of its own
+			values[key][domain.place[key]] = true // a missing label is a value of its own
 		}
 		if len(values[key]) > 1 {
 			result.keys = append(result.keys, key)
@@ -221,7 +221,7 @@ func placeOf(keys []string, place map[string]string) string {
 	return text.String()
 }
 
-// pools are the servers of all places together, by the types that they match, with as many as the type may still have.
+// pools returns the servers of all places together, by the types that they match, as far as the type may have more.
 func (l layout) pools(nodeType *v1alpha1.NodeType) []domain {
 	var pools []domain
 	for _, source := range l.domains {

@@ -12,9 +12,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// withhold counts what is free in domains of other tenants as claimed: domains that a tenant holds, and where the tenant that owns these
-// labels has no server. It returns nil if there is nothing, and else names these domains. A domain by a label that nodes do not inherit
-// may be anybody's who has a server: if it is another's, the manager refuses the Machine.
+// withhold counts the free servers as claimed in domains that a tenant holds, if the tenant with the owned labels has
+// no server there. It returns nil if there are none, and else names these domains. If nodes do not inherit the label of
+// a domain, any tenant with a server may hold it: if another does, the manager refuses the Machine.
 func withhold(original *v1alpha1.NodeType, owned map[string]bool) (changed *v1alpha1.NodeType, closed []string) {
 	moved := map[string]int32{}
 	for i, domain := range original.Status.Domains {
@@ -51,7 +51,7 @@ func withhold(original *v1alpha1.NodeType, owned map[string]bool) (changed *v1al
 
 func labelOf(key string, labels map[string]string) string { return key + "=" + labels[key] }
 
-// ownedBy are the labels of the servers that Machines have, among those by which tenants hold domains.
+// ownedBy returns the labels of the servers that Machines have, as far as tenants hold domains by them.
 func ownedBy(machines []*v1alpha1.Machine, nodeTypes ...*v1alpha1.NodeType) map[string]bool {
 	held, owned := map[string]bool{}, map[string]bool{}
 	for _, nodeType := range nodeTypes {
@@ -71,8 +71,8 @@ func ownedBy(machines []*v1alpha1.Machine, nodeTypes ...*v1alpha1.NodeType) map[
 	return owned
 }
 
-// OpenTo returns the NodeTypes as the tenant that has the Machines may use them: what is free in domains of other tenants counts as
-// claimed. Closed names these domains. NodeTypes are not changed.
+// OpenTo returns the NodeTypes as the tenant with the Machines may use them: free servers in domains of other tenants
+// count as claimed. closed names these domains. The given NodeTypes do not change.
 func OpenTo(machines []v1alpha1.Machine, nodeTypes []v1alpha1.NodeType) (open []v1alpha1.NodeType, closed []string) {
 	owned := ownedBy(lo.ToSlicePtr(machines), lo.ToSlicePtr(nodeTypes)...)
 	open = slices.Clone(nodeTypes)

@@ -19,7 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
-// Filter narrows down the types of a catalog, and has the class and the kubelet of their nodes.
+// Filter narrows the types of a catalog, and has the class and the kubelet of their nodes.
 type Filter struct {
 	tenant   *v1alpha1.TenantCluster
 	class    *v1alpha1.MetalNodeClass
@@ -27,13 +27,13 @@ type Filter struct {
 	kubelet  capacity.Kubelet
 }
 
-// NewFilter lets the types pass that the tenant may have and that the class offers. Either may be nil, which narrows
-// nothing down.
+// NewFilter returns a filter for the types that the tenant may have and that the class offers. Either may be nil, which
+// excludes no type.
 func NewFilter(tenant *v1alpha1.TenantCluster, class *v1alpha1.MetalNodeClass) Filter {
 	if class == nil {
 		return Filter{tenant: tenant}
 	}
-	kubelet, _ := capacity.ParseKubelet(class.Spec.KubeletArgs) // a class with wrong ones is not ready
+	kubelet, _ := capacity.ParseKubelet(class.Spec.KubeletArgs) // a class with wrong arguments is not ready
 	filter := Filter{tenant: tenant, class: class, kubelet: kubelet}
 	if class.Spec.ProviderRef != nil {
 		filter.provider = class.Spec.ProviderRef.Name
@@ -41,10 +41,10 @@ func NewFilter(tenant *v1alpha1.TenantCluster, class *v1alpha1.MetalNodeClass) F
 	return filter
 }
 
-// Kubelet is the one of the class.
+// Kubelet returns the kubelet of the class.
 func (f Filter) Kubelet() capacity.Kubelet { return f.kubelet }
 
-// Allows returns whether a type passes.
+// Allows reports whether a type passes.
 func (f Filter) Allows(nodeType *v1alpha1.NodeType) bool {
 	if f.provider != "" && f.provider != nodeType.Spec.ProviderRef.Name {
 		return false
@@ -52,8 +52,7 @@ func (f Filter) Allows(nodeType *v1alpha1.NodeType) bool {
 	return f.tenant == nil || f.tenant.Allows(nodeType.Name, nodeType.MadeBy())
 }
 
-// Meets returns whether servers of some type that passes the filter could meet each of the requirements, whether or
-// not they are free.
+// Meets reports whether servers of a type that passes the filter could meet each of the requirements, free or not.
 func (c *Catalog) Meets(filter Filter, requirements ...*labels.Requirement) bool {
 	return slices.ContainsFunc(c.read().items, func(item item) bool {
 		if !filter.Allows(item.nodeType) {
@@ -69,30 +68,30 @@ func (c *Catalog) Meets(filter Filter, requirements ...*labels.Requirement) bool
 
 // FreeServers are the free servers of one type in one topology domain.
 type FreeServers struct {
-	// InstanceType of the servers. It is shared with others and must not be changed.
+	// InstanceType of the servers. It is shared: callers must not change it.
 	InstanceType *cloudprovider.InstanceType
-	// Labels that nodes on these servers have: the zone and the topology labels. They must not be changed.
+	// Labels that nodes on these servers have: the zone and the topology labels. Callers must not change them.
 	Labels map[string]string
-	// ID is the same for another type if that matches the same servers.
+	// ID is the same for two types that match the same servers.
 	ID    string
 	Count int32
 	// absent are the labels that only other servers of the type have.
 	absent []string
-	// sharedWith are the other types that match them.
+	// sharedWith are the other types that match the servers.
 	sharedWith []string
-	// Limit is how many servers of the type are available in all domains together.
+	// Limit is the number of available servers of the type in all domains together.
 	Limit int32
 }
 
-// FreeServers returns the free servers of the types that pass the filter, by type and domain. For types whose status
-// has no domains it is by zone.
+// FreeServers returns the free servers of the types that pass the filter, by type and domain, or by zone if the status
+// of a type has no domains.
 func (c *Catalog) FreeServers(filter Filter) []FreeServers {
 	return c.servers(filter, available)
 }
 
 func available(domain v1alpha1.DomainCapacity) int32 { return domain.Available }
 
-// AllServers returns the same as if all servers were free, but for those that are too small.
+// AllServers returns the same as if all servers were free, except the too small ones.
 func (c *Catalog) AllServers(filter Filter) []FreeServers {
 	return c.servers(filter, func(domain v1alpha1.DomainCapacity) int32 { return domain.Total - domain.TooSmall })
 }
@@ -134,8 +133,8 @@ func (i *item) servers(count func(v1alpha1.DomainCapacity) int32) (result []Free
 	return result
 }
 
-// Meet returns whether the servers are of a type, and where the requirements ask for. Labels that only other servers
-// of the type have, and labels of types that these servers do not match, are absent.
+// Meet reports whether the servers are of a type, and in a place, that the requirements ask for. Labels that only other
+// servers of the type have, and labels of types that these servers do not match, are absent.
 func (f FreeServers) Meet(wanted scheduling.Requirements) bool {
 	wanted = OfServer(wanted)
 	return f.InstanceType.Requirements.Intersects(wanted) == nil && f.in(wanted)
@@ -154,7 +153,7 @@ func (f FreeServers) in(wanted scheduling.Requirements) bool {
 	return place.Intersects(wanted) == nil
 }
 
-// ownZone tells the servers of one type in several zones apart. Types that share a server may each say another zone.
+// ownZone returns the zone of servers of one type only. Types that share a server may name different zones.
 func ownZone(reported v1alpha1.DomainCapacity) string {
 	if len(reported.SharedWith) > 0 {
 		return ""
@@ -162,7 +161,7 @@ func ownZone(reported v1alpha1.DomainCapacity) string {
 	return reported.Zone
 }
 
-// HasFree returns whether a server of a type is free that meets one of the alternatives.
+// HasFree reports whether a server of a type is free that meets one of the alternatives.
 func HasFree(instanceType *cloudprovider.InstanceType, alternatives ...scheduling.Requirements) bool {
 	return slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
 		wanted = OfServer(wanted)
@@ -173,14 +172,14 @@ func HasFree(instanceType *cloudprovider.InstanceType, alternatives ...schedulin
 	})
 }
 
-// LimitTypes returns types whose offerings have no more servers than the quota leaves. A type within the quota
-// is returned as it is; the others are copies. If the quota leaves none of a type, the type keeps its offerings, which are
-// not available: to core the nodes of a type that vanishes have drifted.
+// LimitTypes returns the types with offerings for no more servers than the quota leaves. A type within the quota is
+// returned unchanged; the others are copies. If the quota leaves none of a type, its offerings stay but are not
+// available: to core, the nodes of a missing type have drifted.
 //
 // If the quota of a type leaves fewer servers than the quota of all types, the type's offerings draw from one
 // reservation, so that a burst plans no more than the quota leaves. It may plan more if a place has fewer servers than
-// the quota leaves, or if the quota of servers leaves fewer than several types have. The manager refuses those in
-// excess, and the next pass finds nothing available.
+// the quota leaves, or if the quota of servers leaves fewer than several types have. The manager refuses the excess,
+// and the next pass finds nothing available.
 func LimitTypes(rest quota.Rest, types []*cloudprovider.InstanceType) []*cloudprovider.InstanceType {
 	if rest.Quota == nil {
 		return types
@@ -192,7 +191,7 @@ func LimitTypes(rest quota.Rest, types []*cloudprovider.InstanceType) []*cloudpr
 	return result
 }
 
-// LimitServers changes free servers to no more than the quota leaves.
+// LimitServers limits free servers to the number that the quota leaves.
 func LimitServers(rest quota.Rest, free []FreeServers) []FreeServers {
 	for i := range free {
 		free[i].Count = int32(min(int64(free[i].Count), rest.Of(free[i].InstanceType.Name)))
@@ -200,9 +199,8 @@ func LimitServers(rest quota.Rest, free []FreeServers) []FreeServers {
 	return slices.DeleteFunc(free, func(servers FreeServers) bool { return servers.Count <= 0 })
 }
 
-// Unavailable returns the type with its offerings, none of which is available. Their reservations keep their
-// capacity: of a reservation that several NodePools have, core takes the least, so that no other NodePool would get a
-// server of the type.
+// Unavailable returns the type with unavailable offerings. Their reservations keep their capacity: if several NodePools
+// have a reservation, core takes the least capacity, so otherwise no other NodePool would get a server of the type.
 func Unavailable(instanceType *cloudprovider.InstanceType) *cloudprovider.InstanceType {
 	return WithOfferings(instanceType, func(offering *cloudprovider.Offering) { offering.Available = false })
 }
@@ -220,9 +218,9 @@ func WithLabels(instanceType *cloudprovider.InstanceType, keys []string) *cloudp
 	return labelled
 }
 
-// limitType limits a type to how many servers are left of all types, and of its own. Core takes the least number among
-// offerings with the same reservation, and servers of several types may share one. So a number for this type alone needs
-// a reservation of its own.
+// limitType limits a type to the servers that are left of all types, and of its own. Core takes the least number among
+// offerings with the same reservation, and servers of several types may share one. So a number for this type alone
+// needs a reservation of its own.
 func limitType(instanceType *cloudprovider.InstanceType, all, own int64) *cloudprovider.InstanceType {
 	left := min(all, own)
 	ownReservation := func(offering *cloudprovider.Offering) bool {

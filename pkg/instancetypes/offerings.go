@@ -18,20 +18,19 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// offerings are what Karpenter can choose from, in three kinds. A NodeClaim reserves one unit of every offering that it
-// is compatible with and that has any left, and fails only if none has, so:
+// offerings returns what Karpenter can choose from. A NodeClaim reserves one unit of every compatible offering that has
+// any left, and fails only if none has. So there are these kinds:
 //
-//   - NodeClaims that select no domain reserve from the offering of all servers, and one of each domain too, so that the
-//     others find no more than is left. It says that it has none of the labels that differ among its servers, so that
-//     NodeClaims which select a domain do not reserve from it. Without pods for it there is none.
-//   - NodeClaims that select a domain reserve from the offerings of that domain. Domains that have enough servers for all
+//   - One offering for all servers. NodeClaims that select no domain reserve from it, and from each domain too, so that
+//     other NodeClaims find no more than is left. It has none of the labels that differ among its servers, so
+//     NodeClaims that select a domain do not reserve from it. It is left out without pods for it.
+//   - Offerings for each domain. NodeClaims that select a domain reserve from them. Domains with enough servers for all
 //     pods share one offering.
-//   - The first has no servers, and is for no zone. It is for the nodes that exist: to core a node whose labels match no
-//     offering has drifted and has no price, and hosts get other labels and zones, and vanish, and domains become full.
-//   - One for each zone has no servers either: core's metric of costs finds prices by zone.
+//   - The first offering, without servers and zone. It is for existing nodes: to core, a node whose labels match no
+//     offering has drifted and has no price. Hosts change labels and zones or vanish, and domains become full.
+//   - One for each zone, without servers: core's metric of costs finds prices by zone.
 //
-// Servers that match several types have the same reservation in each of them. A domain without a free server has no
-// offering.
+// Servers that match several types have the same reservation in each. A domain without a free server has no offering.
 func offerings(nodeType *v1alpha1.NodeType, demand *Demand) cloudprovider.Offerings {
 	layout := layoutOf(nodeType, demand)
 	result := cloudprovider.Offerings{newOffering(nodeType, 0, reservationID(nodeType.Name))}
@@ -68,8 +67,8 @@ func offerings(nodeType *v1alpha1.NodeType, demand *Demand) cloudprovider.Offeri
 	return result
 }
 
-// place says that the servers of an offering have none of the keys, nor of the labels that no server of the type has,
-// and the zone that all have.
+// place requires for the servers of an offering that they have none of the keys and of the absent labels, and the zone
+// that all share.
 func (l layout) place(offering *cloudprovider.Offering, keys ...string) {
 	for _, key := range slices.Concat(keys, l.absent) {
 		offering.Requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
@@ -79,7 +78,7 @@ func (l layout) place(offering *cloudprovider.Offering, keys ...string) {
 	}
 }
 
-// newOffering is one of so many servers of a type, without a place.
+// newOffering returns an offering of that many servers of a type, without a place.
 func newOffering(nodeType *v1alpha1.NodeType, available int32, reservation string) *cloudprovider.Offering {
 	return &cloudprovider.Offering{
 		Requirements: scheduling.NewRequirements(in(karpv1.CapacityTypeLabelKey, karpv1.CapacityTypeReserved),
@@ -90,9 +89,9 @@ func newOffering(nodeType *v1alpha1.NodeType, available int32, reservation strin
 	}
 }
 
-// poolOf is the ID of the reservation that an offering draws from. Core takes the least of what offerings with the same ID say, so
-// servers of several types share one only if no maxCapacity makes one of the types say less than there is. Which
-// types they match is in the pool: to one of the types it may be no difference between its servers.
+// poolOf returns the ID of the reservation that an offering draws from. Core takes the least number of the offerings
+// with the same ID, so several types share an ID only if no maxCapacity lowers the number of one of them. The pool
+// contains the types that servers match: for one of the types that may be no difference between its servers.
 func poolOf(nodeType *v1alpha1.NodeType, domain domain, keys []string) string {
 	if len(domain.pool) == 0 || domain.limited {
 		return poolID(nodeType.Name, placeOf(keys, domain.place))
@@ -104,9 +103,9 @@ func in(key string, values ...string) *scheduling.Requirement {
 	return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
 }
 
-// RemoveReservationIDs removes from a NodeClaim the reservations that core has planned with: one for each type and
-// domain that would do, which are thousands in a big fleet, and a hundred kilobytes in each NodeClaim. Nothing reads
-// them: the manager chooses the server by the other requirements.
+// RemoveReservationIDs removes from a NodeClaim the reservations that core has planned with: one for each fitting type
+// and domain. In a big fleet these are thousands, and a hundred kilobytes in each NodeClaim. Nothing reads them: the
+// manager chooses the server by the other requirements.
 func RemoveReservationIDs(nodeClaim *karpv1.NodeClaim) {
 	nodeClaim.Spec.Requirements = slices.DeleteFunc(nodeClaim.Spec.Requirements,
 		func(requirement karpv1.NodeSelectorRequirementWithMinValues) bool {
@@ -117,13 +116,13 @@ func RemoveReservationIDs(nodeClaim *karpv1.NodeClaim) {
 // digestLength is enough to tell the reservations of one fleet apart.
 const digestLength = 8
 
-// reservationID is what nodes of a type say that they were reserved from. It tells neither zone nor domain, because
-// hosts are given other labels while the node runs.
+// reservationID returns the reservation that nodes of a type show. It has neither zone nor domain, because hosts are
+// given other labels while the node runs.
 func reservationID(nodeType string) string { return labelValue(nodeType) }
 
-// poolID names servers of one type that are in one place, or in any if the place is empty. It is never that of a node.
-// One ID per server would let the first NodeClaim of a scheduling pass take all of them, because a NodeClaim reserves
-// one unit of each reservation that fits.
+// poolID names servers of one type in one place, or in any if the place is empty. No node has this ID. An ID for each
+// server would let the first NodeClaim of a scheduling pass take all of them, because a NodeClaim reserves one unit of
+// each reservation that fits.
 func poolID(nodeType, place string) string {
 	return labelValue(nodeType + "." + digest("pool", nodeType, place))
 }
@@ -133,7 +132,7 @@ func sharedPoolID(nodeTypes []string, place string) string {
 	return "shared." + digest(append(slices.Clone(nodeTypes), "shared", place)...)
 }
 
-// labelValue shortens what is too long for the value of a label, and keeps it unique.
+// labelValue shortens a name that is too long for the value of a label, and keeps it unique.
 func labelValue(name string) string {
 	if len(name) <= validation.LabelValueMaxLength {
 		return name

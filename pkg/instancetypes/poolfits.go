@@ -42,12 +42,11 @@ func ServesPods(pool *karpv1.NodePool) error {
 	return nil
 }
 
-// PoolFits returns what a pod and a NodePool require of a node together, where a node of the pool could be for the pod:
-// once for each way in which Karpenter's scheduler reads the pod, which drops alternatives and preferences one after
-// the other. The error says why there is none. A pool may leave open the labels among serverLabels, which the server
-// decides.
+// PoolFits returns the requirements of a pod and a NodePool together, if a node of the pool could be for the pod: once
+// for each reading of the pod by Karpenter's scheduler, which drops alternatives and preferences one after the other.
+// The error says why no reading fits. A pool may leave open the labels in serverLabels, which the server decides.
 //
-// Whether a type has such a server, and one is free, is another question.
+// It does not check whether a type has a server like that, or whether one is free.
 func PoolFits(pool *karpv1.NodePool, pod *corev1.Pod, serverLabels sets.Set[string]) ([]scheduling.Requirements, error) {
 	if err := ServesPods(pool); err != nil {
 		return nil, err
@@ -84,8 +83,8 @@ func PoolFits(pool *karpv1.NodePool, pod *corev1.Pod, serverLabels sets.Set[stri
 	return nil, why
 }
 
-// ServerLabels are the labels that tenants select servers by: those of the NodeTypes, and those that Karpenter has been
-// told to leave to the servers, even if no server has them.
+// ServerLabels returns the labels that tenants select servers by: labels of the NodeTypes, and labels that Karpenter
+// was told to leave to the servers, even if no server has them.
 func ServerLabels(nodeTypes []v1alpha1.NodeType) sets.Set[string] {
 	known := sets.New(v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey)...)
 	known.Insert(corev1.LabelInstanceTypeStable, corev1.LabelTopologyZone, corev1.LabelOSStable)
@@ -103,8 +102,8 @@ func ServerLabels(nodeTypes []v1alpha1.NodeType) sets.Set[string] {
 }
 
 // WithCoreOperator returns the requirement with an operator of Kubernetes: NodePools have two more, which compare with
-// a whole number. A bound that every value of a label meets becomes Exists: the number beside it is no value of a label. The
-// requirement stays as it is if its value is no number.
+// a whole number. A bound that every value of a label meets becomes Exists: the number beside it is no value of a
+// label. The requirement does not change if its value is no number.
 func WithCoreOperator(from corev1.NodeSelectorRequirement) corev1.NodeSelectorRequirement {
 	operator, step, met := corev1.NodeSelectorOpGt, int64(-1), int64(0)
 	switch from.Operator {

@@ -20,10 +20,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Register adds labels and kinds to Karpenter's core. Pods can then select on these labels, which are topology labels
-// and properties of NodeTypes, and on those that say how big servers are, without a NodePool that lists them. Core
-// has all of this in package variables without a lock, so Register must be called before core runs, and not
-// afterwards: see UntilNewLabels. The error names every key that is not a label key.
+// Register adds labels and kinds to Karpenter's core. Pods can then select on these topology labels and properties of
+// NodeTypes, and on the labels for the size of servers, without a NodePool that lists them. Core keeps them in package
+// variables without a lock, so Register must run before core, and not afterwards: see UntilNewLabels. The error names
+// every key that is not a label key.
 func Register(labels []string) error {
 	var wrong []string
 	for _, key := range labels {
@@ -43,7 +43,7 @@ func Register(labels []string) error {
 	karpv1.WellKnownLabels.Insert(v1alpha1.ReservationIDLabelKey)
 	karpv1.WellKnownLabels.Insert(v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey)...)
 	karpv1.WellKnownLabels.Insert(v1alpha1.InstanceLabelKeys()...)
-	// Nearly all NodeTypes have it, and the first ones may come when the program runs.
+	// Nearly all NodeTypes have it, and the first ones may come while the program runs.
 	karpv1.WellKnownLabels.Insert(v1alpha1.Spellings(v1alpha1.PropertyOSImage)...)
 	for _, key := range labels {
 		if Selectable(key) {
@@ -53,12 +53,12 @@ func Register(labels []string) error {
 	return nil
 }
 
-// newLabelsPeriod is how often the labels of NodeTypes are compared with those that core knows. It is also the least time between two
-// restarts of a provider for them.
+// newLabelsPeriod is how often the labels of NodeTypes are compared with the labels that core knows. It is also the
+// least time between two restarts of a provider for them.
 const newLabelsPeriod = 15 * time.Minute
 
-// UntilNewLabels returns an error once NodeTypes have labels that Register was not given, and nil when the context ends. Pods can
-// select on such labels after the next start of the program: the error ends it, and it is started again.
+// UntilNewLabels returns an error once NodeTypes have labels that Register was not given, and nil when the context
+// ends. The error ends the program. After its restart, pods can select on the new labels.
 func (c *Catalog) UntilNewLabels(ctx context.Context, clk clock.Clock) error {
 	for {
 		select {
@@ -81,17 +81,17 @@ func (c *Catalog) UntilNewLabels(ctx context.Context, clk clock.Clock) error {
 	}
 }
 
-// Selectable returns whether a label that a NodeType advertises is one that tenants select servers by. Karpenter's own
-// are not, and what follows from the settings of this provider is not.
+// Selectable reports whether tenants select servers by a label that a NodeType advertises. They do not by Karpenter's
+// own labels, or by labels from the settings of this provider.
 func Selectable(key string) bool {
 	return !v1alpha1.InDomain(key, "karpenter.sh") && key != v1alpha1.AcceleratedLabelKey && key != v1alpha1.ReservationIDLabelKey
 }
 
-// wellKnown are the keys for which every instance type must have a requirement, because core accepts any value where
-// it has none. The label of the NodePool is core's own.
+// wellKnown returns the keys that every instance type must have a requirement for: without one, core accepts any value.
+// The label of the NodePool is core's own.
 func wellKnown() []string {
 	return sets.List(karpv1.WellKnownLabels.Difference(sets.New(karpv1.NodePoolLabelKey)))
 }
 
-// DefaultPods is how many pods a node takes if its NodeType does not say so: kubelet's own default.
+// DefaultPods is the number of pods on a node if its NodeType does not say so: kubelet's own default.
 const DefaultPods = 110

@@ -19,9 +19,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// sizeMemory is how long the size of a node counts after its Machine has gone. A node that is too small for the pods that it was launched
-// for stays empty, and its server is given back within minutes: without a memory it would be launched for them again. It ends, because
-// the server may have been repaired.
+// sizeMemory is how long the size of a node counts after its Machine has gone. A node that is too small for its pods
+// stays empty, and its server is given back within minutes: without a memory it would be launched for them again. The
+// memory ends, because the server may have been repaired.
 const sizeMemory = 6 * time.Hour
 
 // nodeSizes are the sizes of the tenant's own nodes. It is safe for concurrent use.
@@ -30,12 +30,12 @@ type nodeSizes struct {
 
 	mu    sync.Mutex
 	nodes map[types.UID]nodeSize
-	// least follows from the nodes until fades. It is nil after a change.
+	// least is computed from the nodes and valid until fades. It is nil after a change.
 	least map[sizeKey]corev1.ResourceList
 	fades time.Time
 }
 
-// sizeKey is what nodes have in common that are as big as each other: the NodeType, and what a MetalNodeClass gives their Machines.
+// sizeKey is the same for nodes of equal size: the NodeType, and what a MetalNodeClass gives their Machines.
 type sizeKey struct {
 	nodeType string
 	class    [sha256.Size]byte
@@ -51,9 +51,9 @@ func newSizeKey(nodeType string, properties map[string]string, args v1alpha1.Kub
 	return sizeKey{nodeType, sha256.Sum256([]byte(fmt.Sprint(v1alpha1.ByCanonicalKey(properties), args)))} // fmt sorts maps
 }
 
-// Observe remembers the size of the node of a Machine of the tenant. The catalog then plans with that for Machines with
-// the same NodeType, properties and kubelet arguments: it is the tenant's own word, so there is no bound but what the
-// type declares. A Machine that has drifted does not count: another one would be installed with something else.
+// Observe remembers the size of the node of a Machine of the tenant. The catalog then plans with it for Machines with
+// the same NodeType, properties and kubelet arguments. It is the tenant's own report, so the type's declaration is the
+// only bound. A Machine that has drifted does not count: the next one would be installed differently.
 func (c *Catalog) Observe(machine *v1alpha1.Machine) {
 	size := machine.NodeSize()
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted) {
@@ -76,7 +76,7 @@ func (c *Catalog) Observe(machine *v1alpha1.Machine) {
 	}
 }
 
-// Forget says that a Machine of the tenant has gone. The size of its node counts for six more hours.
+// Forget notes that a Machine of the tenant has gone. The size of its node counts for six more hours.
 func (c *Catalog) Forget(machine *v1alpha1.Machine) {
 	s := c.sizes
 	s.mu.Lock()
@@ -87,7 +87,7 @@ func (c *Catalog) Forget(machine *v1alpha1.Machine) {
 	}
 }
 
-// limit returns the least that nodes with the key have had, nil if none is known. It must not be changed.
+// limit returns the least sizes of nodes with the key, nil if none is known. The caller must not change it.
 func (s *nodeSizes) limit(key sizeKey) corev1.ResourceList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *nodeSizes) limit(key sizeKey) corev1.ResourceList {
 	return s.least[key]
 }
 
-// leastOf returns the lesser of each resource.
+// leastOf returns the lesser quantity of each resource.
 func leastOf(a, b corev1.ResourceList) corev1.ResourceList {
 	least := maps.Clone(a)
 	if least == nil {
@@ -123,8 +123,8 @@ func leastOf(a, b corev1.ResourceList) corev1.ResourceList {
 	return least
 }
 
-// OwnNodes returns a function that returns how much cpu in cores, and memory and ephemeral-storage in bytes, each of the tenant's own nodes
-// has had of a NodeType and of the filter's class. It returns nil if that is not known. What it returns must not be changed.
+// OwnNodes returns a function for the least cpu in cores, and memory and ephemeral-storage in bytes, of the tenant's
+// own nodes of a NodeType and the filter's class, nil if unknown. The caller must not change its result.
 func (c *Catalog) OwnNodes(filter Filter) func(nodeType string) corev1.ResourceList {
 	if filter.class == nil || c.sizes.isEmpty() {
 		return func(string) corev1.ResourceList { return nil }
@@ -136,7 +136,7 @@ func (c *Catalog) OwnNodes(filter Filter) func(nodeType string) corev1.ResourceL
 	}
 }
 
-// isEmpty returns whether no size is known.
+// isEmpty reports whether no size is known.
 func (s *nodeSizes) isEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

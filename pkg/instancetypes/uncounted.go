@@ -19,31 +19,31 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/matching"
 )
 
-// Remainder is a catalog without the servers that Machines of a tenant take and that the NodeTypes count as free still.
+// Remainder is a catalog without the servers that a tenant's Machines take and that the NodeTypes still count as free.
 type Remainder struct {
 	*Catalog
-	// NodeTypes of the Machines without a server, by name: what the manager will probably choose. A Machine that gets
-	// none is not in it.
+	// NodeTypes of the Machines without a server, by name: the manager's probable choice. A Machine that gets none is
+	// left out.
 	NodeTypes map[string]string
 
 	from *snapshot
 	key  string
-	// left is how many more servers of a type the quota of the tenant leaves. A type that is not in it is not bounded.
+	// left is how many more servers of a type the tenant's quota leaves. A missing type is not bounded.
 	left map[string]int64
-	// changed are copies of the types of which something was taken.
+	// changed are copies of the types that a server was taken from.
 	changed map[string]*v1alpha1.NodeType
 }
 
-// Without returns what is left for the next NodeClaims of a tenant. The manager claims a server before it counts it,
-// and the status of a NodeType arrives by another watch than that of a Machine. So a Machine takes a server from a
-// type, and from those that share it,
+// Without returns the servers that are left for the next NodeClaims of a tenant. The manager claims a server before it
+// counts it, and NodeTypes and Machines arrive by different watches. So a Machine takes a server from a type, and from
+// the types that share it,
 //
-//   - if it has a server, until the counts of the type include its claim. That is compared by number, and not by time;
-//   - if it has none, from where the manager will probably choose: the cheapest type that fits and has a free server, in its first
-//     domain that fits. All Machines must be waiting for the decision of the manager, or have a server. Left is how many
-//     more servers of some types the quota of the tenant leaves beside the servers that it has.
+//   - if it has a server, until the counts of the type include its claim. Claim numbers are compared, and not times;
+//   - if it has none, from the manager's probable choice: the cheapest type that fits and has a free server, in its
+//     first domain that fits. Each Machine must be waiting for the manager's decision, or have a server. left is how
+//     many more servers of some types the tenant's quota leaves beside the servers that it has.
 //
-// What is free in the domains of other tenants is not left either.
+// Free servers in domains of other tenants are not left either.
 func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine,
 	left map[string]int64) *Remainder {
 	current := c.read()
@@ -86,8 +86,8 @@ func (c *Catalog) Without(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.M
 	return r
 }
 
-// uncounted are the types whose counts do not include the claim of a Machine: the one that it is of, and those that
-// its server matches.
+// uncounted returns the types whose counts do not include a Machine's claim: of its own type and the types of its
+// server.
 func (s *snapshot) uncounted(machine *v1alpha1.Machine) (names []string) {
 	if machine.Status.NodeTypeRef == nil {
 		return nil
@@ -152,7 +152,7 @@ func (r *Remainder) takeAny(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Ma
 	}
 }
 
-// nodeType is a type with what is left of it.
+// nodeType returns a type with its remaining servers.
 func (r *Remainder) nodeType(name string) *v1alpha1.NodeType {
 	if changed, found := r.changed[name]; found {
 		return changed
@@ -197,14 +197,14 @@ func (r *Remainder) take(name string, labels map[string]string) {
 	}
 }
 
-// domainOf is the index of the domain of a type that has most labels in common with a node, and none that the node
+// domainOf returns the index of the domain of a type that shares most labels with a node, and has none that the node
 // does not have. It is -1 if there is none.
 func domainOf(nodeType *v1alpha1.NodeType, labels map[string]string) int {
 	found, most := -1, -1
 	for i := range nodeType.Status.Domains {
 		domain := &nodeType.Status.Domains[i]
 		own := domain.NodeLabels(nodeType.Name)
-		// Types that share a server may each say another zone.
+		// Types that share a server may name different zones.
 		if len(domain.SharedWith) == 0 && domain.Zone != labels[corev1.LabelTopologyZone] || len(own) <= most {
 			continue
 		}

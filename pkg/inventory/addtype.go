@@ -14,12 +14,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// InvalidType is why a NodeType has no servers: the reason and the message of its condition Synced.
+// InvalidType says why a NodeType has no servers: the reason and the message of its condition Synced.
 type InvalidType struct{ Reason, Message string }
 
 // AddType adds a NodeType or replaces it. provider is its NodeProvider, nil if there is none. tenant is the name of a
-// TenantCluster in the namespace of the provider's servers, empty if there is none. A type that is not valid has no
-// servers, and the result says why; it is nil otherwise.
+// TenantCluster in the namespace of the provider's servers, empty if there is none. An invalid type has no servers, and
+// the result says why; otherwise it is nil.
 func (i *Inventory) AddType(nodeType *v1alpha1.NodeType, provider *v1alpha1.NodeProvider, tenant string) *InvalidType {
 	profile, invalid := profileOf(nodeType, provider, tenant)
 	if invalid != nil {

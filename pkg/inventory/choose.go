@@ -30,15 +30,15 @@ type Choice struct {
 	Cost     int64
 	// Labels that the node has from its type and its host. The caller owns them.
 	Labels map[string]string
-	// Tenant is the namespace of the Machine that it is for.
+	// Tenant is the namespace of the Machine that gets the host.
 	Tenant string
 }
 
-// Choose gives the request a host of the cheapest type that fits; among types of the same cost the first by name, among
-// hosts one whose last use did not end in a fault, then one that was not cleaned after the same tenant, then one where its domains
-// prefer it, then the first by zone, architecture, topology and name. A Machine for which a host has been assumed gets the same host
-// again, as long as that can be claimed and fits; if not, the assumption ends. If there is none, the error is a
-// *NoHostError.
+// Choose gives the request a host of the cheapest type that fits, among types of the same cost the first by name. Among
+// hosts, it prefers in this order: no fault at the end of the last use; not cleaned after the same tenant; the
+// preference of its domains; the first by zone, architecture, topology and name. A Machine with an assumed host gets
+// the same host again, as long as that can be claimed and fits; if not, the assumption ends. Without a host, the error
+// is a *NoHostError.
 func (i *Inventory) Choose(request Request) (Choice, error) {
 	requirements, err := i.parse(request.Requirements)
 	if err != nil {
@@ -49,9 +49,9 @@ func (i *Inventory) Choose(request Request) (Choice, error) {
 	return choice, err
 }
 
-// ChooseWithin gives the request a host of the cheapest type that fits and is within a quota, as choose finds it.
-// Within returns a *quota.ExceededError for a type that the quota leaves no server of. If the quota leaves none of any
-// type that has a host, ChooseWithin returns the error of the cheapest type.
+// ChooseWithin gives the request a host of the cheapest type that fits and is within a quota. choose finds the host.
+// within returns a *quota.ExceededError for a type if the quota leaves none of its servers. If the quota leaves no
+// server of any type that has a host, ChooseWithin returns the error of the cheapest type.
 func ChooseWithin(request Request, choose func(Request) (Choice, error),
 	within func(nodeType string) error) (Choice, error) {
 	allowed, tried := request.Allowed, map[string]bool{}
@@ -74,7 +74,7 @@ func ChooseWithin(request Request, choose func(Request) (Choice, error),
 		default:
 			return choice, err
 		}
-		// There is no other, or it would not be within the quota either. A host that was chosen before may be claimed.
+		// No other type exists, or it would exceed the quota too. A host that was chosen before may be claimed.
 		if exceeded.Total || request.NodeType != "" || request.ServerName != "" || request.ChosenHost.Name != "" {
 			return Choice{}, first
 		}
@@ -83,7 +83,7 @@ func ChooseWithin(request Request, choose func(Request) (Choice, error),
 }
 
 // Assume gives a chosen host to a Machine and to no other, until SetHost shows a consumer on it or Forget is called. It
-// reports false if the host cannot be had any more.
+// returns false if the host is no longer available.
 func (i *Inventory) Assume(choice Choice, machine types.UID) (assumed bool) {
 	i.update(func(changed changed) { assumed = i.assume(choice, machine, changed) })
 	return assumed
@@ -101,7 +101,7 @@ func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bo
 		return false
 	}
 	if _, free := h.freeFor(h.countedAs(t.profile.Name, h.counts())); !free || !isOpen(h.domains, choice.Tenant) {
-		return false // for which tenant it is free if it was not cleaned the claim finds out
+		return false // if only its last tenant may have it, the claim finds that out
 	}
 	i.change(h, changed, func() { i.reserve(h, choice, machine) })
 	i.claims++
@@ -110,8 +110,8 @@ func (i *Inventory) assume(choice Choice, machine types.UID, changed changed) bo
 	return true
 }
 
-// ClaimNumber returns the number of the claim of a host by a Machine, which has it as that type. Claims have the order in which they
-// were decided. One that an earlier process decided gets a number now.
+// ClaimNumber returns the number of a Machine's claim of a host, as that type. Numbers follow the order of decisions. A
+// claim that an earlier process decided gets a number now.
 func (i *Inventory) ClaimNumber(key types.NamespacedName, machine types.UID, nodeType string) (number int64) {
 	i.update(func(changed changed) {
 		h := i.hosts[key]
@@ -128,7 +128,7 @@ func (i *Inventory) ClaimNumber(key types.NamespacedName, machine types.UID, nod
 	return number
 }
 
-// ResumeClaims takes in the number of a claim that an earlier process decided, or counted. The host may be unknown, and the type empty.
+// ResumeClaims takes in the number of a claim that an earlier process decided or counted, maybe of an unknown host.
 func (i *Inventory) ResumeClaims(key types.NamespacedName, nodeType string, number int64) {
 	i.update(func(changed changed) {
 		i.claims = max(i.claims, number)
@@ -136,7 +136,7 @@ func (i *Inventory) ResumeClaims(key types.NamespacedName, nodeType string, numb
 	})
 }
 
-// count notes that the counts of all types that a host matches, and of the one that it is claimed as, include a claim.
+// count records that a claim is in the counts of all types that the host matches, and of the type it is claimed as.
 func (i *Inventory) count(h *host, nodeType string, number int64, changed changed) {
 	names := []string{nodeType}
 	if h != nil {
@@ -188,7 +188,7 @@ func (i *Inventory) choose(request Request, requirements requirements, changed c
 	return Choice{}, &NoHostError{Reason: reasonOf(i.considered), ServerName: request.ServerName, Considered: slices.Clone(i.considered)}
 }
 
-// stillFits returns whether the host that a Machine has been given before is still right for it, if it can be had.
+// stillFits reports whether the host that was given to a Machine before is still right for it, if it is available.
 func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirements requirements) bool {
 	b, member := h.buckets[t.profile.Name]
 	used := i.used[t.profile.Name]
@@ -204,12 +204,12 @@ func (i *Inventory) stillFits(h *host, t *nodeType, request Request, requirement
 		requirements.unmet(t, b) == nil
 }
 
-// eligibility of a host for the tenant of a request.
+// eligibility returns the eligibility of a host for the tenant of a request.
 func (t *nodeType) eligibility(h *host, request Request) Eligibility {
 	return h.eligibility.For(request.Tenant, t.profile.AnyTenant)
 }
 
-// fits compares the request with what all hosts of the type have in common. The outcome is empty if the type fits so far.
+// fits compares the request with what all hosts of the type share. The outcome is empty if the type fits so far.
 func (t *nodeType) fits(request *matching.Request, requirements requirements) Candidate {
 	candidate := Candidate{NodeType: t.profile.Name, Cost: t.profile.Cost}
 	if requirement := t.unmet(requirements.ofType); requirement != nil {
@@ -221,7 +221,7 @@ func (t *nodeType) fits(request *matching.Request, requirements requirements) Ca
 	return candidate
 }
 
-// find returns a host of a type that fits. If there is none, it records the reason in the candidate.
+// find returns a fitting host of a type. If there is none, it records the reason in the candidate.
 func (i *Inventory) find(t *nodeType, request Request, requirements requirements, candidate *Candidate) *host {
 	if request.ServerName != "" {
 		return i.findPinned(t, request, requirements, candidate)
@@ -230,8 +230,8 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	meets := func(b *bucket) bool {
 		return requirements.unmet(t, b) == nil && isOpen(b.domains, request.Tenant)
 	}
-	// Hosts that only this tenant can have come first: the others are for all. The request gets a host whose last use ended in a fault only
-	// if no other host is free.
+	// Hosts that only this tenant can have come first: other tenants can use the rest. A host whose last use ended in a
+	// fault comes only if no other host is free.
 	var faulty *host
 	for _, tenant := range [...]string{request.Tenant, ""} {
 		var best *bucket
@@ -261,7 +261,7 @@ func (i *Inventory) find(t *nodeType, request Request, requirements requirements
 	return nil
 }
 
-// explain counts the hosts that meet the requirements, after none of them could be claimed.
+// explain counts the hosts that meet the requirements, after find could claim none of them.
 func (t *nodeType) explain(tenant string, requirements requirements, candidate Candidate) Candidate {
 	candidate.Outcome, candidate.Counts, candidate.TooSmall = NoneFree, t.counts, t.tooSmall(requirements)
 	candidate.Closed = t.closed(tenant, requirements)
@@ -285,7 +285,7 @@ func (t *nodeType) explain(tenant string, requirements requirements, candidate C
 	return candidate
 }
 
-// closed are the domains where hosts that meet the requirements are free, and that are for other tenants, sorted.
+// closed returns the domains of other tenants that have free hosts which meet the requirements, sorted.
 func (t *nodeType) closed(tenant string, requirements requirements) (domains []string) {
 	for _, b := range t.free[""] {
 		if closed := closedTo(b.domains, tenant); closed != "" && !slices.Contains(domains, closed) &&
@@ -346,8 +346,8 @@ func choiceOf(h *host, t *nodeType, request Request, requirements requirements) 
 	}
 }
 
-// ChoiceOf describes a host that was claimed long ago as the choice that it would be now, and reports whether the type
-// exists. It assumes nothing. A host whose labels say by now that it is of another type stays of that one.
+// ChoiceOf describes a host that was claimed long ago as a choice of today, and reports whether the type exists. It
+// assumes nothing. A host keeps its type even if its labels say by now that it is of another.
 func (i *Inventory) ChoiceOf(host *bmov1alpha1.BareMetalHost, nodeType string) (Choice, bool) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -367,35 +367,35 @@ func (i *Inventory) ChoiceOf(host *bmov1alpha1.BareMetalHost, nodeType string) (
 	return choice, true
 }
 
-// Request asks for one host, either of a named type, or of the cheapest type that meets requirements and resources.
+// Request asks for one host: either of a named type, or of the cheapest type that meets requirements and resources.
 type Request struct {
-	// Machine that the host is for. The host that has been assumed for it counts as free. Empty for no Machine in particular.
+	// Machine that gets the host. The host that is assumed for it counts as free. Empty for no Machine in particular.
 	Machine types.UID
-	// Tenant is the namespace of the Machine. Empty gets no host that was not cleaned.
+	// Tenant is the namespace of the Machine. If it is empty, the request gets no host that was not cleaned.
 	Tenant string
-	// NodeType by name. If set, neither the resources nor the rule about accelerators apply: an explicitly named type wins.
+	// NodeType by name. If set, the resources and the rule about accelerators do not apply: a named type wins.
 	NodeType string
 	// Requirements that the labels of the node would have to meet.
 	Requirements []corev1.NodeSelectorRequirement
 	// Resources that the node must have for pods.
 	Resources corev1.ResourceList
-	// KubeletArgs of the node. Which of them are wrong is said elsewhere.
+	// KubeletArgs of the node. Other code checks them.
 	KubeletArgs v1alpha1.KubeletArgs
 	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
-	// Allowed is whether the tenant may have a type that a provider has made, or that was made by hand. Nil allows all. It is
-	// called with the inventory locked and must not call the inventory.
+	// Allowed says whether the tenant may have a type. madeBy is its NodeProvider, empty if the type was made by hand.
+	// Nil allows all. It runs with the inventory locked and must not call the inventory.
 	Allowed func(typeName, madeBy string) bool
-	// ChosenHost and ChosenAs are a host and the type that it was chosen as for the Machine before, by a run that did not come
-	// to know whether it could have it. It is chosen again if it still fits, also if it cannot be had, so that no other is
-	// claimed meanwhile. Empty for none.
+	// ChosenHost and ChosenAs are the host and the type that an earlier run chose for the Machine, without learning
+	// whether it got the host. They are chosen again if they still fit, even if the host is not available, so that no
+	// other host is claimed meanwhile. Empty for none.
 	ChosenHost v1alpha1.HostReference
 	ChosenAs   string
-	// ServerName pins the request to the host of that name, in the namespace of the type's provider. No other is given.
+	// ServerName pins the request to the host of that name, in the namespace of the type's provider. It gets no other.
 	ServerName string
 }
 
-// RequestOf returns what a Machine asks for. The tenant is the TenantCluster that it is charged to, nil if there is none.
+// RequestOf returns a Machine's request. tenant is the TenantCluster that the Machine is charged to, nil for none.
 func RequestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) Request {
 	request := Request{
 		Machine:      machine.UID,
@@ -420,15 +420,15 @@ func RequestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) Reques
 	return request
 }
 
-// requirements are parsed requirements: of labels that all hosts of a type share, and of those that differ from host
-// to host.
+// requirements are parsed requirements, split by their labels: ofType if all hosts of a type share the label, ofHost if
+// it differs from host to host.
 type requirements struct {
 	ofType []labels.Requirement
 	ofHost []*labelRequirements
 }
 
-// labelRequirements are about one label of hosts, or with an empty key about the labels that say which types a host
-// matches. Hosts are many, and the values of a label few: each is compared once.
+// labelRequirements are about one label of hosts or, with an empty key, about the labels of the types that a host
+// matches. Hosts are many, and the values of a label few: each value is compared once.
 type labelRequirements struct {
 	key   string
 	all   []labels.Requirement
@@ -469,7 +469,7 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 		return requirements{}, &NoHostError{Reason: v1alpha1.ReasonInvalidSpec, Detail: wrong.ToAggregate().Error() + ": correct it"}
 	}
 	ofHost, ofType := lo.FilterReject(valid, func(r labels.Requirement, _ int) bool { return i.differs(r.Key()) })
-	// Few hosts meet an In, and most a NotIn: what comes next is compared with fewer hosts.
+	// Few hosts meet an In, and most a NotIn: after an In, fewer hosts are left to compare.
 	ins, others := lo.FilterReject(ofHost, func(r labels.Requirement, _ int) bool { return r.Operator() == selection.In })
 	parsed := requirements{ofType: ofType}
 	for _, requirement := range slices.Concat(ins, others) {
@@ -487,7 +487,7 @@ func (i *Inventory) parse(from []corev1.NodeSelectorRequirement) (requirements, 
 	return parsed, nil
 }
 
-// differs returns whether a label differs from host to host of one type.
+// differs reports whether a label differs from host to host of one type.
 func (i *Inventory) differs(key string) bool {
 	return key == corev1.LabelTopologyZone || key == corev1.LabelArchStable || slices.Contains(i.topology.Keys(), key) ||
 		v1alpha1.IsTypeLabel(key)

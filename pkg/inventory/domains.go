@@ -19,24 +19,24 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// place is the hosts of a namespace that have one value of a label.
+// place stands for the hosts of a namespace with one value of a label.
 type place struct{ namespace, key, value string }
 
-// domain is a place whose servers are for one tenant at a time. It exists while hosts are there.
+// domain is a place whose servers are for one tenant at a time. It exists while it has hosts.
 type domain struct {
 	place
 	hosts map[*host]struct{}
-	// holders counts the hosts by the tenant that they count as. Hosts of none are not counted.
+	// holders counts the hosts of each tenant. A host that belongs to no tenant is not counted.
 	holders map[string]int
-	// free is how many hosts can be claimed.
+	// free is the number of hosts that can be claimed.
 	free int
 }
 
-// unknownHolder is that of a host that is somebody's, and does not say whose. No namespace has this name.
+// unknownHolder is the holder of a host that is in use by somebody unknown. No namespace has this name.
 const unknownHolder = "?"
 
-// holderOf is the namespace that a host counts as in its domains, empty if it is nobody's, and whether that is only because it was not
-// cleaned. A server that was claimed by others than our Machines counts as their namespace's.
+// holderOf returns the namespace that a host belongs to in its domains, empty for none, and whether it belongs there
+// only because it was not cleaned. A server that was claimed by others than our Machines belongs to their namespace.
 func holderOf(host *bmov1alpha1.BareMetalHost) (holder string, uncleaned bool) {
 	last, used := host.Annotations[v1alpha1.LastTenantAnnotationKey]
 	quarantine, _ := QuarantineOf(host)
@@ -51,23 +51,23 @@ func holderOf(host *bmov1alpha1.BareMetalHost) (holder string, uncleaned bool) {
 	return "", false
 }
 
-// holder is the tenant that the host counts as now, empty if none.
+// holder returns the tenant that the host belongs to now, empty if none.
 func (h *host) holder() string {
 	switch {
 	case h.assumedBy != "":
 		return cmp.Or(h.assumedFor, unknownHolder)
 	case h.uncleaned && h.anyTenant:
-		return "" // the operator says that nothing of its last tenant is left
+		return "" // the operator says that no data of its last tenant is left
 	}
 	return h.heldBy
 }
 
-// isOpen returns whether a tenant may have servers in all of the domains.
+// isOpen reports whether a tenant may have servers in all of the domains.
 func isOpen(domains []*domain, tenant string) bool {
 	return !slices.ContainsFunc(domains, func(d *domain) bool { return !d.isOpen(tenant) })
 }
 
-// isOpen returns whether nobody but the tenant has servers in the domain.
+// isOpen reports whether no other tenant has servers in the domain.
 func (d *domain) isOpen(tenant string) bool {
 	_, theirs := d.holders[tenant]
 	return len(d.holders) == 0 || theirs && len(d.holders) == 1
@@ -76,8 +76,8 @@ func (d *domain) isOpen(tenant string) bool {
 // String names the domain as its label does: "nvlink-domain n1".
 func (d *domain) String() string { return d.key + " " + d.value }
 
-// preference of a bucket for a tenant that it is open to, the least first: servers where it has some, the fullest of its domains first,
-// then those that are in no domain, then those in the domain with most free servers, so that it has room to grow.
+// preference orders the buckets that are open to a tenant, least first: servers in its own domains, the fullest domain
+// first; servers in no domain; servers in the domain with most free servers, so that the tenant has room to grow.
 func (b *bucket) preference() int {
 	if len(b.domains) == 0 {
 		return math.MinInt32 / 2
@@ -95,7 +95,7 @@ func (b *bucket) preference() int {
 	return -free
 }
 
-// closedTo says which domains of a bucket a tenant may have no servers in, and is empty if there are none.
+// closedTo names the domains that a tenant may have no servers in. It is empty if there are none.
 func closedTo(domains []*domain, tenant string) string {
 	var closed []string
 	for _, d := range domains {
@@ -106,12 +106,12 @@ func closedTo(domains []*domain, tenant string) string {
 	return strings.Join(closed, " and ")
 }
 
-// inClosedDomain ends a sentence about a server. It does not name the tenant that has the domain: other tenants read it.
+// inClosedDomain ends a sentence about a server. It does not name the tenant of the domain: other tenants read it.
 func inClosedDomain(closed string) string {
 	return "is in " + closed + ", which is for another tenant until its last server there is released and clean"
 }
 
-// join puts a host, which matches known types, into its domains. The lock must be held, here and in what follows.
+// join puts a host, which matches known types, into its domains. From here on, the caller must hold the lock.
 func (i *Inventory) join(h *host, changed changed) {
 	h.anyTenant = len(h.matches) > 0
 	for _, name := range h.matches {
@@ -144,7 +144,7 @@ func (i *Inventory) leave(h *host, changed changed) {
 	h.domains = nil
 }
 
-// standing is what a host adds to its domains.
+// standing is a host's share in the counts of its domains.
 type standing struct {
 	holder string
 	free   int
@@ -152,7 +152,7 @@ type standing struct {
 
 func (h *host) standing() standing { return standing{h.holder(), int(h.counts().Available)} }
 
-// stands replaces what a host adds to its domains. If a tenant comes or goes, all types of the hosts there have other servers for others.
+// stands replaces a host's share in its domains. If a tenant comes or goes, all types of their hosts change.
 func (h *host) stands(before, after standing, changed changed) {
 	for _, d := range h.domains {
 		d.free += after.free - before.free
@@ -170,7 +170,7 @@ func (h *host) stands(before, after standing, changed changed) {
 	}
 }
 
-// count counts one host of a holder more or less, and returns whether the holder comes or goes.
+// count adds a difference to a holder's hosts, and reports whether the holder comes or goes.
 func (d *domain) count(holder string, difference int) (moves bool) {
 	if holder == "" {
 		return false
@@ -182,7 +182,7 @@ func (d *domain) count(holder string, difference int) (moves bool) {
 	return before == 0 || before+difference == 0
 }
 
-// exclude has the domains of labels be for one tenant each in a namespace, or no more, for one type.
+// exclude adds a type that gives each domain of some labels in its namespace to one tenant, or removes it.
 func (i *Inventory) exclude(profile Profile, difference int, changed changed) {
 	keys := i.exclusive[profile.Namespace]
 	if keys == nil {
@@ -205,8 +205,8 @@ func (i *Inventory) exclude(profile Profile, difference int, changed changed) {
 	}
 }
 
-// Hold makes sure that a host, which has been chosen for a Machine, is in no domain of another tenant while that claims it, and says why
-// it cannot. A Machine that chose it before this process, or before the host was labelled, has it assumed from now on.
+// Hold makes sure that a chosen host is in no domain of another tenant while the Machine claims it, and says why it
+// cannot. If the host was chosen before this process started, or before it was labelled, it is assumed from now on.
 func (i *Inventory) Hold(choice Choice, machine types.UID) (refused string) {
 	i.update(func(changed changed) {
 		h := i.hosts[types.NamespacedName{Namespace: choice.Host.Namespace, Name: choice.Host.Name}]
@@ -224,7 +224,7 @@ func (i *Inventory) Hold(choice Choice, machine types.UID) (refused string) {
 	return refused
 }
 
-// Opens returns the domains in which the tenant of a choice would get its first server.
+// Opens returns the domains where the tenant of a choice would get its first server.
 func (i *Inventory) Opens(choice Choice) (openings []quota.Opening) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -248,7 +248,7 @@ func (i *Inventory) Opens(choice Choice) (openings []quota.Opening) {
 	return openings
 }
 
-// freeAs counts the hosts of the domain that the tenant of a choice could have as the type that was chosen.
+// freeAs counts the hosts of the domain that the tenant of a choice could have as the chosen type.
 func (d *domain) freeAs(choice Choice) (count int) {
 	for h := range d.hosts {
 		if _, member := h.buckets[choice.NodeType]; member && isOpen(h.domains, choice.Tenant) {
@@ -261,19 +261,19 @@ func (d *domain) freeAs(choice Choice) (count int) {
 	return count
 }
 
-// SharedDomain is a domain whose servers are for one tenant each by now, and several have some.
+// SharedDomain is a domain for one tenant in which several tenants have servers.
 type SharedDomain struct {
 	Key, Value string
 	// Tenants are the namespaces, sorted. For operators only.
 	Tenants []string
 }
 
-// String names the domain and how many share it, for everybody.
+// String names the domain and the number of its namespaces, for everybody.
 func (d SharedDomain) String() string {
 	return fmt.Sprintf("%s %s has servers of %d namespaces", d.Key, d.Value, len(d.Tenants))
 }
 
-// SharedDomains are those among the hosts of a namespace, by these labels, sorted.
+// SharedDomains returns the shared domains of a namespace's hosts by these labels, sorted.
 func (i *Inventory) SharedDomains(namespace string, keys []string) (shared []SharedDomain) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -288,10 +288,10 @@ func (i *Inventory) SharedDomains(namespace string, keys []string) (shared []Sha
 	return shared
 }
 
-// Inherits returns whether nodes inherit a label of hosts.
+// Inherits reports whether nodes inherit a label of hosts.
 func (i *Inventory) Inherits(label string) bool { return len(i.topology.Inherited(label)) > 0 }
 
-// heldKeys are the labels of nodes by which domains are held by a tenant now; that of the hosts if nodes do not inherit it.
+// heldKeys returns the node labels of the domains that tenants hold now, or the host label if nodes do not inherit it.
 func heldKeys(domains []*domain, mapping topology.Mapping) (held []string) {
 	for _, d := range domains {
 		switch inherited := mapping.Inherited(d.key); {

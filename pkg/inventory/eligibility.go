@@ -19,10 +19,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Reason why a host cannot be claimed.
+// Reason says why a host cannot be claimed.
 type Reason string
 
-// Why hosts cannot be claimed, in the order in which they are looked for.
+// Reasons in the order of their checks.
 const (
 	// ReasonDeleting: the host is being deleted.
 	ReasonDeleting Reason = "Deleting"
@@ -42,61 +42,61 @@ const (
 	ReasonNodeReuse Reason = "NodeReuse"
 	// ReasonMaintenance: the host has the maintenance annotation.
 	ReasonMaintenance Reason = "Maintenance"
-	// ReasonRebooting: Metal3 has been asked to reboot the host, or to keep it off.
+	// ReasonRebooting: Metal3 was asked to reboot the host, or to keep it off.
 	ReasonRebooting Reason = "Rebooting"
-	// ReasonInspecting: Metal3 has been asked to inspect the host, or is at it.
+	// ReasonInspecting: Metal3 was asked to inspect the host, or is inspecting it.
 	ReasonInspecting Reason = "Inspecting"
-	// ReasonExternallyProvisioned: something that Metal3 has not installed runs on the host.
+	// ReasonExternallyProvisioned: the host runs something that Metal3 has not installed.
 	ReasonExternallyProvisioned Reason = "ExternallyProvisioned"
 	// ReasonImageSet: the host has an image and no consumer.
 	ReasonImageSet Reason = "ImageSet"
-	// ReasonNotReady: the host is in another state than available (or ready, as old versions call it), for example
+	// ReasonNotReady: the state of the host is not available (or ready, as old versions call it), but for example
 	// inspecting or deprovisioning.
 	ReasonNotReady Reason = "NotReady"
-	// ReasonNotOperational: the operational status is another than OK.
+	// ReasonNotOperational: the operational status is not OK.
 	ReasonNotOperational Reason = "NotOperational"
-	// ReasonNotCleaned: the disks of the host may hold what its last tenant left there. A Machine of that tenant can claim it.
+	// ReasonNotCleaned: the disks may hold data of the last tenant. A Machine of that tenant can claim the host.
 	ReasonNotCleaned Reason = "NotCleaned"
 	// ReasonTooSmall: the host has less than its type says. EligibilityOf, which knows no type, never returns it.
 	ReasonTooSmall Reason = "TooSmall"
 	// ReasonNotInspected: the host's type leaves out cpu or memory, and inspection has not found how much the host has.
 	// EligibilityOf, which knows no type, never returns it.
 	ReasonNotInspected Reason = "NotInspected"
-	// ReasonAssumed: the host has been given to another Machine, whose claim does not show yet.
+	// ReasonAssumed: the host was given to another Machine, whose claim is not on it yet.
 	ReasonAssumed Reason = "Assumed"
-	// ReasonDomainHeld: the host is in a domain whose servers are for one tenant, which has some, and another asks. EligibilityOf, which
-	// knows no other hosts, never returns it.
+	// ReasonDomainHeld: the host is in a domain that belongs to another tenant now. EligibilityOf, which knows no other
+	// hosts, never returns it.
 	ReasonDomainHeld Reason = "DomainHeld"
-	// ReasonRegisteredAnew: the host has an image and names a Machine as its consumer that has another host. EligibilityOf, which knows no
-	// Machines, never returns it.
+	// ReasonRegisteredAnew: the host has an image, and its consumer is a Machine that has another host. EligibilityOf,
+	// which knows no Machines, never returns it.
 	ReasonRegisteredAnew Reason = "RegisteredAnew"
-	// ReasonUnknown: there is no such host.
+	// ReasonUnknown: the host does not exist.
 	ReasonUnknown Reason = "Unknown"
 )
 
-// Eligibility is whether a host can be claimed now, and if not, why.
+// Eligibility says whether a host can be claimed now, and if not, why.
 type Eligibility struct {
 	// Claimable is true when a Machine of any tenant may have the host.
 	Claimable bool
-	// Reason why not; empty when the host is claimable.
+	// Reason why the host cannot be claimed; empty when it can.
 	Reason Reason
 	// Message ends a sentence that begins with the host's name: "is paused". Empty when the host is claimable.
 	Message string
-	// Claimed is true when the host has a consumer, also if other reasons apply.
+	// Claimed is true when the host has a consumer, even if other reasons apply.
 	Claimed bool
-	// Error is true when Metal3 reports an error, also if other reasons apply.
+	// Error is true when Metal3 reports an error, even if other reasons apply.
 	Error bool
-	// Quarantined is true when the host is quarantined, also if other reasons apply.
+	// Quarantined is true when the host is quarantined, even if other reasons apply.
 	Quarantined bool
-	// UsedBy is who has claimed the host, if that is not one of our Machines: "Metal3Machine capi/worker-7". For operators only, as it may
-	// be somebody else's: tenants read Message, which has no names.
+	// UsedBy is the consumer of the host, if that is not one of our Machines: "Metal3Machine capi/worker-7". For
+	// operators only, because the name may be somebody else's: tenants read Message, which has no names.
 	UsedBy string
-	// LastTenant is the namespace whose data its disks may hold, also if other reasons apply; empty if none is known.
+	// LastTenant is the namespace whose data the disks may hold, even if other reasons apply; empty if none is known.
 	LastTenant string
 }
 
-// For returns the eligibility of the host for the Machines of a namespace, where the operator may have said that any tenant may
-// have what was not cleaned.
+// For returns the eligibility of the host for the Machines of a namespace. anyTenant is the operator's word that any
+// tenant may have hosts that were not cleaned.
 func (e Eligibility) For(namespace string, anyTenant bool) Eligibility {
 	if e.Reason == ReasonNotCleaned && (anyTenant || e.LastTenant != "" && e.LastTenant == namespace) {
 		e.Claimable, e.Reason, e.Message = true, "", ""
@@ -104,7 +104,7 @@ func (e Eligibility) For(namespace string, anyTenant bool) Eligibility {
 	return e
 }
 
-// EligibilityOf returns whether a host can be claimed by any tenant. It is a function of the host alone.
+// EligibilityOf returns the eligibility of a host for any tenant. It depends on the host alone.
 func EligibilityOf(host *bmov1alpha1.BareMetalHost) Eligibility {
 	eligibility := Eligibility{
 		Claimed:     host.Spec.ConsumerRef != nil,
@@ -128,7 +128,7 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	case eligibility.Quarantined:
 		return ReasonQuarantined, quarantinedMessage(host)
 	case eligibility.Error:
-		// Without Metal3's words: tenants read this, and they may have another tenant's image or the address of a BMC.
+		// Without Metal3's message: tenants read this, and it may have another tenant's image or the address of a BMC.
 		return ReasonError, fmt.Sprintf("is in error (%s)", cmp.Or(Word(host.Status.ErrorType), "of no type"))
 	case has(host, bmov1alpha1.PausedAnnotation):
 		return ReasonPaused, "is paused"
@@ -163,19 +163,19 @@ func ineligible(host *bmov1alpha1.BareMetalHost, eligibility Eligibility) (Reaso
 	return "", ""
 }
 
-// IsReleasing returns whether the release of a host has begun by switching it off for good.
+// IsReleasing reports whether the release of a host has begun, which switches it off for good.
 func IsReleasing(host *bmov1alpha1.BareMetalHost) bool {
 	return has(host, v1alpha1.ReleasingAnnotationKey)
 }
 
-// IsOff returns whether a host that is being released is off, with its image on: it can leave its tenant's network.
+// IsOff reports whether a host that is being released is off, with its image on: it can leave its tenant's network.
 func IsOff(host *bmov1alpha1.BareMetalHost) bool {
 	return IsReleasing(host) && host.Spec.Image != nil && !host.Spec.Online && !host.Status.PoweredOn &&
 		host.Status.Provisioning.State == bmov1alpha1.StateProvisioned
 }
 
-// Consumer describes the consumer of a host by its kind, and by its group if that is not ours: other projects have Machines, too. It
-// leaves out the name: tenants read this, and it may be another tenant.
+// Consumer describes the consumer of a host by its kind, and by its group if that is not ours: other projects have
+// Machines too. It leaves out the name: tenants read this, and the consumer may be another tenant's.
 func Consumer(host *bmov1alpha1.BareMetalHost) string {
 	reference := host.Spec.ConsumerRef
 	if reference == nil {
@@ -188,7 +188,7 @@ func Consumer(host *bmov1alpha1.BareMetalHost) string {
 	return kind
 }
 
-// usedBy names a consumer of a group that is not ours.
+// usedBy names a consumer whose group is not ours.
 func usedBy(consumer *corev1.ObjectReference) string {
 	if consumer == nil || groupOf(consumer) == v1alpha1.Group {
 		return ""
@@ -205,7 +205,7 @@ func groupOf(reference *corev1.ObjectReference) string {
 	return version.Group
 }
 
-// reboots returns whether the host has one of Metal3's annotations that reboot it once or, with a suffix, keep it off.
+// reboots reports whether the host has one of Metal3's annotations that reboot it once or, with a suffix, keep it off.
 func reboots(host *bmov1alpha1.BareMetalHost) bool {
 	for key := range host.Annotations {
 		if key == bmov1alpha1.RebootAnnotationPrefix || strings.HasPrefix(key, bmov1alpha1.RebootAnnotationPrefix+"/") {
@@ -220,7 +220,7 @@ func has(host *bmov1alpha1.BareMetalHost, annotation string) bool {
 	return found
 }
 
-// Quarantine is why, since when and because of which Machine a host is kept out of the pool.
+// Quarantine says why and since when a host is kept out of the pool, and which Machine caused that.
 type Quarantine struct {
 	// Reason is the reason of the Machine's condition GivenUp.
 	Reason string
@@ -229,13 +229,13 @@ type Quarantine struct {
 	Machine types.NamespacedName
 	// NodeType that the Machine had the host as.
 	NodeType string
-	// Suspect is true if only the tenant says that something is wrong with the host, and Metal3 does not.
+	// Suspect is true if only the tenant, and not Metal3, says that something is wrong with the host.
 	Suspect bool
-	// Message is what the tenant says is wrong, for operators. Other tenants do not read it.
+	// Message is the tenant's description of the fault, for operators. Other tenants do not read it.
 	Message string
 }
 
-// quarantineJSON is how the annotation has it.
+// quarantineJSON is the form of the annotation.
 type quarantineJSON struct {
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since"`
@@ -246,15 +246,15 @@ type quarantineJSON struct {
 	Message  string `json:"message,omitempty"`
 }
 
-// String is the value of the annotation: {"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant-a/gpu-x7f2k"}.
+// String returns the annotation: {"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant-a/gpu-x7f2k"}.
 func (q Quarantine) String() string {
-	// It fails for years after 9999 only.
+	// Marshal fails for years after 9999 only.
 	text, _ := json.Marshal(quarantineJSON{Reason: q.Reason, Since: q.Since.UTC().Truncate(time.Second), Machine: q.Machine.String(),
 		NodeType: q.NodeType, Suspect: q.Suspect, Message: q.Message})
 	return string(text)
 }
 
-// QuarantineOf reads the annotation of a host. It returns false if there is none, or one that a person has written.
+// QuarantineOf reads the annotation of a host. It returns false if there is none, or if a person has written it.
 func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 	var read quarantineJSON
 	if err := json.Unmarshal([]byte(host.Annotations[v1alpha1.QuarantinedAnnotationKey]), &read); err != nil || read.Reason == "" ||
@@ -269,7 +269,7 @@ func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 		NodeType: read.NodeType, Suspect: read.Suspect, Message: read.Message}, true
 }
 
-// quarantinedMessage leaves out the Machine, which may be another tenant's, and what a person has written: tenants read it.
+// quarantinedMessage leaves out the Machine, which may be another tenant's, and a person's text: tenants read it.
 func quarantinedMessage(host *bmov1alpha1.BareMetalHost) string {
 	why := ""
 	if quarantine, ours := QuarantineOf(host); ours {

@@ -23,10 +23,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
-// hardware has the results of Metal3's inspection that a type's resources can be compared with. Zero means not found.
+// hardware has the results of Metal3's inspection that can be compared with a type's resources. Zero means not found.
 type hardware struct {
 	cpus, memory, disks int64 // threads, bytes, bytes
-	// smallestDisk is the one that an operating system may be on, in bytes.
+	// smallestDisk is the smallest disk that an operating system may be on, in bytes.
 	smallestDisk int64
 }
 
@@ -46,7 +46,7 @@ func hardwareOf(host *bmov1alpha1.BareMetalHost) hardware {
 	return found
 }
 
-// amount returns how much cpu or memory was found, in threads or bytes.
+// amount returns the cpu or memory that inspection found, in threads or bytes.
 func (h hardware) amount(name corev1.ResourceName) int64 {
 	if name == corev1.ResourceCPU {
 		return h.cpus
@@ -54,17 +54,17 @@ func (h hardware) amount(name corev1.ResourceName) int64 {
 	return h.memory
 }
 
-// unknown returns whether inspection has not found one of the resources.
+// unknown reports whether inspection has not found one of the resources.
 func (h hardware) unknown(names []corev1.ResourceName) bool {
 	return slices.ContainsFunc(names, func(name corev1.ResourceName) bool { return h.amount(name) == 0 })
 }
 
-// Lacks returns what a host has less of than the resources of a type say, in words: "cpu 64 of 96, memory 512Gi of 768Gi". It
-// is empty for a host that is big enough, or of which nothing else is known: a host that has not been inspected is not
-// judged, and neither is what inspection does not find, such as accelerators.
+// Lacks returns the resources of a type that a host has less of, in words: "cpu 64 of 96, memory 512Gi of 768Gi". It is
+// empty for a host that is big enough. A host that was not inspected is not judged. Nor is a resource that inspection
+// does not find, such as accelerators.
 //
-// cpu is threads, as kubelet counts them, and may not be less at all. memory may be less by
-// capacity.MemoryTolerance. ephemeral-storage may not be more than all disks together.
+// cpu is threads, as kubelet counts them, and may not be less at all. memory may be less by capacity.MemoryTolerance.
+// ephemeral-storage may not be more than all disks together.
 func Lacks(host *bmov1alpha1.BareMetalHost, resources corev1.ResourceList) string {
 	return hardwareOf(host).lacks(resources)
 }
@@ -84,11 +84,11 @@ func (h hardware) lacks(resources corev1.ResourceList) string {
 	return strings.Join(lacking, ", ")
 }
 
-// TrimHost drops from a host what no decision reads, before it goes into a cache. With thousands of hosts, what inspection
-// has found is most of a program's memory. What remains is how big the host is and how its network interfaces are named.
-// Templates may read all of a host: they are rendered with one that is read from the API server.
+// TrimHost drops from a host what no decision reads, before the host goes into a cache. With thousands of hosts,
+// inspection data would be most of a program's memory. The size of the host and the names of its network interfaces
+// remain. Templates may read all of a host: they are rendered with a host from the API server.
 //
-// A trimmed host must be written as a patch of what has changed, never as a whole.
+// A program must write a trimmed host as a patch of its changes, never as a whole.
 func TrimHost(host *bmov1alpha1.BareMetalHost) {
 	delete(host.Annotations, bmov1alpha1.HardwareDetailsAnnotation)
 	host.Status.OperationHistory = bmov1alpha1.OperationHistory{}
@@ -111,10 +111,10 @@ func TrimHost(host *bmov1alpha1.BareMetalHost) {
 	host.Status.HardwareDetails = kept
 }
 
-// sharedDisks are lists of disks by their sizes. Thousands of servers have the same, and a list of ten disks takes 2 KiB.
+// sharedDisks are lists of disks by their sizes. Thousands of servers share a list; one of ten disks takes 2 KiB.
 var sharedDisks sync.Map
 
-// disksOf returns disks that have nothing but their sizes. The list must not be written to: other hosts have it, too.
+// disksOf returns disks with only their sizes. The caller must not write to the list: other hosts share it.
 func disksOf(disks []bmov1alpha1.Storage) []bmov1alpha1.Storage {
 	var sizes []byte
 	for i := range disks {
@@ -131,17 +131,17 @@ func disksOf(disks []bmov1alpha1.Storage) []bmov1alpha1.Storage {
 	return shared.([]bmov1alpha1.Storage)
 }
 
-// MaxNamed is how many of the servers that are too small are named.
+// MaxNamed is how many of the too small servers are named.
 const MaxNamed = 5
 
-// Least is the least of a resource that inspection has found in the hosts of a type.
+// Least is the smallest amount of a resource that inspection has found in the hosts of a type.
 type Least struct {
 	Quantity resource.Quantity
-	// Server is the first that has no more, by name, as namespace/name.
+	// Server is the first host, by name, with no more than that, as namespace/name.
 	Server string
 }
 
-// least is what inspection has found of what the type leaves out.
+// least returns the least amounts of the resources that the type leaves out.
 func (t *nodeType) least() map[corev1.ResourceName]Least {
 	var least map[corev1.ResourceName]Least
 	for name, found := range t.found {
@@ -161,18 +161,18 @@ func (t *nodeType) least() map[corev1.ResourceName]Least {
 	return least
 }
 
-// SmallServer is a host that a type selects and that has less than the type says.
+// SmallServer is a host of a type that has less than the type says.
 type SmallServer struct {
 	// Server is namespace/name of the host.
 	Server string
-	// Lacks is what it has less of, in words: "cpu 64 of 96".
+	// Lacks is what the host has less of, in words: "cpu 64 of 96".
 	Lacks string
 }
 
 // String names the server and what it lacks: "metal3/server-01 (cpu 64 of 96)".
 func (s SmallServer) String() string { return fmt.Sprintf("%s (%s)", s.Server, s.Lacks) }
 
-// Named lists servers of which there are count, of which the first are given.
+// Named lists the given servers and says how many more there are; count is the number of all.
 func Named(servers []SmallServer, count int) string {
 	parts := lo.Map(servers, func(server SmallServer, _ int) string { return server.String() })
 	if more := count - len(servers); more > 0 {
@@ -181,8 +181,8 @@ func Named(servers []SmallServer, count int) string {
 	return strings.Join(parts, ", ")
 }
 
-// countedAs is what a host that counts like this adds to the counts of a type, for which it may be too small. It is that
-// whatever else is the matter with it, and is never to be had.
+// countedAs returns what a host with these counts adds to the counts of a type. A host that is too small for the type
+// counts as too small whatever else is wrong with it, and is never available.
 func (h *host) countedAs(typeName string, counts Counts) Counts {
 	if h.lacks[typeName] != "" {
 		counts.TooSmall, counts.Available, counts.NotReady, counts.NotCleaned, counts.Maintenance = counts.Total, 0, 0, 0, 0
@@ -196,7 +196,7 @@ func (h *host) countedAs(typeName string, counts Counts) Counts {
 	return counts
 }
 
-// freeFor returns which tenant can claim the host, empty for any, if it can be claimed and counts so.
+// freeFor returns the only tenant that can claim a host with these counts, empty for any, and whether one can at all.
 func (h *host) freeFor(counts Counts) (tenant string, free bool) {
 	if counts.NotCleaned > 0 {
 		return h.eligibility.LastTenant, h.eligibility.LastTenant != ""
@@ -204,8 +204,8 @@ func (h *host) freeFor(counts Counts) (tenant string, free bool) {
 	return "", counts.Available > 0
 }
 
-// tooSmall are the first, by name, of the hosts that are too small for the type and whose nodes would have labels that meet
-// the requirements. It looks at buckets, and at few hosts of each.
+// tooSmall returns the first, by name, of the hosts that are too small for the type and whose nodes would have labels
+// that meet the requirements. It looks at buckets, and at few hosts of each.
 func (t *nodeType) tooSmall(requirements requirements) []SmallServer {
 	if t.counts.TooSmall == 0 {
 		return nil
@@ -225,7 +225,7 @@ func (t *nodeType) tooSmall(requirements requirements) []SmallServer {
 	return named
 }
 
-// host is what the inventory keeps of a BareMetalHost: only what a decision or a count depends on.
+// host is the inventory's record of a BareMetalHost: only what a decision or a count depends on.
 type host struct {
 	key         types.NamespacedName
 	uid         types.UID
@@ -235,30 +235,30 @@ type host struct {
 	eligibility Eligibility
 	// claimedAs is the type that one of our Machines has claimed the host as, by its annotation.
 	claimedAs string
-	// assumedBy is the Machine that the host has been given to while the claim does not show on it yet.
+	// assumedBy is the Machine that the host was given to while its claim is not on the host yet.
 	assumedBy types.UID
 	assumedAs string
-	// assumedFor is the namespace of that Machine.
+	// assumedFor is the namespace of the Machine in assumedBy.
 	assumedFor string
-	// heldBy is the tenant that the host counts as in its domains while it is not assumed, and uncleaned is true if it does only because it
-	// was not cleaned. Then anyTenant, of all types that it matches, says that it does not.
+	// heldBy is the tenant that the host belongs to in its domains while it is not assumed. If that is only because it
+	// was not cleaned (uncleaned), and all its types say anyTenant, the host belongs to nobody.
 	heldBy               string
 	uncleaned, anyTenant bool
 	// domains that the host is in, by label.
 	domains []*domain
-	// claim is the last one that was decided.
+	// claim is the last claim that was decided.
 	claim claim
-	// buckets that the host is in, by the name of the type. One for each type that it matches.
+	// buckets of the host by type, one for each type that it matches.
 	buckets map[string]*bucket
-	// lacks is what the host has less of than a type says, by the name of the type; nothing for those it is big enough for.
+	// lacks names what the host has less of than a type declares, by the name of the type; empty if it is big enough.
 	lacks map[string]string
-	// suspectOf is the namespace on whose word alone the host is quarantined, and suspectAs the type that it had it as; empty if none.
+	// suspectOf is the namespace on whose word alone the host is quarantined, suspectAs its type there; empty if none.
 	suspectOf, suspectAs string
 	suspectSince         time.Time
 	// faulty is true if the last use of the host ended in a fault.
 	faulty       bool
 	provisioning bmov1alpha1.ProvisioningState
-	// matches are the names of those types, sorted.
+	// matches are the names of the types that the host matches, sorted.
 	matches []string
 }
 
@@ -291,7 +291,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 	return h
 }
 
-// alike returns whether two states of a host belong to the same buckets.
+// alike reports whether two states of a host belong to the same buckets.
 func (h *host) alike(other *host) bool {
 	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels) &&
 		h.eligibility.LastTenant == other.eligibility.LastTenant && h.suspectOf == other.suspectOf && h.suspectAs == other.suspectAs &&
@@ -302,7 +302,7 @@ func (h *host) reference() v1alpha1.HostReference {
 	return v1alpha1.HostReference{Namespace: h.key.Namespace, Name: h.key.Name, UID: h.uid}
 }
 
-// usedAs is the type that the host counts for against maxCapacity, empty if none.
+// usedAs returns the type whose maxCapacity the host counts against, empty if none.
 func (h *host) usedAs() string {
 	if h.assumedBy != "" {
 		return h.assumedAs
@@ -310,7 +310,7 @@ func (h *host) usedAs() string {
 	return h.claimedAs
 }
 
-// counts is what the host adds to the counts of a type that it is big enough for.
+// counts returns what the host adds to the counts of a type that it is big enough for.
 func (h *host) counts() Counts {
 	counts := Counts{Total: 1}
 	if h.eligibility.UsedBy != "" {
@@ -344,7 +344,7 @@ func byName(a, b *host) int {
 	return cmp.Or(strings.Compare(a.key.Namespace, b.key.Namespace), strings.Compare(a.key.Name, b.key.Name))
 }
 
-// byFault is byName, after those whose last use did not end in a fault.
+// byFault orders hosts whose last use ended in a fault last, and then by name.
 func byFault(a, b *host) int {
 	if a.faulty != b.faulty {
 		return lo.Ternary(a.faulty, 1, -1)
@@ -352,7 +352,7 @@ func byFault(a, b *host) int {
 	return byName(a, b)
 }
 
-// architecture in the words of kubernetes.io/arch. Hosts that have not been inspected count as amd64, as most are.
+// architecture returns a value of kubernetes.io/arch. Hosts that were not inspected count as amd64, as most are.
 func architecture(from *bmov1alpha1.BareMetalHost) string {
 	reported := from.Spec.Architecture
 	if details := from.Status.HardwareDetails; details != nil && details.CPU.Arch != "" {

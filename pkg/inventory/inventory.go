@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory holds the BareMetalHosts in memory: which of them can be claimed, which NodeTypes they belong to,
-// and which one a claim gets. They are indexed, so that neither a choice nor a count visits every host. It writes
-// nothing: the Machine controller claims the host, and a choice is only assumed until the claim is on the host.
+// Package inventory holds the BareMetalHosts in memory: which can be claimed, which NodeTypes they belong to, and which
+// host a claim gets. Indexes avoid a visit of every host for a choice or a count. The package writes nothing: the
+// Machine controller claims the host, and a choice is only assumed until the claim is on the host.
 package inventory
 
 import (
@@ -22,9 +22,9 @@ import (
 
 // Options of an Inventory.
 type Options struct {
-	// Topology says which labels of hosts their nodes inherit, and under which keys claims can select on them. Nil is the default.
+	// Topology maps labels of hosts to labels of their nodes, which claims can select on. Nil is the default.
 	Topology *topology.Mapping
-	// Now is the time, for how long a suspect counts. Nil is time.Now.
+	// Now returns the time, to end the counting of suspects. Nil is time.Now.
 	Now func() time.Time
 }
 
@@ -37,11 +37,11 @@ type Inventory struct {
 	hosts  map[types.NamespacedName]*host
 	types  map[string]*nodeType
 	byCost []*nodeType
-	// used counts the hosts that are claimed or assumed as a type, whether they match it still or not.
+	// used counts the hosts that are claimed or assumed as a type, even if they no longer match it.
 	used map[string]int32
 	// claims is the number of the last claim that was decided.
 	claims int64
-	// assumed are the hosts that have been given out, by Machine.
+	// assumed are the hosts that were given out, by Machine.
 	assumed map[types.UID]*host
 	// suspects are the hosts that are quarantined on the word of a tenant alone, by its namespace.
 	suspects map[string]map[*host]struct{}
@@ -50,13 +50,13 @@ type Inventory struct {
 	domains   map[place]*domain
 	// stateChanges counts, by namespace, how often a host has changed its provisioning state.
 	stateChanges map[string]int64
-	// considered is memory for choose: most requests get a host, and need no explanation that outlives the call.
+	// considered is memory for choose: most requests get a host, and need no explanation after the call.
 	considered []Candidate
 
 	listening sync.RWMutex
 	listeners []func(types []string)
 
-	// hostsSynced and typesSynced are closed once all are known.
+	// hostsSynced and typesSynced are closed once all hosts, or types, are known.
 	hostsSynced, typesSynced chan struct{}
 }
 
@@ -87,16 +87,16 @@ func NewInventory(options Options) *Inventory {
 	}
 }
 
-// OnChange adds a listener for the names of the types whose summary or profile may have changed. It is called by the
-// goroutine that made the change, after it, and must not block. Names come once per change, sorted; a type that has
-// been deleted is among them. Once Synced has become true, the listener gets all names, even if there are none.
+// OnChange adds a listener for the names of the types whose summary or profile may have changed. The goroutine that
+// made the change calls it afterwards; it must not block. Names come once per change, sorted, and include deleted
+// types. Once Synced has become true, the listener gets all names, even if there are none.
 func (i *Inventory) OnChange(listener func(types []string)) {
 	i.listening.Lock()
 	defer i.listening.Unlock()
 	i.listeners = append(i.listeners, listener)
 }
 
-// SetHost takes in the state of a host as a watch shows it. The host's assumption ends once it shows a consumer.
+// SetHost takes in the state of a host from a watch. The host's assumption ends once it shows a consumer.
 func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 	next := newHost(from)
 	i.update(func(changed changed) {
@@ -128,15 +128,15 @@ func (i *Inventory) SetHost(from *bmov1alpha1.BareMetalHost) {
 	})
 }
 
-// StateChanges is how often hosts of a namespace have changed their provisioning state. As long as it stays the same, Metal3 does nothing
-// there that shows.
+// StateChanges returns how often hosts of a namespace have changed their provisioning state. While it stays the same,
+// Metal3 does nothing visible there.
 func (i *Inventory) StateChanges(namespace string) int64 {
 	i.lock.Lock()
 	defer i.lock.Unlock()
 	return i.stateChanges[namespace]
 }
 
-// DeleteHost forgets a host, and with it its assumption.
+// DeleteHost forgets a host and its assumption.
 func (i *Inventory) DeleteHost(key types.NamespacedName) {
 	i.update(func(changed changed) {
 		if h, known := i.hosts[key]; known {
@@ -145,8 +145,8 @@ func (i *Inventory) DeleteHost(key types.NamespacedName) {
 	})
 }
 
-// SetType adds a type or replaces it. Its hosts are looked for only here and when a host's labels change. The profile
-// must not be changed afterwards.
+// SetType adds a type or replaces it. Only this, and a change of a host's labels, looks for the hosts of a type. The
+// caller must not change the profile afterwards.
 func (i *Inventory) SetType(profile Profile) {
 	i.update(func(changed changed) {
 		current, known := i.types[profile.Name]
@@ -179,7 +179,7 @@ func (i *Inventory) DeleteType(name string) {
 	})
 }
 
-// Forget ends the assumption that a Machine gets a host, because its claim has failed, is not needed any more, or was
+// Forget ends the assumption that a Machine gets a host, because its claim failed, is not needed any more, or was
 // released. It does nothing if the host is not assumed for that Machine.
 func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
 	i.update(func(changed changed) {
@@ -190,8 +190,8 @@ func (i *Inventory) Forget(key types.NamespacedName, machine types.UID) {
 	})
 }
 
-// update changes the inventory under its lock, and then calls the listeners with the names of the types that have changed. They may
-// ask for summaries.
+// update changes the inventory under its lock, and then calls the listeners with the names of the changed types. They
+// may ask for summaries.
 func (i *Inventory) update(change func(changed)) {
 	changed := changed{}
 	i.lock.Lock()
@@ -202,22 +202,22 @@ func (i *Inventory) update(change func(changed)) {
 	}
 }
 
-// Synced returns whether all hosts and all types that were there at the start have been taken in. Nothing may be decided
-// before that: a host or type that is not known yet would count as one that does not exist.
+// Synced reports whether the inventory has all hosts and types that existed at the start. Nothing may be decided
+// before: a host or type that is not known yet would count as missing.
 func (i *Inventory) Synced() bool { return isClosed(i.hostsSynced) && isClosed(i.typesSynced) }
 
-// WaitForSync blocks until Synced is true. It returns the context's error if that ends first.
+// WaitForSync blocks until Synced is true. It returns the context's error if the context ends first.
 func (i *Inventory) WaitForSync(ctx context.Context) error {
 	return cmp.Or(wait(ctx, i.hostsSynced), wait(ctx, i.typesSynced))
 }
 
-// WaitForHosts blocks until all hosts that were there at the start have been taken in. It returns the context's error if that ends first.
+// WaitForHosts is WaitForSync for the hosts alone.
 func (i *Inventory) WaitForHosts(ctx context.Context) error { return wait(ctx, i.hostsSynced) }
 
-// MarkTypesSynced is called by the feed of the types, once SetType has been called for each that there is.
+// MarkTypesSynced tells the inventory that the feed has called SetType for each existing type.
 func (i *Inventory) MarkTypesSynced() { i.synced(i.typesSynced) }
 
-// MarkHostsSynced is called by the feed of the hosts, once SetHost has been called for each that there is.
+// MarkHostsSynced tells the inventory that the feed has called SetHost for each existing host.
 func (i *Inventory) MarkHostsSynced() { i.synced(i.hostsSynced) }
 
 // synced closes one of the channels that WaitForSync waits for, and calls the listeners once both are closed.
@@ -251,7 +251,7 @@ func (i *Inventory) notify(names []string) {
 	}
 }
 
-// put adds a host that is not known yet. The lock must be held, here and in what follows.
+// put adds a host that is not known yet. The caller must hold the lock, also for the following functions.
 func (i *Inventory) put(h *host, changed changed) {
 	i.hosts[h.key] = h
 	if h.assumedBy != "" {
@@ -273,7 +273,7 @@ func (i *Inventory) put(h *host, changed changed) {
 	i.fill(h, matches, changed)
 }
 
-// fill puts a host that is in no bucket into those of the types that it matches.
+// fill puts a host that is in no bucket into the buckets of the types that it matches.
 func (i *Inventory) fill(h *host, matches []string, changed changed) {
 	slices.Sort(matches)
 	h.matches = matches
@@ -284,7 +284,7 @@ func (i *Inventory) fill(h *host, matches []string, changed changed) {
 	}
 }
 
-// empty takes a host out of its buckets, and returns the types of these.
+// empty takes a host out of its buckets, and returns the types of the buckets.
 func (i *Inventory) empty(h *host, changed changed) (matches []string) {
 	i.leave(h, changed)
 	matches = slices.Collect(maps.Keys(h.buckets))
@@ -308,7 +308,7 @@ func (i *Inventory) take(h *host, changed changed) {
 	delete(i.hosts, h.key)
 }
 
-// change changes a host in place, where it stays in its buckets.
+// change changes a host in place; the host stays in its buckets.
 func (i *Inventory) change(h *host, changed changed, mutate func()) {
 	counts, used, message := h.counts(), h.usedAs(), h.eligibility.Message
 	before := h.standing()
@@ -337,7 +337,7 @@ func (i *Inventory) change(h *host, changed changed, mutate func()) {
 	}
 }
 
-// reserve has a host be assumed for a Machine, inside a change.
+// reserve assumes a host for a Machine, inside a change.
 func (i *Inventory) reserve(h *host, choice Choice, machine types.UID) {
 	h.assumedBy, h.assumedAs, h.assumedFor = machine, choice.NodeType, choice.Tenant
 	i.assumed[machine] = h
@@ -351,7 +351,7 @@ func (i *Inventory) release(h *host) {
 	h.assumedBy, h.assumedAs, h.assumedFor = "", "", ""
 }
 
-// drop removes a type. Hosts that were claimed as it are still counted, for the case that it comes back.
+// drop removes a type. Hosts that were claimed as it are still counted, in case it comes back.
 func (i *Inventory) drop(t *nodeType, changed changed) {
 	for _, h := range i.hosts {
 		if _, member := h.buckets[t.profile.Name]; member {
@@ -365,7 +365,7 @@ func (i *Inventory) drop(t *nodeType, changed changed) {
 	i.exclude(t.profile, -1, changed)
 }
 
-// use counts one host more or less as claimed as a type.
+// use adds a difference to the number of hosts that are claimed as a type.
 func (i *Inventory) use(name string, difference int32, changed changed) {
 	if name == "" {
 		return
@@ -377,7 +377,7 @@ func (i *Inventory) use(name string, difference int32, changed changed) {
 	}
 }
 
-// isClosed returns whether a channel is closed that nothing is sent to.
+// isClosed reports whether a channel that nothing is sent to is closed.
 func isClosed(channel chan struct{}) bool {
 	select {
 	case <-channel:

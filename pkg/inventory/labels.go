@@ -19,9 +19,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// typeLabels are the labels that all nodes of a type have: its name, its size, and those of its properties that can be labels.
-// No property wins over a label that this package sets. What has two keys is there under both. A property with several values, or any, is
-// in choices: each node has one of them.
+// typeLabels returns the labels that all nodes of a type have: its name, its size, and its properties that can be
+// labels. A label that this package sets wins over a property. A label with two keys is there under both. choices has
+// the properties with several values, or any: each node has one of them.
 func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 	set, choices = labels.Set{}, matching.Offered{}
 	for key, value := range profile.Properties {
@@ -70,8 +70,8 @@ func (t *nodeType) unmet(requirements []labels.Requirement) *labels.Requirement 
 	return nil
 }
 
-// nodeLabels are the labels of the node on a host: of the values that the type leaves open, those that the requirements ask
-// for, else the first. A label that may have any value is left out if no value is asked for.
+// nodeLabels returns the labels of the node on a host. If the type leaves a value open, the requirements choose it,
+// else the first one. A label that may have any value is left out if no value is asked for.
 func (t *nodeType) nodeLabels(ofHost labels.Set, requirements []labels.Requirement) map[string]string {
 	set := maps.Clone(map[string]string(t.labels))
 	for key, values := range t.choices {
@@ -93,7 +93,7 @@ func (t *nodeType) nodeLabels(ofHost labels.Set, requirements []labels.Requireme
 	return set
 }
 
-// hostLabels are the labels that a node has from its host: zone, architecture and topology.
+// hostLabels returns the labels that a node has from its host: zone, architecture and topology.
 func hostLabels(zone, arch string, mapping topology.Mapping, given labels.Set) labels.Set {
 	set := labels.Set(mapping.Labels(given))
 	set[corev1.LabelArchStable] = arch
@@ -101,8 +101,8 @@ func hostLabels(zone, arch string, mapping topology.Mapping, given labels.Set) l
 	return set
 }
 
-// nodeLabels are the labels of a node of a type on a host; the host's win. It implements labels.Labels without
-// merging, because requirements are matched far more often than nodes are labelled.
+// nodeLabels are the labels of a node of a type on a host; the host's win. It implements labels.Labels without merging,
+// because requirements are matched far more often than nodes are labelled.
 type nodeLabels struct{ ofHost, ofType labels.Set }
 
 func (n nodeLabels) Has(key string) bool { return n.ofHost.Has(key) || n.ofType.Has(key) }
@@ -120,8 +120,8 @@ func (n nodeLabels) Lookup(key string) (string, bool) {
 	return value, found
 }
 
-// bucketKey is the same for hosts whose nodes have the same labels, and that are in the same domains. In one place, those that match no
-// other type come first.
+// bucketKey is the same for hosts in the same domains whose nodes have the same labels. In one place, hosts that match
+// no other type come first.
 func bucketKey(keys []string, set labels.Set, matches []string, domains []*domain) string {
 	var key strings.Builder
 	for _, label := range append([]string{corev1.LabelTopologyZone, corev1.LabelArchStable}, keys...) {
@@ -137,15 +137,14 @@ func bucketKey(keys []string, set labels.Set, matches []string, domains []*domai
 	return key.String()
 }
 
-// MaxDomains is how many topology domains of one type are in its status. It bounds the size of the status: a label that
-// differs on each host is not useful as a topology label.
+// MaxDomains is how many topology domains of one type its status can have. It bounds the size of the status: a label
+// that differs on each host is not useful as a topology label.
 const MaxDomains = 1000
 
 // sharing separates the names of the types that a host matches. No name contains it.
 const sharing = ","
 
-// domains returns the buckets of a type in the form of its status, and how many there are. The architecture is not a
-// domain.
+// domains returns the buckets of a type as its status has them, and their number. The architecture is not a domain.
 func (t *nodeType) domains(remaining int32, mapping topology.Mapping) ([]v1alpha1.DomainCapacity, int) {
 	type row struct {
 		bucket *bucket

@@ -18,26 +18,26 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// Server is what is known of one host.
+// Server is the record of one host.
 type Server struct {
-	// Eligibility is whether it can be claimed now.
+	// Eligibility says whether the host can be claimed now.
 	Eligibility Eligibility
-	// Types are the names of the NodeTypes that it matches, sorted.
+	// Types are the names of the NodeTypes that the host matches, sorted.
 	Types []string
-	// States is what it is to each of them.
+	// States has the state of the host for each of its types.
 	States map[string]TypeState
 }
 
-// TypeState is what a host is to the pool of one type.
+// TypeState is the state of a host in the pool of one type.
 type TypeState struct {
 	State State
-	// Reason is that of StateCount.
+	// Reason is the same as in StateCount.
 	Reason Reason
-	// Lacks is what the host has less of than the type says, in words; empty if it is big enough.
+	// Lacks names what the host has less of than the type declares, in words; empty if it is big enough.
 	Lacks string
 }
 
-// Server returns what is known of a host, and whether it is known at all.
+// Server returns the record of a host, and whether the host is known.
 func (i *Inventory) Server(key types.NamespacedName) (Server, bool) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -53,7 +53,7 @@ func (i *Inventory) Server(key types.NamespacedName) (Server, bool) {
 	return Server{Eligibility: h.eligibility, Types: slices.Sorted(maps.Keys(states)), States: states}, true
 }
 
-// State is what a host of a type is to the pool. Each host is in exactly one, so that their counts add up.
+// State is the state of a type's host in the pool. Each host has exactly one, so that their counts add up.
 type State string
 
 // The states of a host.
@@ -70,7 +70,7 @@ const (
 	StateUnavailable State = "unavailable"
 )
 
-// StateCount is how many hosts of a type are in a state for a reason.
+// StateCount is the number of hosts of a type that are in a state for a reason.
 type StateCount struct {
 	NodeType string
 	State    State
@@ -107,7 +107,7 @@ func (i *Inventory) States() []StateCount {
 	return all
 }
 
-// state of the host to a type.
+// state returns the state of the host for a type.
 func (h *host) state(typeName string) (State, Reason) {
 	switch claimed := h.eligibility.Claimed || h.assumedBy != ""; {
 	case claimed && h.eligibility.Error:
@@ -134,47 +134,47 @@ func (h *host) state(typeName string) (State, Reason) {
 
 // Summary is the part of a NodeType's status about its hosts.
 type Summary struct {
-	// Capacity of the type. What is available is limited by maxCapacity.
+	// Capacity of the type. maxCapacity limits the available servers.
 	Capacity v1alpha1.Capacity
-	// NotReady is the number of hosts that are not to be had for a reason that Capacity does not count.
+	// NotReady is the number of hosts that are unavailable for a reason that Capacity does not count.
 	NotReady int32
-	// AllQuarantined is the number of quarantined hosts with those that are still claimed.
+	// AllQuarantined is the number of quarantined hosts, including claimed ones.
 	AllQuarantined int32
 	// Foreign is the number of hosts that are claimed by others than our Machines.
 	Foreign int32
 	// TooSmall are the first, by name, of the hosts that have less than the type says; Capacity has their number.
 	TooSmall []SmallServer
-	// Used is the number of hosts that are claimed as this type, and not as another one that they match too.
+	// Used is the number of hosts that are claimed as this type, and not as another type that they match.
 	Used int32
-	// Least of what the type leaves out of cpu and memory, as far as inspection has found it in one of the hosts that are big enough.
+	// Least is the least cpu and memory found in hosts that are big enough, for what the type leaves out.
 	Least map[corev1.ResourceName]Least
 	// Accelerators are the labels of hosts that show accelerators, as key=value, sorted: the first MaxNamed.
 	Accelerators []string
 	// SmallestDisk of all hosts that are big enough, in bytes; 0 if none is known.
 	SmallestDisk int64
-	// Zones is the capacity by zone, sorted by name. Each is limited by maxCapacity on its own, so that with a
-	// maxCapacity their sum may be more than is available.
+	// Zones is the capacity by zone, sorted by name. maxCapacity limits each on its own, so their sum may be more than
+	// is available.
 	Zones []v1alpha1.ZoneCapacity
 	// Domains is the capacity by zone, topology labels and the other types that the hosts match, sorted. It is empty if
-	// there are more than MaxDomains. Each is limited by maxCapacity on its own.
+	// there are more than MaxDomains. maxCapacity limits each on its own.
 	Domains []v1alpha1.DomainCapacity
-	// DomainCount is how many domains there are, also if they are too many for the status.
+	// DomainCount is the number of domains, even if they are too many for the status.
 	DomainCount int
-	// Requirements that claims can select on, sorted by key. Values come from all hosts, not from the free ones only.
+	// Requirements that claims can select on, sorted by key. Values come from all hosts, not from the free hosts only.
 	Requirements []v1alpha1.NodeTypeRequirement
-	// Claims is the number of the last claim that was decided, LastClaim that of the last one that concerns the type. The counts
-	// include both.
+	// Claims is the number of the last claim that was decided, LastClaim the number of the last claim that concerns the
+	// type. The counts include both.
 	Claims, LastClaim int64
 }
 
-// Counts of the type's hosts, for sentences.
+// Counts returns the counts of the type's hosts, for sentences.
 func (s Summary) Counts() Counts {
 	return Counts{Total: s.Capacity.Total, Claimed: s.Capacity.Claimed, Available: s.Capacity.Available, Error: s.Capacity.Error,
 		NotReady: s.NotReady, Quarantined: s.Capacity.Quarantined, Maintenance: s.Capacity.Maintenance, TooSmall: s.Capacity.TooSmall,
 		NotCleaned: s.Capacity.NotCleaned, AllQuarantined: s.AllQuarantined, Foreign: s.Foreign}
 }
 
-// Summary of a type, and whether the type is known. The caller owns what it gets.
+// Summary returns the summary of a type, and whether the type is known. The caller owns the result.
 func (i *Inventory) Summary(name string) (Summary, bool) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -187,7 +187,7 @@ func (i *Inventory) Summary(name string) (Summary, bool) {
 	return summary, true
 }
 
-// Total is how many hosts a type has, whatever they do.
+// Total returns the number of a type's hosts in all states.
 func (i *Inventory) Total(name string) int32 {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -254,23 +254,23 @@ func (t *nodeType) summarizeRequirements() []v1alpha1.NodeTypeRequirement {
 	return requirements
 }
 
-// Counts of hosts. A host is in one of Claimed, Available, Error, Quarantined, Maintenance, NotCleaned and NotReady, or is too small and in
-// none of them.
+// Counts of hosts. A host is in one of Claimed, Available, Error, Quarantined, Maintenance, NotCleaned and NotReady, or
+// is too small and in none of them.
 type Counts struct {
 	Total, Claimed, Available int32
-	// Error, Quarantined and Maintenance hosts are not claimed. Metal3 reports an error for the first, and the others have the annotation.
+	// Error, Quarantined and Maintenance hosts are not claimed. Metal3 reports the errors; annotations mark the rest.
 	Error, Quarantined, Maintenance int32
-	// NotReady hosts are not to be had for another reason: inspecting, paused, detached and so on.
+	// NotReady hosts are unavailable for another reason: inspecting, paused, detached and so on.
 	NotReady int32
-	// NotCleaned hosts could be claimed if they had been cleaned after their last tenant, which still can. They are neither
-	// available nor counted as not ready.
+	// NotCleaned hosts could be claimed if they had been cleaned after their last tenant, which still can claim them.
+	// They are neither available nor counted as not ready.
 	NotCleaned int32
-	// TooSmall hosts have less than the type, also those that are claimed, in error or quarantined. They are never available, and not
-	// counted as not ready, not cleaned or in maintenance.
+	// TooSmall hosts have less than the type says, also while claimed, in error or quarantined. They are never
+	// available, and not counted as not ready, not cleaned or in maintenance.
 	TooSmall int32
-	// AllQuarantined are the quarantined hosts with those that are still claimed.
+	// AllQuarantined are the quarantined hosts, including claimed ones.
 	AllQuarantined int32
-	// Foreign hosts are claimed, and not by one of our Machines.
+	// Foreign hosts are claimed by others than our Machines.
 	Foreign int32
 }
 
@@ -294,7 +294,7 @@ func (c Counts) minus(other Counts) Counts {
 		-other.NotCleaned, -other.TooSmall, -other.AllQuarantined, -other.Foreign})
 }
 
-// capacity in the form of the API. At most remaining servers are available.
+// capacity returns the counts as the API has them. At most remaining servers are available.
 func (c Counts) capacity(remaining int32) v1alpha1.Capacity {
 	return v1alpha1.Capacity{
 		Total: c.Total, Claimed: c.Claimed, Available: min(c.Available, remaining), Error: c.Error, Quarantined: c.Quarantined,

@@ -20,21 +20,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// bucket holds the hosts of one type whose nodes have the same labels, and that match the same types.
-// Requirements are met by all of them or by none.
+// bucket holds the hosts of one type whose nodes have the same labels, and that match the same types. All of them meet
+// a requirement, or none does.
 type bucket struct {
 	key    string
 	labels labels.Set
 	counts Counts
-	// matches are the types that the hosts match, this one included, sorted, and shared the same in one string.
+	// matches are the types that the hosts match, this one included, sorted; shared is the same in one string.
 	matches []string
 	shared  string
-	// free are the hosts that can be claimed, in order, those with a fault last: by any tenant under "", and those that were not cleaned by
-	// their tenant.
+	// free are the hosts that can be claimed, in order, hosts with a fault last. Hosts for any tenant are under "", and
+	// hosts that were not cleaned under their tenant.
 	free map[string][]*host
 	// anyTenant is true if any tenant may have the hosts that were not cleaned.
 	anyTenant bool
-	// leftOut are those of cpu and memory that the type does not say: hosts that were not inspected are not to be had.
+	// leftOut has cpu or memory if the type does not say it: hosts that were not inspected are then unavailable.
 	leftOut []corev1.ResourceName
 	// domains that all the hosts are in, whose servers are for one tenant at a time.
 	domains []*domain
@@ -46,15 +46,15 @@ type bucket struct {
 type nodeType struct {
 	profile Profile
 	labels  labels.Set
-	// choices are the labels of which each node has one value of several, or any.
+	// choices are the labels that differ between nodes of the type: each node has one of several values, or any.
 	choices matching.Offered
 	matched matching.Type
 	buckets map[string]*bucket
 	counts  Counts
 	zones   map[string]Counts
-	// disks counts the hosts that are big enough by the size of their smallest disk, as far as that is known.
+	// disks counts the hosts that are big enough by the size of their smallest disk, if that is known.
 	disks map[int64]int32
-	// found are, for cpu and memory if the type does not say, the hosts that are big enough by how much they have of it, in order.
+	// found has, for cpu and memory that the type leaves out, the hosts that are big enough by their amount, in order.
 	found map[corev1.ResourceName]map[int64][]*host
 	// accelerators counts the hosts by the label that shows their accelerators.
 	accelerators map[string]int32
@@ -148,7 +148,7 @@ func (t *nodeType) remove(h *host) {
 	}
 }
 
-// count replaces what a host adds to the counts.
+// count replaces a host's share in the counts.
 func (t *nodeType) count(h *host, b *bucket, old, new Counts) {
 	b.counts = b.counts.minus(old).plus(new)
 	t.counts = t.counts.minus(old).plus(new)
@@ -172,14 +172,14 @@ func (t *nodeType) count(h *host, b *bucket, old, new Counts) {
 	}
 }
 
-// removeAt takes an item out of one of several sorted slices. Tenants come and go, so an empty slice is not kept.
+// removeAt takes an item out of one of several sorted slices. It keeps an empty one only under "": tenants come and go.
 func removeAt[T any](sorted map[string][]T, key string, value T, compare func(a, b T) int) {
 	if sorted[key] = remove(sorted[key], value, compare); len(sorted[key]) == 0 && key != "" {
 		delete(sorted, key)
 	}
 }
 
-// remaining is how many more servers may be claimed as this type when used are.
+// remaining returns how many more servers may be claimed as this type when used are.
 func (t *nodeType) remaining(used int32) int32 {
 	if t.profile.MaxCapacity == nil {
 		return math.MaxInt32
@@ -205,14 +205,14 @@ func remove[T any](sorted []T, value T, compare func(a, b T) int) []T {
 	return slices.Delete(sorted, index, index+1)
 }
 
-// byCost is the order in which types are tried: cheapest first, then by name.
+// byCost is the order of trying types: cheapest first, then by name.
 func byCost(a, b *nodeType) int {
 	return cmp.Or(cmp.Compare(a.profile.Cost, b.profile.Cost), strings.Compare(a.profile.Name, b.profile.Name))
 }
 
 func byKey(a, b *bucket) int { return strings.Compare(a.key, b.key) }
 
-// Profile is what the inventory knows of a NodeType.
+// Profile is the inventory's record of a NodeType.
 type Profile struct {
 	Name string
 	// MadeBy is the NodeProvider that has made the type, empty if it was made by hand.
@@ -225,15 +225,15 @@ type Profile struct {
 	Zone string
 	// Resources that a server must have, as far as inspection finds them.
 	Resources corev1.ResourceList
-	// LeftOut are those of cpu and memory of which a server may have any amount, that is to be known.
+	// LeftOut has cpu or memory if the type leaves it out: a server may have any amount that inspection has found.
 	LeftOut []corev1.ResourceName
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
-	// Undeclared are what shows accelerators that the type does not declare.
+	// Undeclared are signs of accelerators that the type does not declare.
 	Undeclared []string
 	// Server has the resources that the type declares for each server.
 	Server capacity.Server
-	// Instance are the labels that say how big they are.
+	// Instance are the labels for the size of the servers.
 	Instance map[string]string
 	// AnyTenant is true if any tenant may have the servers that were not cleaned.
 	AnyTenant bool
@@ -243,16 +243,16 @@ type Profile struct {
 	Cost int64
 	// MaxCapacity is the greatest number of servers claimed as this type at a time; nil is no limit.
 	MaxCapacity *int32
-	// Properties, merged of those of the NodeProvider and those of the NodeType.
+	// Properties of the NodeProvider and the NodeType, merged.
 	Properties map[string]string
 }
 
-// matched is what a request is compared with.
+// matched returns the type in the form that requests are compared with.
 func (p Profile) matched() matching.Type {
 	return matching.NewType(p.Name, p.MadeBy, p.Server, p.Drivers, p.Undeclared)
 }
 
-// equal returns whether two profiles are the same. Selectors are compared by what they say.
+// equal reports whether two profiles are the same. Selectors are compared by their text.
 func (p Profile) equal(other Profile) bool {
 	return selectorString(p.Selector) == selectorString(other.Selector) &&
 		equality.Semantic.DeepEqual(p.withoutSelector(), other.withoutSelector())

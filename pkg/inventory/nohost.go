@@ -14,20 +14,20 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Outcome is why a type gives a request no host.
+// Outcome says why a type gives a request no host.
 type Outcome string
 
 // Outcomes, from the best to the worst.
 const (
-	// NoneFree: the type fits, but none of its hosts that meet the requirements can be claimed now.
+	// NoneFree: the type fits, but no host that meets the requirements can be claimed now.
 	NoneFree Outcome = "NoneFree"
 	// AtMaxCapacity: the type fits, but as many hosts as maxCapacity allows are claimed as it.
 	AtMaxCapacity Outcome = "AtMaxCapacity"
 	// NotAllowed: the type fits, but the tenant may not have it.
 	NotAllowed = Outcome(matching.NotAllowed)
-	// TooSmall: the type has not enough of a resource.
+	// TooSmall: the type does not have enough of a resource.
 	TooSmall = Outcome(matching.TooSmall)
-	// Accelerated: the type has accelerators, and the request has none of them.
+	// Accelerated: the type has accelerators, and the request asks for none of them.
 	Accelerated = Outcome(matching.Accelerated)
 	// RequirementNotMet: the labels of the type, or of all its hosts, do not meet a requirement.
 	RequirementNotMet Outcome = "RequirementNotMet"
@@ -37,36 +37,36 @@ const (
 	ServerTooSmall Outcome = "ServerTooSmall"
 )
 
-// Candidate is a type that was considered for a request, and why it gives no host.
+// Candidate is a type that was considered for a request, with the reason why it gives no host.
 type Candidate struct {
 	NodeType string
 	Cost     int64
-	// Foreign types are those that the tenant may not have and has not named. Tenants read the error, which counts them: their names may be
-	// those of other customers.
+	// Foreign marks a type that the tenant may not have and has not named. Tenants read the error, which only counts
+	// these types: their names may belong to other customers.
 	Foreign bool
 	// Outcome is why the type gives no host.
 	Outcome Outcome
 	// Mismatch of the type with the request, if the outcome is TooSmall, Accelerated or NotAllowed.
 	Mismatch matching.Mismatch
-	// Requirement that is not met, if the outcome is RequirementNotMet.
+	// Requirement that no host meets, if the outcome is RequirementNotMet.
 	Requirement string
 	// Counts of the hosts that meet the requirements, if the outcome is NoneFree or AtMaxCapacity.
 	Counts Counts
-	// TooSmall are the first, by name, of those hosts that have less than the type says.
+	// TooSmall are the first, by name, of the hosts that have less than the type says.
 	TooSmall []SmallServer
-	// Closed are the domains where such hosts are free, and that are for other tenants.
+	// Closed are the domains of other tenants where matching hosts are free.
 	Closed []string
-	// MaxCapacity that has been reached, if the outcome is AtMaxCapacity.
+	// MaxCapacity that was reached, if the outcome is AtMaxCapacity.
 	MaxCapacity int32
 	// Server that the request is pinned to, as namespace/name; empty if it is not pinned.
 	Server string
-	// Eligibility of that server, if the outcome is NoneFree.
+	// Eligibility of the pinned server, if the outcome is NoneFree.
 	Eligibility Eligibility
-	// Lacks is what that server has less of than the type says, if the outcome is ServerTooSmall.
+	// Lacks names what the pinned server has less of than the type declares, if the outcome is ServerTooSmall.
 	Lacks string
 }
 
-// Fits returns whether the type is right for the request, whether or not one of its servers can be had now.
+// Fits reports whether the type is right for the request, even if none of its servers is available now.
 func (c Candidate) Fits() bool {
 	return slices.Contains([]Outcome{NoneFree, AtMaxCapacity}, c.Outcome)
 }
@@ -101,7 +101,7 @@ func (c Candidate) String() string {
 	return string(c.Outcome)
 }
 
-// NoHostError is why a request gets no host.
+// NoHostError says why a request gets no host.
 type NoHostError struct {
 	// Reason is one of the API's condition reasons: NoCapacity, NoMatchingType, NotAllowed or InvalidSpec.
 	Reason string
@@ -123,7 +123,7 @@ func (e *NoHostError) Error() string {
 	}
 	candidates := slices.Clone(e.Considered)
 	if e.ServerName != "" && slices.ContainsFunc(candidates, Candidate.Fits) {
-		// It is of those types, so what the others say about it is beside the point.
+		// The server is of the types that fit, so the others are beside the point.
 		candidates = slices.DeleteFunc(candidates, func(c Candidate) bool { return c.Outcome == WrongServer })
 	}
 	slices.SortStableFunc(candidates, func(a, b Candidate) int { return rank(a) - rank(b) })
@@ -166,8 +166,8 @@ func rank(c Candidate) int {
 	return 2
 }
 
-// reasonOf sums candidates up. A type that fits and has no server now outweighs one that is not allowed, and that
-// outweighs all that do not fit.
+// reasonOf sums candidates up. A fitting type without a free server outweighs a type that is not allowed, and that
+// outweighs all types that do not fit.
 func reasonOf(candidates []Candidate) string {
 	best := 2
 	for _, candidate := range candidates {

@@ -12,7 +12,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// pausedByCAPM3 is what Cluster API's provider of Metal3 writes into the annotation of a host whose Cluster is paused.
+// pausedByCAPM3 is the value that Cluster API's provider for Metal3 pauses a host with, while its Cluster is paused.
 const pausedByCAPM3 = "metal3.io/capm3"
 
 // passing are the reasons that end without a person.
@@ -21,7 +21,7 @@ var passing = map[Reason]bool{
 	ReasonNotInspected: true, ReasonAssumed: true, ReasonDomainHeld: true,
 }
 
-// NoTypeRemedy is what an operator does about a host that matches no NodeType.
+// NoTypeRemedy tells an operator what to do about a host that matches no NodeType.
 const NoTypeRemedy = "give it the labels that the selector of a NodeType asks for: kubectl get nodetypes.karpenter.metal3.io -o yaml"
 
 // RegisteredAnew is the message of ReasonRegisteredAnew.
@@ -30,11 +30,11 @@ func RegisteredAnew(host *bmov1alpha1.BareMetalHost) string {
 		"run the Machine's node, so it is neither switched off nor cleaned", host.Spec.ConsumerRef.Namespace, host.Spec.ConsumerRef.Name)
 }
 
-// Passes returns whether the reason ends by itself, and no person has to act.
+// Passes reports whether the reason ends by itself, so that no person has to act.
 func (r Reason) Passes() bool { return passing[r] }
 
-// Remedy is what an operator does about a host that cannot be claimed for the reason: a command, or a sentence, which ends with one if
-// one helps. It is empty if there is nothing to do.
+// Remedy tells an operator what to do about a host that cannot be claimed for the reason: a command, or a sentence,
+// with a command at its end if one helps. It is empty if there is nothing to do.
 func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	without := func(annotation string) string {
 		return shell.Command("kubectl annotate baremetalhost -n %s %s", host.Namespace, host.Name, annotation+"-")
@@ -79,7 +79,7 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 	case ReasonNotOperational:
 		return "what Metal3 says: " + describe
 	case ReasonNotCleaned:
-		// Metal3 cleans a server when it is released, and not because the mode is another.
+		// Metal3 cleans a server when it is released, and not because the mode changes.
 		const erased = "once you have erased its disks, which Metal3 does only after a release: "
 		never, had := host.Spec.AutomatedCleaningMode == bmov1alpha1.CleaningModeDisabled, has(host, v1alpha1.LastTenantAnnotationKey)
 		switch {
@@ -94,7 +94,7 @@ func (r Reason) Remedy(host *bmov1alpha1.BareMetalHost) string {
 		return "correct the resources of the NodeType, or the labels of the host"
 	case ReasonNotInspected:
 		if host.InspectionDisabled() {
-			// The mode alone is for hosts that are registered anew.
+			// The mode alone has an effect only on hosts that are registered anew.
 			return patch(`{"spec": {"inspectionMode": "agent"}, "metadata": {"annotations": {"` +
 				bmov1alpha1.InspectAnnotationPrefix + `": ""}}}`)
 		}

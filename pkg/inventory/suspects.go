@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// suspectCharged is how long a suspect counts in the quota of its tenant: an operator may take longer to look at it, and the fault may have
-// been an outage.
+// suspectCharged is how long a suspect counts in the quota of its tenant. An operator may take longer to look at it,
+// and the fault may have been an outage.
 const suspectCharged = 24 * time.Hour
 
-// SuspectTypes lists the NodeType of each server that is quarantined only because a tenant reported it, and that the tenant has
-// released, sorted. They count in the quota of the tenant until an operator has looked at them, for a day at most.
+// SuspectTypes lists, sorted, the NodeType of each server that is quarantined only because a tenant reported it, and
+// that the tenant has released. These count in the tenant's quota until an operator looks at them, for a day at most.
 func (i *Inventory) SuspectTypes(namespace string) (types []string) {
 	i.lock.Lock()
 	defer i.lock.Unlock()
@@ -26,7 +26,7 @@ func (i *Inventory) SuspectTypes(namespace string) (types []string) {
 	return types
 }
 
-// SuspectsOf counts the servers of a type that are quarantined on the word of tenants alone: of all, and of one namespace.
+// SuspectsOf counts a type's servers that are quarantined on the word of tenants alone: of all, and of one namespace.
 func (i *Inventory) SuspectsOf(nodeType, namespace string) (all, theirs int32) {
 	i.lock.Lock()
 	defer i.lock.Unlock()

@@ -22,8 +22,8 @@ var words = sets.New(
 	string(bmov1alpha1.DetachError), string(bmov1alpha1.ServicingError),
 )
 
-// Word is a word of Metal3's as tenants may read it: "unknown", unless this program knows it. All other text of Metal3 and Ironic may have
-// the user and password of an image or the address of a BMC, and is for those who may read BareMetalHosts.
+// Word returns a word of Metal3's as tenants may read it: "unknown", unless this program knows it. Other text of Metal3
+// and Ironic is for readers of BareMetalHosts: it may have an image's user and password, or the address of a BMC.
 func Word[T ~string](word T) string {
 	if words.Has(string(word)) {
 		return string(word)

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker bounds how many objects go at once because of a fault that they may share.
+// Package breaker limits how many objects may go at once because of a fault that they may share.
 package breaker
 
 import (
@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Window is the time within which objects count as gone together: those that go one by one are as gone as those that go in one moment.
+// Window is the time within which objects count as gone together, even if they go one by one.
 const Window = 10 * time.Minute
 
-// Limit is how many of all objects may go within the Window.
+// Limit returns how many of all objects may go within the Window.
 func Limit(all int) int { return max(3, all/5) }
 
-// Recent are the objects that have gone within the Window, by UID, and when they did.
+// Recent maps the UID of each object that went within the Window to the time.
 type Recent map[types.UID]time.Time
 
-// Count forgets those that went before the Window, and returns how many are left. What seems to go in the future, because the clock was set
-// back, goes now.
+// Count forgets objects that went before the Window, and returns how many are left. A time in the future, left by a
+// clock that was set back, becomes now.
 func (r Recent) Count(now time.Time) int {
 	for uid, gone := range r {
 		switch {

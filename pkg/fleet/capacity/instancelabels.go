@@ -17,8 +17,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// InstanceLabels are the labels of all nodes of a type that say how big its servers are, by what the type declares, or inspection has
-// found of what it leaves out. What is not known has no label.
+// InstanceLabels returns the labels of all nodes of a type that say how big its servers are. Undeclared values come
+// from inspection. Unknown values get no label.
 func InstanceLabels(nodeType *v1alpha1.NodeType) map[string]string {
 	labels := map[string]string{}
 	number := func(key string, value int64) {
@@ -58,7 +58,8 @@ func InstanceLabels(nodeType *v1alpha1.NodeType) map[string]string {
 	return labels
 }
 
-// gpusOf returns the names and the memories of the GPUs of a driver. Of a GPU and its partitions, the whole is the one with most memory.
+// gpusOf returns the names and the memories of the GPUs of a driver. A GPU and its partitions count as one: the one
+// with the most memory is the whole GPU.
 func gpusOf(devices []v1alpha1.NodeTypeDevice, driver string) (names []string, memories []int64) {
 	whole := map[string]v1alpha1.NodeTypeDevice{}
 	for n, device := range devices {
@@ -78,7 +79,6 @@ func gpusOf(devices []v1alpha1.NodeTypeDevice, driver string) (names []string, m
 
 func mebibytes(quantity resource.Quantity) int64 { return quantity.Value() >> 20 }
 
-// same is what all have in common, or nothing.
 func same[T comparable](all []T) (value T) {
 	if len(all) == 0 || slices.ContainsFunc(all, func(other T) bool { return other != all[0] }) {
 		return value
@@ -86,10 +86,10 @@ func same[T comparable](all []T) (value T) {
 	return all[0]
 }
 
-// gpuResources are what device plugins call a whole GPU, behind the domain of its manufacturer.
+// gpuResources are the names that device plugins give to a whole GPU, after the domain of its manufacturer.
 var gpuResources = []string{"gpu", "i915", "xe"}
 
-// gpuResource returns the manufacturer of a resource that is a whole GPU: nvidia of nvidia.com/gpu, intel of gpu.intel.com/xe.
+// gpuResource returns the manufacturer of a whole-GPU resource: nvidia for nvidia.com/gpu, intel for gpu.intel.com/xe.
 func gpuResource(name corev1.ResourceName) (manufacturer string, is bool) {
 	domain, resource, _ := strings.Cut(string(name), "/")
 	if !slices.Contains(gpuResources, resource) {
@@ -101,17 +101,17 @@ func gpuResource(name corev1.ResourceName) (manufacturer string, is bool) {
 
 const gpuPrefix = "gpu."
 
-// gpuManufacturer returns the manufacturer of the devices of a DRA driver for GPUs: nvidia of gpu.nvidia.com.
+// gpuManufacturer returns the manufacturer for a DRA driver of GPUs: nvidia for gpu.nvidia.com.
 func gpuManufacturer(driver string) (manufacturer string, is bool) {
 	domain, is := strings.CutPrefix(driver, gpuPrefix)
 	manufacturer, _, _ = strings.Cut(domain, ".")
 	return manufacturer, is
 }
 
-// notInNames are the characters that no value of a label has.
+// notInNames matches characters that are not allowed in the value of a label.
 var notInNames = regexp.MustCompile(`[^a-z0-9._-]+`)
 
-// gpuName is the product name that a driver publishes, as the value of a label: nvidia-h100-80gb-hbm3.
+// gpuName returns the product name that a driver publishes as a label value: nvidia-h100-80gb-hbm3.
 func gpuName(device v1alpha1.NodeTypeDevice) string {
 	name := device.Attributes["productName"].String
 	if name == nil {

@@ -15,10 +15,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ArgMaxPods is the kubelet's argument for how many pods it takes.
+// ArgMaxPods is the kubelet's argument for the maximum number of pods.
 const ArgMaxPods = "max-pods"
 
-// Kubelet is how a kubelet divides a server, as far as its arguments say. The zero Kubelet has no arguments.
+// Kubelet is how a kubelet divides a server, according to its arguments. The zero Kubelet has no arguments.
 type Kubelet struct {
 	isSet                              bool
 	maxPods, podsPerCore, reservedCPUs *int64 // nil: not set
@@ -26,17 +26,17 @@ type Kubelet struct {
 	evictionHard                       map[corev1.ResourceName]threshold
 }
 
-// IsDefault returns whether no argument concerns the resources of the node.
+// IsDefault reports whether no argument affects the resources of the node.
 func (k Kubelet) IsDefault() bool { return !k.isSet }
 
-// threshold of an eviction: a quantity, or a share of the capacity between 0 and 1, which the kubelet has as a float32.
+// threshold of an eviction: a quantity, or a share of the capacity between 0 and 1. The kubelet has it as a float32.
 type threshold struct {
 	quantity resource.Quantity
 	share    float32
 }
 
-// The kubelet's own thresholds. A signal that eviction-hard does not name keeps its default here: the kubelet takes 0 for it,
-// unless its configuration has mergeDefaultEvictionSettings, which is not known.
+// defaultEvictionHard are the kubelet's own thresholds. A signal that eviction-hard omits keeps its default here. The
+// kubelet uses 0 instead, unless its configuration has mergeDefaultEvictionSettings, which we cannot know.
 var defaultEvictionHard = map[corev1.ResourceName]threshold{
 	corev1.ResourceMemory: {quantity: resource.MustParse("100Mi")}, corev1.ResourceEphemeralStorage: {share: 0.1},
 }
@@ -45,8 +45,8 @@ var evictionSignals = map[string]corev1.ResourceName{
 	"memory.available": corev1.ResourceMemory, "nodefs.available": corev1.ResourceEphemeralStorage,
 }
 
-// ParseKubelet reads the arguments of a kubelet, by their names without dashes. Those that do not concern the resources of the
-// node are not read. The error names all arguments with which the kubelet would not start; the result has the others.
+// ParseKubelet reads a kubelet's arguments by their names without dashes. It ignores arguments without an effect on the
+// resources of the node. The error names all that keep the kubelet from starting; the result has the others.
 func ParseKubelet[T ~string](args map[string]T) (Kubelet, error) {
 	kubelet := Kubelet{evictionHard: map[corev1.ResourceName]threshold{}}
 	var errs []error
@@ -94,7 +94,7 @@ func ParseKubelet[T ~string](args map[string]T) (Kubelet, error) {
 	return kubelet, errors.Join(errs...)
 }
 
-// eachPair reads "cpu=500m,memory=1Gi" or "memory.available<500Mi,nodefs.available<10%".
+// eachPair parses "cpu=500m,memory=1Gi" or "memory.available<500Mi,nodefs.available<10%".
 func eachPair(text, separator string, read func(name, value string) error) error {
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, found := strings.Cut(pair, separator)
@@ -134,7 +134,7 @@ func parseThreshold(text string) (threshold, error) {
 	return threshold{share: float32(parsed) / 100}, nil
 }
 
-// quantityOf is how much of a capacity the threshold sets aside; of a share, the next whole MiB, which messages can show.
+// quantityOf returns how much of a capacity the threshold sets aside. It rounds a share up to a MiB, for messages.
 func (t threshold) quantityOf(capacity resource.Quantity) resource.Quantity {
 	if t.share == 0 {
 		return t.quantity.DeepCopy()
@@ -143,20 +143,20 @@ func (t threshold) quantityOf(capacity resource.Quantity) resource.Quantity {
 	return *resource.NewQuantity((kept+1<<20-1)>>20<<20, resource.BinarySI)
 }
 
-// MaxCapacity is the largest capacity that leaves these allocatable resources. A plan with that capacity leaves no more for pods.
-// It is relative to a server of the type, so that what is set aside without our knowledge counts as missing. Memory and disk are in whole
-// MiB: the kernels of servers of one model leave some KiB more or less.
+// MaxCapacity returns the largest capacity for which Allocatable is at most the given allocatable resources. It is
+// relative to a server of the type, so anything that was set aside without our knowledge counts as missing. Memory and
+// disk are in whole MiB: the kernels of servers of one model leave some KiB more or less.
 func (k Kubelet) MaxCapacity(server Server, allocatable corev1.ResourceList) corev1.ResourceList {
 	planned, divided := k.Allocatable(server), corev1.ResourceList{}
 	for _, name := range Measured() {
 		total, less := server.Resources[name].DeepCopy(), planned[name]
 		has, reported := allocatable[name]
-		// If nothing was planned for pods, it is not known how much is missing. A kubelet that has nothing has not measured it yet.
+		// If nothing was planned for pods, how much is missing is unknown. A kubelet with zero has not measured yet.
 		if !reported || has.Sign() <= 0 || less.Sign() <= 0 {
 			continue
 		}
 		less.Sub(has)
-		if share := k.threshold(name).share; share > 0 { // of what is planned it is rounded to a MiB
+		if share := k.threshold(name).share; share > 0 { // in a plan the share is rounded to a MiB
 			less = *resource.NewQuantity(int64(float64(less.Value()+1<<20)/(1-float64(share))), resource.BinarySI)
 		}
 		if total.Sub(less); name != corev1.ResourceCPU {
@@ -180,17 +180,17 @@ func (k Kubelet) threshold(name corev1.ResourceName) threshold {
 	return defaultEvictionHard[name]
 }
 
-// Server is what a kubelet divides: the resources that its node reports as capacity, and what the NodeType sets aside.
+// Server is what a kubelet divides: Resources is its node's capacity, KubeReserved what the NodeType sets aside.
 type Server struct {
 	Resources, KubeReserved corev1.ResourceList
 }
 
-// Node is what a node has: what it reports, and what of that is not there for pods.
+// Node is the capacity that a node reports, and the parts of it that pods cannot use.
 type Node struct {
 	Capacity, KubeReserved, SystemReserved, EvictionReserved corev1.ResourceList
 }
 
-// Node returns the node that the kubelet makes of a server. It shares no map with either.
+// Node returns the node that the kubelet makes of a server. The result shares no map with either.
 func (k Kubelet) Node(server Server) Node {
 	node := Node{
 		Capacity: server.Resources.DeepCopy(), KubeReserved: server.KubeReserved.DeepCopy(), SystemReserved: k.systemReserved.DeepCopy(),
@@ -203,7 +203,7 @@ func (k Kubelet) Node(server Server) Node {
 		pods.Set(min(pods.Value(), *k.podsPerCore*node.Capacity.Cpu().Value()))
 		node.Capacity[corev1.ResourcePods] = pods
 	}
-	if ptr.Deref(k.reservedCPUs, 0) > 0 { // instead of all other reservations of cpus
+	if ptr.Deref(k.reservedCPUs, 0) > 0 { // replaces all other reservations of cpus
 		delete(node.KubeReserved, corev1.ResourceCPU)
 		if node.SystemReserved == nil {
 			node.SystemReserved = corev1.ResourceList{}
@@ -218,8 +218,8 @@ func (k Kubelet) Node(server Server) Node {
 	return node
 }
 
-// Allocatable is what the kubelet leaves of a server for pods, at least zero. Huge pages are part of the memory, but not there for
-// pods that request memory.
+// Allocatable returns what the kubelet leaves of a server for pods, at least zero. Huge pages are part of the memory,
+// but pods that request memory cannot use them.
 func (k Kubelet) Allocatable(server Server) corev1.ResourceList {
 	node := k.Node(server)
 	hugePages := corev1.ResourceList{}

@@ -16,16 +16,16 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Nodes is what the Machines of a type say of its nodes.
+// Nodes sums up the nodes of a type, from the status of its Machines.
 type Nodes struct {
-	// Smaller names, for people, the Machines whose nodes have less cpu, memory or disk than a server may have that is
-	// claimed as the type, sorted. A tenant has control of its nodes, so nothing is decided by that.
+	// Smaller names Machines for people, sorted: their nodes have less cpu, memory or disk than any server that can be
+	// claimed as the type. Nothing is decided by it, because tenants control their nodes.
 	Smaller []string
-	// Provisioning is nil if no Machine has joined that was installed without an interruption.
+	// Provisioning is nil if no Machine has joined without an interruption of its installation.
 	Provisioning *v1alpha1.ProvisioningEstimate
 }
 
-// NodesOf returns what the Machines of a type say of its nodes. Machines that have not joined say nothing.
+// NodesOf sums up the nodes of a type. It ignores Machines that have not joined.
 func NodesOf(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) Nodes {
 	nodes := Nodes{Provisioning: typical(machines)}
 	resources, least := Declared(nodeType).Resources, corev1.ResourceList{}
@@ -53,8 +53,8 @@ func NodesOf(nodeType *v1alpha1.NodeType, machines []v1alpha1.Machine) Nodes {
 	return nodes
 }
 
-// tolerated is the least of a resource that a server may have and still be claimed as a type with these: memory less
-// its tolerance, in whole MiB for messages, and all of the others.
+// tolerated returns the least amount of a resource with which a server can still be claimed as a type. For memory it
+// subtracts the tolerance, in whole MiB for messages; for other resources it returns all.
 func tolerated(resources corev1.ResourceList, name corev1.ResourceName) resource.Quantity {
 	has := resources[name]
 	if name == corev1.ResourceMemory {
@@ -65,7 +65,7 @@ func tolerated(resources corev1.ResourceList, name corev1.ResourceName) resource
 
 // typical returns how long servers of a type usually take from the claim to the node. A tenant can delay when its
 // servers join. So each namespace has one vote, the median of its Machines, and the lower median of the votes counts:
-// with two namespaces the shorter one, and with more a time that none of them sets alone.
+// with two namespaces the shorter time, and with more a time that none of them sets alone.
 func typical(machines []v1alpha1.Machine) *v1alpha1.ProvisioningEstimate {
 	took := map[string][]int64{}
 	for i := range machines {
@@ -86,7 +86,7 @@ func typical(machines []v1alpha1.Machine) *v1alpha1.ProvisioningEstimate {
 	return &v1alpha1.ProvisioningEstimate{TypicalSeconds: lowerMedian(votes)}
 }
 
-// lowerMedian sorts the numbers, of which there is at least one.
+// lowerMedian sorts the numbers, at least one, and returns their lower median.
 func lowerMedian(numbers []int64) int64 {
 	slices.Sort(numbers)
 	return numbers[(len(numbers)-1)/2]

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capacity reads the hardware profile of a NodeType: its allocatable resources, its accelerators, and the selector
-// of its BareMetalHosts.
+// Package capacity reads the hardware profile of a NodeType: its allocatable resources, its accelerators, and the
+// selector of its BareMetalHosts.
 package capacity
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-// DefaultEphemeralStorage is the disk that a node is planned with if nothing is known of it, in bytes. With none, core would
-// plan no pod that requests a byte, and one DaemonSet that requests a byte would keep all pods waiting.
+// DefaultEphemeralStorage is the disk that a node is planned with if its disk is unknown, in bytes. With no disk, core
+// would plan no pod that requests a byte, and one DaemonSet that requests a byte would keep all pods waiting.
 const DefaultEphemeralStorage = 20 << 30
 
 const (
-	// SmallestRootDisk in bytes: Ironic installs on no smaller one, and a BMC may show its virtual floppy as a disk.
+	// SmallestRootDisk in bytes: Ironic installs on no smaller disk, and a BMC may show its virtual floppy as a disk.
 	SmallestRootDisk = 4 << 30
-	// What of a disk is not in the file system of the kubelet: boot partitions, the file system's own tables.
+	// The part of a disk outside the file system of the kubelet: boot partitions, and the file system's own tables.
 	diskShare = 10 // one part in so many
 	diskLeast = 1 << 30
 )
 
-// EphemeralStorage is the disk that a node of a type is planned with that does not declare any, by the smallest disk of its
-// servers in bytes, or by the setting if that is 0. It is nil for a type that declares it.
+// EphemeralStorage returns the disk to plan a node with if its type declares none: a part of smallestDisk, the smallest
+// disk of the type's servers in bytes, or the setting if that is 0. It returns nil for a type that declares the disk.
 func EphemeralStorage(profile *v1alpha1.HardwareProfile, smallestDisk int64, setting resource.Quantity) *resource.Quantity {
 	if _, declared := profile.Resources[corev1.ResourceEphemeralStorage]; declared {
 		return nil
@@ -42,23 +42,23 @@ func EphemeralStorage(profile *v1alpha1.HardwareProfile, smallestDisk int64, set
 	return &setting
 }
 
-// What of the memory may be missing: types declare what is in the slots or what a node has for its processes, and inspection
-// finds one or the other. Between the two is what firmware and kernel keep, 2 % of a big server and a few hundred MiB of a
-// small one. A slot that is empty on a server with up to 32 of them is more.
+// How much memory may be missing. A type declares either the memory in the slots or the memory that processes can use,
+// and inspection finds one or the other. Firmware and kernel keep the difference: 2 % of a big server, and a few
+// hundred MiB of a small one. An empty slot on a server with up to 32 slots is more.
 const (
 	memoryShare = 0.03
 	memoryMost  = 1 << 30 // bytes
 	memoryPart  = 4       // one part in so many, of a server that has less than four times as much
 )
 
-// MemoryTolerance is how much less than its type declares a server may have and still be claimed as it, in bytes: 3 %, or 1 GiB
-// if that is more, and never more than a quarter.
+// MemoryTolerance returns how much less memory than declared a server may have and still be claimed as the type, in
+// bytes: 3 %, or 1 GiB if that is more, but never more than a quarter.
 func MemoryTolerance(memory int64) int64 {
 	return max(int64(float64(memory)*memoryShare), min(memoryMost, memory/memoryPart))
 }
 
-// Declared is what the type declares, and cpu, memory and disk, which it need not declare: the most that a node can
-// have. Machines are compared with it. The result shares no map with the type.
+// Declared returns the most that a node of the type can have: the declared resources, and cpu, memory and disk, which
+// the type need not declare. Machines are compared with it. The result shares no map with the type.
 func Declared(nodeType *v1alpha1.NodeType) Server {
 	server := Server{Resources: nodeType.EffectiveResources()}
 	if _, found := server.Resources[corev1.ResourceEphemeralStorage]; !found {
@@ -74,15 +74,14 @@ func Declared(nodeType *v1alpha1.NodeType) Server {
 	return server
 }
 
-// Measured are the resources that a kubelet measures, and that a type can declare wrongly.
+// Measured returns the resources that a kubelet measures, so that a type may declare them wrongly.
 func Measured() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 }
 
-// ServerOf returns the server that a tenant plans with for a type: what the type declares, or inspection has found of
-// what it leaves out, and no more than the tenant's own nodes have had, nil if that is not known. Then memory is
-// without the tolerance: a server that has so much less is claimed as the type, too. The result shares no map with the
-// type.
+// ServerOf returns the server that a tenant plans with for a type: the resources that the type declares or inspection
+// found, capped at own, the most that the tenant's own nodes have had; nil if unknown. Unknown memory is planned
+// without the tolerance, as such a server is claimed as the type, too. The result shares no map with the type.
 func ServerOf(nodeType *v1alpha1.NodeType, own corev1.ResourceList) Server {
 	server := Declared(nodeType)
 	if _, found := server.Resources[corev1.ResourceMemory]; found && own.Memory().IsZero() {
@@ -96,7 +95,7 @@ func ServerOf(nodeType *v1alpha1.NodeType, own corev1.ResourceList) Server {
 	return server
 }
 
-// NamesNoAccelerators says for whom a type is whose profile names nothing. Found is what shows accelerators in its servers.
+// NamesNoAccelerators says who gets a type whose profile names nothing. found are signs of accelerators in its servers.
 func NamesNoAccelerators(found []string) string {
 	if len(found) == 0 {
 		return "names no accelerators: pods that ask for GPUs do not get it, and all others do; write nvidia.com/gpu if its servers have GPUs"
@@ -105,7 +104,7 @@ func NamesNoAccelerators(found []string) string {
 		"name the type get it; write nvidia.com/gpu for pods that ask for GPUs"
 }
 
-// Selector parses a selector of hosts part by part, so that the error can name the part that is wrong. Nil is for none.
+// Selector parses a selector of hosts part by part, so that the error can name the wrong part. It returns nil for nil.
 func Selector(from *metav1.LabelSelector) (labels.Selector, error) {
 	if from == nil {
 		return nil, nil
@@ -126,7 +125,7 @@ func Selector(from *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(from)
 }
 
-// Accelerators of one server, for people to read: resources by name and devices by driver, "nvidia.com/gpu=8".
+// Accelerators lists one server's accelerators for people, resources by name, devices by driver: "nvidia.com/gpu=8".
 func Accelerators(profile *v1alpha1.HardwareProfile) string {
 	var parts []string
 	for _, name := range v1alpha1.Accelerators(profile.Resources) {
@@ -139,20 +138,21 @@ func Accelerators(profile *v1alpha1.HardwareProfile) string {
 	return strings.Join(parts, ", ")
 }
 
-// Rest is how many servers are neither claimed nor available, and are not to be had for a reason that the capacity does not count, or
-// because they are too small. Above maxCapacity, it has those that could be had, too.
+// Rest counts the servers that are neither claimed nor available, because they are too small or for a reason that the
+// capacity does not count. Above maxCapacity, it also includes servers that could be claimed.
 func Rest(c v1alpha1.Capacity) int32 {
 	return c.Total - c.Claimed - c.Available - c.Error - c.Quarantined - c.Maintenance - c.NotCleaned
 }
 
-// OnlyTooSmall is how many servers are too small and nothing else: neither claimed, nor in error or quarantined.
+// OnlyTooSmall counts the servers that are too small and otherwise fine: neither claimed, nor in error or quarantined.
 func OnlyTooSmall(c v1alpha1.Capacity, notReady int32) int32 {
 	return min(c.TooSmall, Rest(c)-notReady)
 }
 
-// Describe writes the capacity of a type for people to read: "2 servers match in rack r1, 2 claimed, 0 in error". Each server is counted
-// once: it is too small if it is nothing else. NotReady are the servers that cannot be claimed for a reason that the capacity does not
-// count, such as being inspected. Foreign are those of the claimed that others than our Machines have, as far as that is known.
+// Describe writes the capacity of a type for people: "2 servers match in rack r1, 2 claimed, 0 in error". It counts
+// each server once, as too small only if nothing else applies. notReady counts servers that cannot be claimed for a
+// reason that the capacity does not count, such as being inspected. foreign counts claimed servers that our Machines do
+// not have, as far as that is known.
 func Describe(c v1alpha1.Capacity, foreign, notReady int32, where string) string {
 	noun := "servers match"
 	switch c.Total {

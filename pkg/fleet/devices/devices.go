@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devices computes the devices that DRA drivers publish on a server from its NodeType, and validates them. It depends
-// neither on Karpenter nor on a cluster.
+// Package devices computes from a NodeType the devices that DRA drivers publish on a server, and validates them. It
+// depends neither on Karpenter nor on a cluster.
 package devices
 
 import (
@@ -26,12 +26,12 @@ import (
 // PCIeRoot is the attribute that claims use to require devices at one PCIe root.
 const PCIeRoot resourcev1.QualifiedName = "resource.kubernetes.io/pcieRoot"
 
-// Driver is what one DRA driver publishes on a server.
+// Driver holds what one DRA driver publishes on a server.
 type Driver struct {
 	Name string
-	// Devices in the order of the NodeType, the parts of an accelerator together.
+	// Devices in the order of the NodeType, with the parts of an accelerator side by side.
 	Devices []Device
-	// CounterSets are what its devices consume from.
+	// CounterSets are the counters that the devices consume from.
 	CounterSets []resourcev1.CounterSet
 }
 
@@ -42,14 +42,14 @@ type Device struct {
 	// Attributes and Capacity belong to this device alone.
 	Attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute
 	Capacity   map[resourcev1.QualifiedName]resourcev1.DeviceCapacity
-	// Shared is whether several claims can have the device.
+	// Shared is true if several claims can have the device.
 	Shared           bool
 	ConsumesCounters []resourcev1.DeviceCounterConsumption
-	// Root is the PCIe root of the device in the NodeType, empty if there is none. It is not among Attributes.
+	// Root is the PCIe root of the device in the NodeType, empty if there is none. Attributes does not include it.
 	Root string
 }
 
-// Expand returns the single devices of the groups by driver, in the order of the first device of each driver.
+// Expand returns the single devices of the groups by driver, in the order of each driver's first device.
 func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 	var drivers []Driver
 	positions := map[string]int{}
@@ -75,7 +75,7 @@ func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 				Shared:     group.AllowMultipleAllocations,
 			}
 			for _, consumption := range group.ConsumesCounters {
-				// One that does not exist has no devices to itself, and is refused by Validate.
+				// A set that does not exist has no devices to itself, and Validate refuses it.
 				turn := int32(i) % max(1, sets[setID{group.Driver, consumption.CounterSet}].Count)
 				device.ConsumesCounters = append(device.ConsumesCounters, resourcev1.DeviceCounterConsumption{
 					CounterSet: counterSetName(consumption.CounterSet, turn), Counters: countersOf(consumption.Counters)})
@@ -92,8 +92,8 @@ func Expand(groups []v1alpha1.NodeTypeDevice) []Driver {
 	return drivers
 }
 
-// sortByAccelerator puts the parts of one accelerator side by side, behind the devices that have no parts. The first device that fits a
-// claim is given out, and so whole GPUs remain while another one still has slices.
+// sortByAccelerator puts the parts of one accelerator side by side, after the devices without parts. A claim gets the
+// first device that fits, so whole GPUs stay free while another GPU still has free slices.
 func sortByAccelerator(driver Driver) {
 	positions := map[string]int{}
 	for n, set := range driver.CounterSets {
@@ -108,10 +108,10 @@ func sortByAccelerator(driver Driver) {
 	slices.SortStableFunc(driver.Devices, func(a, b Device) int { return position(a) - position(b) })
 }
 
-// setID identifies the sets of counters of one name. Drivers share none.
+// setID identifies all counter sets of one name. Drivers share no sets.
 type setID struct{ driver, name string }
 
-// setsOf are the sets of counters of all groups. Each has a count.
+// setsOf returns the counter sets of all groups, each with a count of at least 1.
 func setsOf(groups []v1alpha1.NodeTypeDevice) map[setID]v1alpha1.NodeTypeCounterSet {
 	sets := map[setID]v1alpha1.NodeTypeCounterSet{}
 	for _, group := range groups {
@@ -154,12 +154,11 @@ func capacityOf(group v1alpha1.NodeTypeDevice) map[resourcev1.QualifiedName]reso
 	return capacity
 }
 
-// identifier is what the API of Dynamic Resource Allocation takes for the name of an attribute or a capacity, after its
-// domain.
+// identifier matches what the DRA API allows as the name of an attribute or a capacity, after its domain.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Validate finds what the schema of NodeTypes cannot, in the devices at a path: values that no driver could publish, so
-// that no server is claimed for them.
+// Validate finds faults in the devices at a path that the schema of NodeTypes cannot find: values that no driver could
+// publish. So no server is claimed for them.
 func Validate(path *field.Path, groups []v1alpha1.NodeTypeDevice) field.ErrorList {
 	var wrong field.ErrorList
 	for n, group := range groups {
@@ -216,8 +215,8 @@ func validateAttributes(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong 
 	return wrong
 }
 
-// nameProblem returns what is wrong with the name of an attribute or a capacity, which is an identifier with or without a
-// domain before it. It is empty if nothing is.
+// nameProblem returns what is wrong with the name of an attribute or a capacity: an identifier, with or without a
+// domain before it. It returns "" if the name is valid.
 func nameProblem(name string) string {
 	domain, id, qualified := strings.Cut(name, "/")
 	if !qualified {

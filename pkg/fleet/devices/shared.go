@@ -18,10 +18,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// maxValidValues is how many values a policy may have. The API has no constant for it.
+// maxValidValues is how many values a policy may have. The API has no constant for this limit.
 const maxValidValues = 10
 
-// validatePolicies finds the policies of a group at a path by which the API server would refuse its devices.
+// validatePolicies finds policies of a group at a path that would make the API server refuse the devices.
 func validatePolicies(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong field.ErrorList) {
 	if len(group.RequestPolicies) > 0 && !group.AllowMultipleAllocations {
 		wrong = append(wrong, field.Invalid(path.Child("allowMultipleAllocations"), false,
@@ -40,7 +40,7 @@ func validatePolicies(path *field.Path, group v1alpha1.NodeTypeDevice) (wrong fi
 	return wrong
 }
 
-// listed are the names of quantities, for people to read.
+// listed returns the names of quantities, for people.
 func listed(quantities map[string]resource.Quantity) string {
 	if len(quantities) == 0 {
 		return "none"
@@ -98,7 +98,7 @@ func validatePolicy(path *field.Path, policy resourcev1.CapacityRequestPolicy, h
 	return wrong
 }
 
-// validateRange finds limits that leave out the default, and steps that miss it.
+// validateRange finds limits that exclude the default, and steps that miss it.
 func validateRange(path *field.Path, byDefault resource.Quantity, limits resourcev1.CapacityRequestPolicyRange,
 	has resource.Quantity) (wrong field.ErrorList) {
 	refuse := func(child string, value resource.Quantity, format string, args ...any) {
@@ -132,7 +132,7 @@ func validateRange(path *field.Path, byDefault resource.Quantity, limits resourc
 	return wrong
 }
 
-// validateCounters finds sets of counters at a path that no driver could publish, and devices that no claim could get.
+// validateCounters finds counter sets at a path that no driver could publish, and devices that no claim could get.
 func validateCounters(path *field.Path, groups []v1alpha1.NodeTypeDevice) (wrong field.ErrorList) {
 	sets, seen := setsOf(groups), map[setID]bool{}
 	for n, group := range groups {
@@ -196,7 +196,8 @@ func validateAmounts(path *field.Path, counters map[string]resource.Quantity) (w
 		if amount.Sign() < 0 {
 			wrong = append(wrong, field.Invalid(counterPath, amount.String(), "is less than nothing: correct it"))
 		}
-		// Core rounds up the rest of a counter, and would give out a whole device while a part of the device is in use.
+		// Core rounds up the rest of a counter. With a fraction, it would give out a whole device while a part of the
+		// device is in use.
 		if resource.NewQuantity(amount.Value(), amount.Format).Cmp(amount) != 0 {
 			wrong = append(wrong, field.Invalid(counterPath, amount.String(), "is not a whole number: multiply this counter, wherever it is "+
 				"written, so that it is one"))
@@ -205,7 +206,7 @@ func validateAmounts(path *field.Path, counters map[string]resource.Quantity) (w
 	return wrong
 }
 
-// labelProblem returns what is wrong with the name of a counter or of a set of them. It is empty if nothing is.
+// labelProblem returns what is wrong with the name of a counter or a counter set. It returns "" if the name is valid.
 func labelProblem(name string) string {
 	if len(validation.IsDNS1123Label(name)) == 0 {
 		return ""

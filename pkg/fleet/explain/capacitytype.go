@@ -17,8 +17,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// noCapacityType explains a pod that selects a capacity type which the servers of no NodePool have. Core says the same of each
-// instance type, and not what to do.
+// noCapacityType explains a pod that selects a capacity type which the servers of no NodePool have. Core repeats this
+// for each instance type, without a remedy.
 func (f Fleet) noCapacityType(pod *corev1.Pod) Explanation {
 	selected := newSelector(pod, sets.New(karpv1.CapacityTypeLabelKey))
 	if !selected.names(karpv1.CapacityTypeLabelKey) {
@@ -35,7 +35,7 @@ func (f Fleet) noCapacityType(pod *corev1.Pod) Explanation {
 		}
 		capacityType := instancetypes.CapacityTypeFor(instancetypes.OfNodePool(pool))
 		if capacityType == "" {
-			continue // which an event on the NodePool says
+			continue // an event on the NodePool says so
 		}
 		if len(unmet(capacityType)) == 0 {
 			return Explanation{}

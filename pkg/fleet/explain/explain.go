@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain says why pods get no server: of pending pods, which NodeTypes fit and which servers are free, in the
-// words of the requests and requirements of the pod. The provider's events and kubectl's plugin have the same answer.
+// Package explain says why pods get no server. For a pending pod it says which NodeTypes fit and which servers are
+// free, in the words of the pod's requests and requirements. The provider's events and kubectl's plugin agree.
 package explain
 
 import (
@@ -34,28 +34,27 @@ import (
 const (
 	// ReasonNoServerAvailable: a NodeType fits, but none of its servers is free.
 	ReasonNoServerAvailable = "NoServerAvailable"
-	// ReasonInsufficientDomainCapacity: there are free servers, but not enough in one topology domain for all pods that must be
-	// together.
+	// ReasonInsufficientDomainCapacity: servers are free, but no domain has enough for all pods that must be together.
 	ReasonInsufficientDomainCapacity = "InsufficientDomainCapacity"
 	// ReasonGangIncomplete: pods of the gang do not exist yet, or its size cannot be read.
 	ReasonGangIncomplete = "GangIncomplete"
 	// ReasonQuotaReached: the tenant has all servers that it may have.
 	ReasonQuotaReached = "QuotaReached"
-	// ReasonServerRefused: there are free servers, and they were refused lately.
+	// ReasonServerRefused: there are free servers, but they were refused to the tenant lately.
 	ReasonServerRefused = "ServerRefused"
 	// ReasonWaitingForNodeClaim: Karpenter creates no NodeClaim while another has no answer.
 	ReasonWaitingForNodeClaim = "WaitingForNodeClaim"
 	// ReasonNoNodeTypeFits: no NodeType could ever serve the pod as it is.
 	ReasonNoNodeTypeFits = "NoNodeTypeFits"
-	// ReasonDevicesNotDeclared: the pod is planned with devices of drivers, and a NodeType that has its resources by a device plugin, and a
-	// free server, is not used.
+	// ReasonDevicesNotDeclared: the pod is planned with devices of drivers. A NodeType with a free server has its
+	// resources by a device plugin, and is not used.
 	ReasonDevicesNotDeclared = "DevicesNotDeclared"
 	// ReasonNoCapacityType: no NodePool has the capacity type that the pod selects. On a NodePool: it allows no
 	// capacity type that servers can have.
 	ReasonNoCapacityType = "NoCapacityType"
 )
 
-// notLaunchedYet is core's reason of the condition Launched until the first attempt has failed.
+// notLaunchedYet is core's reason for the condition Launched until the first attempt fails.
 const notLaunchedYet = "AwaitingReconciliation"
 
 // Explanation is why no server is available for a pod.
@@ -66,11 +65,11 @@ type Explanation struct {
 	Message string
 }
 
-// Check looks for another reason that a pod gets no server, although a NodeType that fits has a free one. It returns
-// the zero Explanation if it finds none.
+// Check looks for another reason that a pod gets no server although a NodeType that fits has a free one. It returns the
+// zero Explanation if it finds none.
 type Check func(ctx context.Context, pod *corev1.Pod) (Explanation, error)
 
-// Because returns a check that has a reason, and the message that why returns. An empty message is no reason.
+// Because makes a check from a reason and the function for its message, which is empty if the reason does not apply.
 func Because(reason string, why func(context.Context, *corev1.Pod) (string, error)) Check {
 	return func(ctx context.Context, pod *corev1.Pod) (Explanation, error) {
 		message, err := why(ctx, pod)
@@ -81,25 +80,25 @@ func Because(reason string, why func(context.Context, *corev1.Pod) (string, erro
 	}
 }
 
-// Fleet is what a tenant's pods can get nodes of. Nothing of it is changed.
+// Fleet is what a tenant's pods can get nodes from. The package modifies none of it.
 type Fleet struct {
 	Tenant      *v1alpha1.TenantCluster
 	NodeTypes   []v1alpha1.NodeType
 	NodePools   []karpv1.NodePool
 	NodeClasses []v1alpha1.MetalNodeClass
 	NodeClaims  []karpv1.NodeClaim
-	// ServerLabels are the labels that a NodePool may leave to the servers. Default: those that Karpenter knows in this process.
+	// ServerLabels are the labels that a NodePool may leave to the servers. Default: all that Karpenter knows here.
 	ServerLabels sets.Set[string]
 }
 
-// Pending returns whether a pod waits for a node that Karpenter could create, and can be explained. Pods with
-// ResourceClaims are left out: the devices that they ask for are not among the resources of NodeTypes.
+// Pending reports whether a pod waits for a node that Karpenter could create, and can be explained. It excludes pods
+// with ResourceClaims: their devices are not among the resources of NodeTypes.
 func Pending(pod *corev1.Pod) bool {
 	return podutils.IsProvisionable(pod) && podutils.IsActive(pod) && len(pod.Spec.ResourceClaims) == 0
 }
 
-// Pod returns why a pending pod gets no server. It is the zero Explanation if there is a server for it, and none of the
-// checks, which come last, finds a reason; the first that does decides.
+// Pod returns why a pending pod gets no server. If a server fits, it runs the checks, and the first one with a reason
+// decides. It returns the zero Explanation if there is no reason.
 func (f Fleet) Pod(ctx context.Context, pod *corev1.Pod, checks ...Check) (Explanation, error) {
 	// Free servers do not change this, so it comes first.
 	if explanation := f.noCapacityType(pod); explanation != (Explanation{}) {
@@ -119,8 +118,8 @@ func (f Fleet) Pod(ctx context.Context, pod *corev1.Pod, checks ...Check) (Expla
 	return Explanation{}, nil
 }
 
-// waitingForNodeClaim names a NodeClaim that could not be launched and is tried again, empty if there is none. While
-// there is one, Karpenter creates no NodeClaim for any pod, and says so in its log only.
+// waitingForNodeClaim names a NodeClaim whose launch failed and is retried, "" if there is none. Meanwhile Karpenter
+// creates no NodeClaim for any pod, and says so only in its log.
 func waitingForNodeClaim(nodeClaims []karpv1.NodeClaim) string {
 	for i := range nodeClaims {
 		nodeClaim := &nodeClaims[i]
@@ -135,7 +134,7 @@ func waitingForNodeClaim(nodeClaims []karpv1.NodeClaim) string {
 	return ""
 }
 
-// Reasons that a NodeType does not serve a pod, besides those of the matcher.
+// Reasons that a NodeType does not serve a pod, in addition to the reasons of package matching.
 const (
 	NoneFree matching.Reason = "NoneFree"
 	// NoNodePool: no NodePool that takes the pod may have the type.
@@ -143,22 +142,22 @@ const (
 	requirementNotMet matching.Reason = "RequirementNotMet"
 )
 
-// closeness orders the reasons from the one that is closest to serving the pod.
+// closeness orders the reasons; the closest to serving the pod comes first.
 var closeness = []matching.Reason{
 	matching.Fits, NoneFree, requirementNotMet, matching.TooSmall, missingResource, matching.Accelerated, matching.NotAllowed, NoNodePool,
 }
 
-// missingResource is TooSmall where the type does not have the resource at all.
+// missingResource is TooSmall for a type that does not have the resource at all.
 const missingResource matching.Reason = "MissingResource"
 
-// Candidate is how a NodeType suits a pod.
+// Candidate says how a NodeType suits a pod.
 type Candidate struct {
 	NodeType string
-	// Reason that the type does not fit; Fits if it can serve the pod now, and NoneFree if it fits and has no free server.
+	// Reason is why the type does not fit. Fits: it can serve the pod now. NoneFree: it fits, but has no free server.
 	Reason matching.Reason
 	// Clause completes "NODETYPE: ". It is empty if the type fits.
 	Clause string
-	// Foreign types are those that the tenant may not have. Its events count them.
+	// Foreign: the tenant may not have the type. Its events only count these types.
 	Foreign bool
 }
 
@@ -166,8 +165,8 @@ func (c *Candidate) closer(other *Candidate) int {
 	return cmp.Or(slices.Index(closeness, c.Reason)-slices.Index(closeness, other.Reason), cmp.Compare(c.NodeType, other.NodeType))
 }
 
-// unfit is why none of the NodeTypes can serve the pod now. It is the zero Explanation if one can, and if what keeps the pod from the
-// NodeTypes is their NodePools: Karpenter's own event names each of them.
+// unfit says why none of the NodeTypes can serve the pod now. It returns the zero Explanation if one can, or if only
+// the NodePools keep the pod from the NodeTypes: then Karpenter's own event names each NodePool.
 func (f Fleet) unfit(pod *corev1.Pod) Explanation {
 	if len(f.NodeTypes) == 0 {
 		return Explanation{Reason: ReasonNoNodeTypeFits, Message: "no NodeType fits: there are no NodeTypes"}
@@ -182,8 +181,8 @@ func (f Fleet) unfit(pod *corev1.Pod) Explanation {
 	return Explanation{Reason: ReasonNoNodeTypeFits, Message: message("no NodeType fits: ", candidates)}
 }
 
-// Candidates returns how each NodeType suits the pod, the closest type first. A type is looked at as each NodePool that takes the pod may
-// have it, and with the kubelet of that NodePool; of several, the closest answer counts.
+// Candidates returns how each NodeType suits the pod, the closest type first. It looks at a type once for each NodePool
+// that takes the pod, with the requirements and the kubelet of that NodePool. The closest answer counts.
 func (f Fleet) Candidates(pod *corev1.Pod) []Candidate {
 	known := instancetypes.ServerLabels(f.NodeTypes)
 	wanted, byType := newSelector(pod, known), map[string]Candidate{}
@@ -221,7 +220,7 @@ func (f Fleet) Candidates(pod *corev1.Pod) []Candidate {
 			}
 		}
 	}
-	// Without a NodePool, what keeps the pod from the type itself is said all the same.
+	// Without a NodePool, say at least what keeps the pod from the type itself.
 	request.Kubelet = fleetcapacity.Kubelet{}
 	for i := range f.NodeTypes {
 		nodeType := &f.NodeTypes[i]
@@ -239,7 +238,8 @@ func (f Fleet) Candidates(pod *corev1.Pod) []Candidate {
 
 func fits(c Candidate) bool { return c.Reason == matching.Fits || c.Reason == NoneFree }
 
-// meetsAny returns whether servers with these labels can meet one of the ways in which Karpenter's scheduler reads a pod for a NodePool.
+// meetsAny reports whether servers with these labels can meet one of the alternatives, the ways in which Karpenter's
+// scheduler reads a pod for a NodePool.
 func meetsAny(offered matching.Offered, alternatives []scheduling.Requirements, known sets.Set[string]) bool {
 	return slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
 		for key := range wanted {
@@ -258,7 +258,7 @@ func (f Fleet) serverLabels() sets.Set[string] {
 	return f.ServerLabels
 }
 
-// ofNodePool are the requirements and the labels of a NodePool on those labels that are known.
+// ofNodePool returns the requirements and labels of a NodePool, restricted to known labels.
 func ofNodePool(pool *karpv1.NodePool, known sets.Set[string]) []Requirement {
 	var all []Requirement
 	for _, from := range pool.Spec.Template.Spec.Requirements {
@@ -284,26 +284,26 @@ func explainType(nodeType *v1alpha1.NodeType, request *matching.Request, labels 
 		return requirementNotMet, "does not match nodeSelector/affinity " + strings.Join(unmet, " and ")
 	}
 	capacity, where := capacityFor(nodeType, offered, labels)
-	// A free server is of no use when the type as a whole has reached its limit.
+	// A free server does not help if the type as a whole has reached its limit.
 	if capacity.Available > 0 && nodeType.Status.Capacity.Available > 0 {
 		return matching.Fits, ""
 	}
 	if nodeType.Spec.MaxCapacity != nil && capacity.Total > 0 {
-		// Which servers are not ready does not matter then, and cannot be told from those above the limit.
+		// The servers that are not ready do not matter in this case, and cannot be told from the ones above the limit.
 		return NoneFree, fleetcapacity.Describe(capacity, 0, 0, where) + fmt.Sprintf(", limited to %d", *nodeType.Spec.MaxCapacity)
 	}
-	// A server that is claimed, in error or quarantined may be too small at once, so this may be too few.
+	// A server that is claimed, in error or quarantined can also be too small, so this number may be too low.
 	notReady := max(0, fleetcapacity.Rest(capacity)-capacity.TooSmall)
 	return NoneFree, fleetcapacity.Describe(capacity, 0, notReady, where)
 }
 
-// message joins as many clauses as an event can hold.
+// message joins as many clauses as fit into an event.
 func message(prefix string, candidates []Candidate) string {
 	// The last clauses may need this much: "; and 1000000 more types; 1000000 NodeTypes are not for this tenant".
 	const reserve = 80
 	var text strings.Builder
 	text.WriteString(prefix)
-	// NodeTypes that the pod's NodePools may not have would only be in the way of the ones that they may.
+	// NodeTypes that the pod's NodePools may not have would only crowd out the others.
 	ours := lo.Reject(candidates, func(c Candidate, _ int) bool { return c.Reason == NoNodePool })
 	named := lo.Reject(ours, func(c Candidate, _ int) bool { return c.Foreign })
 	foreign := len(ours) - len(named)
@@ -327,8 +327,8 @@ func message(prefix string, candidates []Candidate) string {
 	return text.String()
 }
 
-// capacityFor counts the servers of a type in the topology domains that the selector accepts. Where names these domains,
-// such as " in rack r1". It is empty if they have all servers of the type.
+// capacityFor counts the servers of a type in the topology domains that the selector accepts. The second result names
+// these domains, such as " in rack r1". It is empty if they have all servers of the type.
 func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s selector) (capacity v1alpha1.Capacity, where string) {
 	domains := instancetypes.Domains(nodeType)
 	varying := map[string][]string{corev1.LabelTopologyZone: nil}
@@ -340,7 +340,7 @@ func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s select
 	var accepted int
 	var names []string
 	for _, domain := range domains {
-		// Here each of these labels has one value, or none.
+		// In one domain each of these labels has one value, or none.
 		here := maps.Clone(offered)
 		maps.DeleteFunc(here, func(key string, _ []string) bool { _, varies := varying[key]; return varies })
 		here[corev1.LabelTopologyZone] = []string{domain.Zone}
@@ -366,7 +366,7 @@ func capacityFor(nodeType *v1alpha1.NodeType, offered matching.Offered, s select
 	return capacity, " in " + list(names)
 }
 
-// nameOf names a domain by those of its labels that the selector mentions: "rack r1". A zone is named without its label, and
+// nameOf names a domain by the labels that the selector mentions: "rack r1". It names a zone without its label, and
 // another type that the servers match by its name.
 func (s selector) nameOf(nodeType string, domain v1alpha1.DomainCapacity) string {
 	var parts []string
@@ -397,16 +397,16 @@ func plus(a, b v1alpha1.Capacity) v1alpha1.Capacity {
 // listed is how many values or places a message names.
 const listed = 3
 
-// list names the first of several, in their order.
+// list names the first of several in sorted order, and counts the others.
 func list(names []string) string { return conditions.List(slices.Sorted(slices.Values(names)), listed) }
 
-// Requirement is one requirement of a pod or a NodePool, with the words of its author.
+// Requirement is one requirement of a pod or a NodePool, in the words of its author.
 type Requirement struct {
-	// Requirement is nil if it is not valid. No server meets it then.
+	// Requirement is nil if it is not valid. No server meets an invalid requirement.
 	*labels.Requirement
-	// Name is the key of the label as Karpenter knows it, which may be another than the author's.
+	// Name is the label key that Karpenter uses, which may differ from the author's.
 	Name string
-	// Text is what the author has written: "rack In [a, b]".
+	// Text is the requirement as the author wrote it: "rack In [a, b]".
 	Text string
 }
 
@@ -428,7 +428,7 @@ func describe(from corev1.NodeSelectorRequirement) string {
 	return fmt.Sprintf("%s %s [%s]", from.Key, from.Operator, list(from.Values))
 }
 
-// selector is what a pod requires of the labels of its node.
+// selector holds what a pod requires of the labels of its node.
 type selector struct {
 	// required must all be met.
 	required []Requirement
@@ -436,8 +436,8 @@ type selector struct {
 	terms [][]Requirement
 }
 
-// newSelector leaves out the labels that are not known. Those are the ones that servers do not decide: NodePools can give any other
-// label to their nodes, and Karpenter itself reports a label that no NodePool gives.
+// newSelector ignores labels that are not known: servers do not decide them. NodePools can give any other label to
+// their nodes, and Karpenter itself reports a label that no NodePool gives.
 func newSelector(pod *corev1.Pod, known sets.Set[string]) selector {
 	convert := func(from []corev1.NodeSelectorRequirement) []Requirement {
 		list := make([]Requirement, 0, len(from))
@@ -465,8 +465,8 @@ func newSelector(pod *corev1.Pod, known sets.Set[string]) selector {
 	return s
 }
 
-// unmet returns the requirements that none of these servers meets, in the author's words. If no term is met it includes
-// those of the term that is closest.
+// unmet returns the requirements that none of these servers meets, in the author's words. If no term is met, it
+// includes the unmet requirements of the closest term.
 func (s selector) unmet(offered matching.Offered) []string {
 	unmet := unmetOf(s.required, offered)
 	var closest []string
@@ -491,7 +491,7 @@ func unmetOf(requirements []Requirement, offered matching.Offered) (unmet []stri
 	return unmet
 }
 
-// names returns whether the selector says anything about a label.
+// names reports whether the selector mentions a label.
 func (s selector) names(key string) bool {
 	isKey := func(requirement Requirement) bool { return requirement.Name == key }
 	return slices.ContainsFunc(s.required, isKey) ||

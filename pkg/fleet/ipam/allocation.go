@@ -21,25 +21,25 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Allocation is an address that an owner has.
+// Allocation is the address of an owner.
 type Allocation struct {
-	// Address and the length of its network's prefix.
+	// Address, with the prefix length of its network.
 	Address netip.Prefix
-	// Gateway of the network. It is not valid if there is none.
+	// Gateway of the network; the zero Addr if there is none.
 	Gateway netip.Addr
 	// Pool that the address was taken from, for people.
 	Pool string
-	// Network that the address is used in, as Pool.In has it.
+	// Network that the address is used in, as in Pool.In.
 	Network string
 }
 
-// Holds returns whether an address could have been taken from the pool, with its gateway.
+// Holds reports whether the address is in the pool, with the prefix length and gateway of the pool.
 func (p Pool) Holds(allocation Allocation) bool {
 	return p.tenantNetwork == allocation.Network && p.Contains(allocation.Address.Addr()) &&
 		p.network.Bits() == allocation.Address.Bits() && p.gateway == allocation.Gateway
 }
 
-// objectName is the name of the object that stands for an address of a network. There must be exactly one for each.
+// objectName names the object that stands for an address of a network. Each address must have exactly one name.
 func objectName(network string, address netip.Addr) string {
 	name := strings.ReplaceAll(address.Unmap().StringExpanded(), ":", "-")
 	if network == "" {
@@ -48,8 +48,8 @@ func objectName(network string, address netip.Addr) string {
 	return networkName(network) + "." + name
 }
 
-// networkName is a network as it can stand in a name: vlan-100 for vlan:100. A custom ID, the name of a network that is
-// neither a VLAN nor a VNI, may hold anything, and only a hash of it is sure to fit.
+// networkName returns a network in a form for object names: vlan-100 for vlan:100. A custom ID, which names a network
+// that is neither a VLAN nor a VNI, may hold anything. Only a hash of it is sure to fit.
 func networkName(network string) string {
 	name := strings.Replace(network, ":", "-", 1)
 	if kind, _, found := strings.Cut(network, ":"); found && (kind == "vlan" || kind == "vni") && len(validation.IsDNS1123Label(name)) == 0 {
@@ -59,10 +59,10 @@ func networkName(network string) string {
 	return "id-" + hex.EncodeToString(sum[:hashBytes])
 }
 
-// hashBytes of the hash of a network's name are used: two networks of one name among a million are as good as excluded.
+// hashBytes is how much of the hash of a network's name is used. Even among a million networks a collision is unlikely.
 const hashBytes = 12
 
-// NewObject is what an owner creates to have an address.
+// NewObject returns the object that an owner creates to claim an address.
 func NewObject(owner v1alpha1.MachineReference, pool Pool, address netip.Addr) *v1alpha1.IPAddress {
 	object := &v1alpha1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
@@ -84,7 +84,7 @@ func NewObject(owner v1alpha1.MachineReference, pool Pool, address netip.Addr) *
 	return object
 }
 
-// AllocationOf reads what NewObject wrote.
+// AllocationOf reads an object that NewObject made.
 func AllocationOf(object *v1alpha1.IPAddress) (Allocation, error) {
 	address, err := netip.ParseAddr(object.Spec.Address)
 	if err != nil {
@@ -101,16 +101,15 @@ func AllocationOf(object *v1alpha1.IPAddress) (Allocation, error) {
 	return result, nil
 }
 
-// networkAnnotations are the keys that a DHCP server reads off a host.
+// networkAnnotations are the keys that a DHCP server reads from a host.
 var networkAnnotations = slices.Concat(v1alpha1.Spellings(v1alpha1.IPAddressAnnotationKey),
 	v1alpha1.Spellings(v1alpha1.GatewayAnnotationKey), v1alpha1.Spellings(v1alpha1.DNSServersAnnotationKey),
 	v1alpha1.Spellings(v1alpha1.NTPServersAnnotationKey))
 
-// Annotate returns the annotations of a host whose server is to have the address, each under both of its keys, and leaves those it is given
-// alone.
-// What they were before is saved among them, once: doing it again, with the same address or another, does not
-// overwrite what was saved. A gateway that is not valid and an empty list of servers leave no annotation, since
-// what stands there from before is for another network.
+// Annotate returns the annotations for a host whose server is to have the address, each under both of its keys. It does
+// not modify the given map. It saves the earlier values among the annotations once: a second call, with the same
+// address or another, does not overwrite the saved values. An invalid gateway and an empty list of servers leave no
+// annotation, since an earlier value would belong to another network.
 func Annotate(annotations map[string]string, given Allocation, dns []netip.Addr, ntp []string) map[string]string {
 	result := maps.Clone(annotations)
 	if result == nil {
@@ -140,8 +139,8 @@ func Annotate(annotations map[string]string, given Allocation, dns []netip.Addr,
 	return result
 }
 
-// Restore returns the annotations of a host as they were before Annotate. It changes nothing where nothing was saved.
-// If the saved value cannot be read, the annotations are removed: none are better than those of a deleted Machine.
+// Restore returns the annotations of a host as they were before Annotate. It changes nothing if nothing was saved. If
+// the saved value cannot be read, it removes the annotations: none are better than a deleted Machine's.
 func Restore(annotations map[string]string) map[string]string {
 	result := maps.Clone(annotations)
 	text, saved := result[v1alpha1.SavedNetworkAnnotationKey]
@@ -162,14 +161,14 @@ func Restore(annotations map[string]string) map[string]string {
 	return result
 }
 
-// savedIn reads what save has written.
+// savedIn parses the output of save.
 func savedIn(text string) (before map[string]*string, readable bool) {
 	err := json.Unmarshal([]byte(text), &before)
 	return before, err == nil && before != nil
 }
 
-// save writes down what the annotations are, null for those that are not there. It keeps what has been saved already, and adds what
-// a manager of an earlier version, which did not know all of them, has not saved.
+// save encodes the current annotations, with null for missing ones. It keeps what is saved already. It adds keys that a
+// manager of an earlier version did not know and so did not save.
 func save(annotations map[string]string) string {
 	text, found := annotations[v1alpha1.SavedNetworkAnnotationKey]
 	before, readable := savedIn(text)
@@ -192,14 +191,14 @@ func save(annotations map[string]string) string {
 	return string(saved)
 }
 
-// ExhaustedError means that every address of a pool is taken.
+// ExhaustedError means that all addresses of a pool are taken.
 type ExhaustedError struct {
 	Pool string
 	Size uint64
-	// Assumed is the number of addresses that Machines are going to take that have been given a server.
+	// Assumed is the number of addresses that Machines with a server are about to take.
 	Assumed int
-	// Others is the number of addresses of the pool that were taken through pools that overlap it. Tenants read the error, and
-	// must not see the pools of others.
+	// Others is the number of the pool's addresses that were taken through overlapping pools. Tenants read the error,
+	// and must not see the pools of others.
 	Others int
 }
 
@@ -220,7 +219,7 @@ func (e *ExhaustedError) Error() string {
 
 const networkProperties = v1alpha1.PropertyNetworkCIDR + ", " + v1alpha1.PropertyNetworkIPRange
 
-// Exhausted is the error for a pool that has no address left, if those are taken and so many are assumed.
+// Exhausted returns the error for a pool without a free address, given the taken addresses and how many are assumed.
 func (p Pool) Exhausted(taken []v1alpha1.IPAddress, assumed int) *ExhaustedError {
 	result := &ExhaustedError{Pool: p.Title(), Size: p.Size(), Assumed: assumed}
 	for i := range taken {
@@ -231,15 +230,15 @@ func (p Pool) Exhausted(taken []v1alpha1.IPAddress, assumed int) *ExhaustedError
 	return result
 }
 
-// Assumed is a Machine that is going to take an address of a pool, not yet known which.
+// Assumed is a Machine that is about to take some address of a pool.
 type Assumed struct {
 	Owner v1alpha1.MachineReference
 	Pool  Pool
 }
 
-// Check checks whether there is an address for the owner beside those that are taken and those that others are assumed to
-// take. An owner that has an address keeps that. Of pools that overlap, one knows nothing of what is assumed of the other. The error is
-// an *ExhaustedError if there is none.
+// Check returns an *ExhaustedError if the owner can have no address beside the taken ones and the ones that others are
+// assumed to take. An owner that has an address keeps it. A pool does not see the addresses assumed in another pool
+// that overlaps it.
 func (p Pool) Check(owner v1alpha1.MachineReference, taken []v1alpha1.IPAddress, assumed []Assumed) error {
 	used, owners := uint64(0), map[v1alpha1.MachineReference]bool{}
 	for i := range taken {
@@ -263,8 +262,8 @@ func (p Pool) Check(owner v1alpha1.MachineReference, taken []v1alpha1.IPAddress,
 	return nil
 }
 
-// Overlapping names the other pools that give out addresses of this one, or are assumed to, in its network. Two that are
-// the same are one pool.
+// Overlapping names the other pools that have taken, or are assumed to take, addresses of this one in its network. Two
+// equal pools count as one.
 func (p Pool) Overlapping(taken []v1alpha1.IPAddress, assumed []Assumed) []string {
 	others := map[string]bool{}
 	for i := range taken {
@@ -284,7 +283,7 @@ func (p Pool) Overlapping(taken []v1alpha1.IPAddress, assumed []Assumed) []strin
 	return slices.Sorted(maps.Keys(others))
 }
 
-// Free yields the addresses of the pool that are not taken, from where the search for one of the owner's begins.
+// Free yields the free addresses of the pool, starting at the owner's start address.
 func (p Pool) Free(owner v1alpha1.MachineReference, taken []v1alpha1.IPAddress) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		if p.set == nil {
@@ -300,7 +299,7 @@ func (p Pool) Free(owner v1alpha1.MachineReference, taken []v1alpha1.IPAddress) 
 		start := p.start(string(owner.UID))
 		for {
 			set, err := free.IPSet()
-			if err != nil || len(set.Ranges()) == 0 { // the error is for ranges that are not valid: there are none
+			if err != nil || len(set.Ranges()) == 0 { // IPSet fails only for invalid ranges, and there are none
 				return
 			}
 			address := next(set, start)

@@ -5,7 +5,7 @@
 // DHCP server.
 //
 // All pools of a network share one space of addresses. The network is the one that a tenant's servers are moved into;
-// tenants without one share that of the servers that are not moved. An address that is taken is an IPAddress, a
+// tenants without one share the network of the servers that are not moved. Each taken address is an IPAddress, a
 // cluster-scoped object named for the network and the address.
 //
 // The package needs no client. It refers to Machines by reference only. Of BareMetalHosts it uses only the annotations
@@ -25,20 +25,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Pool is a set of addresses that Machines can have, and what goes with each of them. The zero Pool is empty.
+// Pool is a set of addresses for Machines, with their network and gateway. The zero Pool is empty.
 type Pool struct {
 	network netip.Prefix
 	gateway netip.Addr
 	ranges  []netipx.IPRange
 	set     *netipx.IPSet
 	text    string
-	// tenantNetwork is the network that the pool is used in. It does not determine the addresses.
+	// tenantNetwork is the network that the pool is used in. The addresses do not depend on it.
 	tenantNetwork string
 }
 
-// NewPool makes a pool of all addresses of a network or, if there are ranges, of those in the ranges. The gateway is
-// never in the pool, nor are the network's own address and its broadcast address. A network of one or two addresses
-// (/32 and /31, RFC 3021; /128 and /127, RFC 6164) has neither of these, and in IPv6 there is no broadcast address.
+// NewPool makes a pool of all addresses of a network or, if there are ranges, of the addresses in the ranges. The
+// gateway is never in the pool, nor are the network's own address and its broadcast address. A network of one or two
+// addresses (/32 and /31, RFC 3021; /128 and /127, RFC 6164) has neither of these, and in IPv6 there is no broadcast
+// address.
 //
 // If gateway is not valid, the host part of the network is the gateway, as in 192.168.100.1/24; if that is zero too,
 // there is no gateway.
@@ -91,7 +92,7 @@ func NewPool(network netip.Prefix, gateway netip.Addr, ranges ...netipx.IPRange)
 	return Pool{network: network, gateway: gateway, ranges: ranges, set: set, text: text}, nil
 }
 
-// reservedIn returns the addresses that no server can have.
+// reservedIn returns the addresses of the network that no server can have.
 func reservedIn(network netip.Prefix, gateway netip.Addr) []netip.Addr {
 	var reserved []netip.Addr
 	if gateway.IsValid() {
@@ -107,10 +108,10 @@ func reservedIn(network netip.Prefix, gateway netip.Addr) []netip.Addr {
 	return reserved
 }
 
-// maxDescribed is how many ranges are written out in the name of a pool, to keep it readable.
+// maxDescribed is how many ranges the name of a pool lists, to keep it readable.
 const maxDescribed = 16
 
-// describe names a pool for people. It is the same for the same network and ranges.
+// describe names a pool for people. Equal networks and ranges give equal names.
 func describe(network netip.Prefix, ranges []netipx.IPRange) string {
 	text := network.Masked().String()
 	if len(ranges) == 0 {
@@ -127,13 +128,13 @@ func describe(network netip.Prefix, ranges []netipx.IPRange) string {
 	return text + " (" + strings.Join(parts, ",") + ")"
 }
 
-// spec is a pool as it is written on the addresses that are taken from it.
+// spec is a pool as the objects for its taken addresses store it.
 type spec struct {
 	Network netip.Prefix     `json:"network"`
 	Ranges  []netipx.IPRange `json:"ranges,omitempty"`
 }
 
-// poolOf returns the pool that an address was taken from, in its network. It is empty if that cannot be read.
+// poolOf returns the pool that an address was taken from, in its network, or an empty pool if that cannot be read.
 func poolOf(object *v1alpha1.IPAddress) Pool {
 	var parsed spec
 	if err := json.Unmarshal([]byte(object.Annotations[v1alpha1.AddressPoolAnnotationKey]), &parsed); err != nil {
@@ -146,23 +147,23 @@ func poolOf(object *v1alpha1.IPAddress) Pool {
 	return pool.In(object.Spec.Network)
 }
 
-// spec of the pool, for the annotation.
+// spec encodes the pool for the annotation.
 func (p Pool) spec() string {
 	text, _ := json.Marshal(spec{Network: p.network, Ranges: p.ranges}) // never fails: both can be written as text
 	return string(text)
 }
 
-// In returns the pool as it is used in a network, which its servers are moved into: vlan:100, vni:5000 or id:blue. The
-// same address may be had once in every network. Empty is the network of all servers that are not moved.
+// In returns the pool for use in a network that its servers are moved into: vlan:100, vni:5000 or id:blue. Each network
+// has its own copy of an address. Empty stands for the network of all servers that are not moved.
 func (p Pool) In(network string) Pool {
 	p.tenantNetwork = network
 	return p
 }
 
-// Network that the pool is used in.
+// Network returns the network that the pool is used in.
 func (p Pool) Network() string { return p.tenantNetwork }
 
-// Title names the pool and its network.
+// Title returns the names of the pool and its network.
 func (p Pool) Title() string {
 	if p.tenantNetwork == "" {
 		return p.text
@@ -170,7 +171,7 @@ func (p Pool) Title() string {
 	return p.text + " in network " + p.tenantNetwork
 }
 
-// has returns whether an allocated address is one of the pool's.
+// has reports whether the pool includes an allocated address.
 func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
 	if object.Spec.Network != p.tenantNetwork {
 		return netip.Addr{}, false
@@ -179,23 +180,23 @@ func (p Pool) has(object *v1alpha1.IPAddress) (netip.Addr, bool) {
 	return address, err == nil && p.Contains(address)
 }
 
-// Is returns whether two pools are the same, in the same network.
+// Is reports whether two pools are the same, in the same network.
 func (p Pool) Is(other Pool) bool {
 	return p.tenantNetwork == other.tenantNetwork && p.text == other.text
 }
 
-// String names the pool by its network and its ranges.
+// String returns the network and the ranges.
 func (p Pool) String() string { return p.text }
 
-// Contains returns whether a server can have the address.
+// Contains reports whether a server can have the address.
 func (p Pool) Contains(address netip.Addr) bool { return p.set != nil && p.set.Contains(address) }
 
-// Example stands for the allocation that a server gets once it is claimed: it is of the same family, and has the same gateway.
+// Example stands in for the allocation that a server gets once it is claimed. It has the same family and gateway.
 func (p Pool) Example() Allocation {
 	return Allocation{Address: netip.PrefixFrom(p.set.Ranges()[0].From(), p.network.Bits()), Gateway: p.gateway}
 }
 
-// Size is the number of addresses that servers can have. Where an IPv6 pool has more, it is the largest uint64.
+// Size returns the number of addresses that servers can have, at most the largest uint64.
 func (p Pool) Size() uint64 {
 	size := p.size()
 	if !size.IsUint64() {
@@ -215,8 +216,7 @@ func (p Pool) size() *big.Int {
 	return total
 }
 
-// Overlap returns the addresses that two pools have in common, one range after the other; none if they are apart, or in
-// networks that are.
+// Overlap returns the addresses that two pools have in common, as sorted ranges. Pools in different networks have none.
 func (p Pool) Overlap(other Pool) []netipx.IPRange {
 	if p.set == nil || other.set == nil || p.tenantNetwork != other.tenantNetwork {
 		return nil
@@ -231,9 +231,9 @@ func (p Pool) Overlap(other Pool) []netipx.IPRange {
 	return common.Ranges()
 }
 
-// start is the address where the search for one of an owner's begins. Owners begin at different places, so that
-// concurrent workers rarely try the same address, and a released address is rarely given out again at once, while its
-// last owner may still be remembered by its neighbours.
+// start returns the address at which the search for the owner's address begins. Owners begin at different places, so
+// that concurrent workers rarely try the same address, and a released address is rarely given out again at once, while
+// its last owner may still be remembered by its neighbours.
 func (p Pool) start(owner string) netip.Addr {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(owner)) // never fails
@@ -249,7 +249,7 @@ func (p Pool) start(owner string) netip.Addr {
 	return netip.Addr{}
 }
 
-// next returns the first address of a set at or after start, and begins again at its end. The set must not be empty.
+// next returns the first address of a set at or after start, and wraps around at the end. The set must not be empty.
 func next(set *netipx.IPSet, start netip.Addr) netip.Addr {
 	ranges := set.Ranges()
 	for _, r := range ranges {
@@ -263,7 +263,6 @@ func next(set *netipx.IPSet, start netip.Addr) netip.Addr {
 	return ranges[0].From()
 }
 
-// length is the number of addresses of a range.
 func length(r netipx.IPRange) *big.Int {
 	n := new(big.Int).Sub(number(r.To()), number(r.From()))
 	return n.Add(n, big.NewInt(1))
@@ -271,7 +270,7 @@ func length(r netipx.IPRange) *big.Int {
 
 func number(address netip.Addr) *big.Int { return new(big.Int).SetBytes(address.AsSlice()) }
 
-// add moves an address on. The result must be an address of the same family.
+// add returns the address plus the offset. The result must be an address of the same family.
 func add(address netip.Addr, offset *big.Int) netip.Addr {
 	bytes := make([]byte, address.BitLen()/8)
 	sum, _ := netip.AddrFromSlice(new(big.Int).Add(number(address), offset).FillBytes(bytes))

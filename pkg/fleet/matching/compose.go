@@ -14,9 +14,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Compose returns the entries of a nodeTypeSelector as requirements that a server of one NodeType can meet together. The first In
-// entry on the type is the one that nodes are of. Another In entry without a value in common asks for servers that match that type
-// as well, so it becomes one on the label that they have. The result has the order and the length of the entries.
+// Compose returns the entries of a nodeTypeSelector as requirements that a server of one NodeType can meet together.
+// The first In entry on the type names the type of the node. Another In entry that shares no value with it asks for
+// servers that match that type as well. Compose turns it into a requirement on the label of these servers. The result
+// has the order and the length of the entries.
 func Compose(path *field.Path, entries []corev1.NodeSelectorRequirement) ([]corev1.NodeSelectorRequirement, *field.Error) {
 	composed := slices.Clone(entries)
 	var named []string
@@ -43,7 +44,7 @@ func Compose(path *field.Path, entries []corev1.NodeSelectorRequirement) ([]core
 	return composed, nil
 }
 
-// SelectsTypes returns whether a requirement names the NodeTypes that a server may be of. One with a wildcard does not.
+// SelectsTypes reports whether a requirement lists the NodeTypes that a server may be of, without a wildcard.
 func SelectsTypes(requirement corev1.NodeSelectorRequirement) bool {
 	return NamesTypes(requirement.Key) && requirement.Operator == corev1.NodeSelectorOpIn && len(requirement.Values) > 0 &&
 		!slices.ContainsFunc(requirement.Values, func(value string) bool { return strings.Contains(value, "*") })

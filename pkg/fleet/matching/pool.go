@@ -13,9 +13,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// Narrowing returns what the properties of a pool require of the types that it may have, in the order of their keys. A property of
-// the author's own narrows if one of the types has it. If none has it, it is about the Machines alone: as a requirement it would
-// leave no type.
+// Narrowing returns what the properties of a pool require of its NodeTypes, sorted by key. A custom property narrows
+// only if one of the types has it. If no type has it, the property is about Machines alone: as a requirement it would
+// exclude all types.
 func Narrowing(values map[string]string, types []Offered) (requirements []corev1.NodeSelectorRequirement) {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !properties.Custom(key) || !slices.ContainsFunc(types, func(o Offered) bool { _, has := o[key]; return has }) {
@@ -31,7 +31,7 @@ func Narrowing(values map[string]string, types []Offered) (requirements []corev1
 	return requirements
 }
 
-// NamesTypes returns whether the values of a label are names of NodeTypes.
+// NamesTypes reports whether the values of a label are names of NodeTypes.
 func NamesTypes(key string) bool {
 	return v1alpha1.CanonicalKey(key) == v1alpha1.NodeTypeLabelKey || key == corev1.LabelInstanceTypeStable
 }

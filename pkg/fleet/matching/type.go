@@ -1,9 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package matching decides whether a NodeType fits a request, and returns the reasons as values that callers format.
-// The manager, the webhook and the provider use it for Machines, NodePools and pods. It needs no client and no
-// BareMetalHost.
+// Package matching decides whether a NodeType fits a request, and returns the reasons as values for callers to format.
+// The manager, the webhook and the provider use it for Machines, NodePools and pods. It needs no client or host.
 package matching
 
 import (
@@ -24,21 +23,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
-// Type is what a request is compared with: what all servers of a NodeType have in common.
+// Type describes what all servers of a NodeType have in common. A request is compared with it.
 type Type struct {
-	// Name of the NodeType, and of the NodeProvider that has made it; empty if it was made by hand.
+	// Name is the name of the NodeType. MadeBy is the NodeProvider that made it, empty if it was made by hand.
 	Name, MadeBy string
-	// Server is what the NodeType says that each of them has.
+	// Server is one server as the NodeType declares it.
 	Server capacity.Server
 	// Drivers are the DRA drivers that publish devices on one server, sorted.
 	Drivers []string
-	// Undeclared are what shows accelerators that the type does not declare, so that nothing can request them.
+	// Undeclared are signs of accelerators that the type does not declare. Nothing can request these accelerators.
 	Undeclared []string
-	// allocatable is what a kubelet without arguments leaves of the server.
+	// allocatable is what a kubelet without arguments leaves of the server for pods.
 	allocatable corev1.ResourceList
 }
 
-// NewType returns a type that is compared with many requests. Most of them have no arguments for the kubelet.
+// NewType returns a type for many comparisons. Most requests have no arguments for the kubelet.
 func NewType(name, madeBy string, server capacity.Server, drivers, undeclared []string) Type {
 	return Type{Name: name, MadeBy: madeBy, Server: server, Drivers: drivers, Undeclared: undeclared,
 		allocatable: capacity.Kubelet{}.Allocatable(server)}
@@ -51,23 +50,23 @@ func TypeOf(nodeType *v1alpha1.NodeType) Type {
 
 // Request is what a node must have.
 type Request struct {
-	// NodeType by name. If set, neither the resources nor the accelerators are compared: an explicitly named type wins.
+	// NodeType is the name of the wanted type. If it is set, it wins: neither resources nor accelerators are compared.
 	NodeType string
-	// Resources that the node must have for pods.
+	// Resources are what the node must have for pods.
 	Resources corev1.ResourceList
 	Kubelet   capacity.Kubelet
 	// Drivers are the DRA drivers whose devices are requested.
 	Drivers []string
-	// Allowed is whether the tenant may have a type that a provider has made, or that was made by hand. Nil allows all.
+	// Allowed reports whether the tenant may have a type. madeBy is its provider, if not made by hand. Nil allows all.
 	Allowed func(nodeType, madeBy string) bool
 }
 
-// Reason why a type does not fit a request.
+// Reason is why a type does not fit a request.
 type Reason string
 
-// Reasons, in the order in which they are looked for.
+// Reasons in the order of the checks.
 const (
-	// Fits: nothing speaks against the type.
+	// Fits: the type fits.
 	Fits Reason = ""
 	// TooSmall: the type has too little of a resource, or none of it.
 	TooSmall Reason = "TooSmall"
@@ -77,18 +76,18 @@ const (
 	NotAllowed Reason = "NotAllowed"
 )
 
-// Mismatch is why a type does not fit. The zero Mismatch is that of a type that fits.
+// Mismatch is why a type does not fit. The zero Mismatch means that the type fits.
 type Mismatch struct {
 	Reason Reason
-	// Short are the resources of which there is not enough, by name. With TooSmall.
+	// Short are the resources that the type has too little of, sorted by name. Set for TooSmall.
 	Short []Shortage
-	// Accelerators of the type: resources, then drivers. With Accelerated.
+	// Accelerators of the type: resources, then drivers. Set for Accelerated.
 	Accelerators []string
-	// Undeclared accelerators of the type. With TooSmall, if it is accelerators that are missing.
+	// Undeclared accelerators of the type. Set for TooSmall if accelerators are missing.
 	Undeclared []string
 }
 
-// Shortage is a resource of which a type has less for pods than a request asks for.
+// Shortage is a resource that a type has less of for pods than a request asks for.
 type Shortage struct {
 	Name       corev1.ResourceName
 	Asked, Has resource.Quantity
@@ -96,7 +95,7 @@ type Shortage struct {
 	Missing bool
 }
 
-// Check compares the type with a request. Labels are not compared: see Offered.
+// Check compares the type with a request. It does not compare labels: see Offered.
 func (t *Type) Check(request *Request) Mismatch {
 	if request.NodeType == "" {
 		if short := t.short(request); len(short) > 0 {
@@ -110,7 +109,7 @@ func (t *Type) Check(request *Request) Mismatch {
 			if all := t.Accelerators(); len(all) > 0 {
 				return Mismatch{Reason: Accelerated, Accelerators: all}
 			}
-			// A claim that names only types, as those of static NodePools do, asks for nothing that could be wrong.
+			// A claim that names only types, as for a static NodePool, asks for nothing that could be wrong.
 			if len(t.Undeclared) > 0 && len(request.Resources) > 0 && len(request.Drivers) == 0 {
 				return Mismatch{Reason: Accelerated, Accelerators: t.Undeclared}
 			}
@@ -122,7 +121,7 @@ func (t *Type) Check(request *Request) Mismatch {
 	return Mismatch{}
 }
 
-// Accelerators of one server by name: resources, then drivers of devices.
+// Accelerators returns the accelerators of one server: resources, then drivers of devices.
 func (t *Type) Accelerators() []string {
 	var all []string
 	for _, name := range v1alpha1.Accelerators(t.Server.Resources) {
@@ -131,8 +130,8 @@ func (t *Type) Accelerators() []string {
 	return append(all, t.Drivers...)
 }
 
-// short are the resources of which there is not enough. The number of pods is not compared with a type that does not mention
-// it: the kubelet knows it.
+// short returns the resources that the type has too little of. It ignores the number of pods if the type does not
+// mention it: only the kubelet knows that number.
 func (t *Type) short(request *Request) (short []Shortage) {
 	allocatable := t.allocatable
 	if !request.Kubelet.IsDefault() {
@@ -149,8 +148,8 @@ func (t *Type) short(request *Request) (short []Shortage) {
 	return short
 }
 
-// Describe says in a clause why the type does not fit: "too small: asks memory 512Gi, has 256Gi". It is empty for a type
-// that fits. The asker is what made the request: a pod or a Machine.
+// Describe says in a clause why the type does not fit: "too small: asks memory 512Gi, has 256Gi". It returns "" for a
+// type that fits. The asker is what made the request: a pod or a Machine.
 func (m Mismatch) Describe(asker string) string {
 	switch m.Reason {
 	case TooSmall:
@@ -186,7 +185,7 @@ func (m Mismatch) Describe(asker string) string {
 	return ""
 }
 
-// Foreign counts, in a clause, types that a tenant may not have: their names may be those of other customers.
+// Foreign counts, in a clause, the types that a tenant may not have. Their names may belong to other customers.
 func Foreign(count int) string {
 	if count == 1 {
 		return "1 NodeType is not for this tenant"
@@ -194,7 +193,7 @@ func Foreign(count int) string {
 	return fmt.Sprintf("%d NodeTypes are not for this tenant", count)
 }
 
-// operators are those of label selectors, by those of node selectors.
+// operators converts operators of node selectors to operators of label selectors.
 var operators = map[corev1.NodeSelectorOperator]selection.Operator{
 	corev1.NodeSelectorOpIn:           selection.In,
 	corev1.NodeSelectorOpNotIn:        selection.NotIn,
@@ -204,8 +203,7 @@ var operators = map[corev1.NodeSelectorOperator]selection.Operator{
 	corev1.NodeSelectorOpLt:           selection.LessThan,
 }
 
-// nodeTypeOperators are those of node selectors, by those of nodeTypeSelectors. A nodeTypeSelector without an operator
-// means In.
+// nodeTypeOperators converts operators of nodeTypeSelectors to operators of node selectors. No operator means In.
 var nodeTypeOperators = map[v1alpha1.SelectorOperator]corev1.NodeSelectorOperator{
 	"":                         corev1.NodeSelectorOpIn,
 	v1alpha1.SelectorIn:        corev1.NodeSelectorOpIn,
@@ -214,8 +212,8 @@ var nodeTypeOperators = map[v1alpha1.SelectorOperator]corev1.NodeSelectorOperato
 	v1alpha1.SelectorNotExists: corev1.NodeSelectorOpDoesNotExist,
 }
 
-// Requirements converts the requirements of a node selector. It returns those that are valid, and what is wrong with the
-// others by field below the path.
+// Requirements converts the requirements of a node selector. It returns the valid ones, and the errors of the others by
+// field below the path.
 func Requirements(path *field.Path, from []corev1.NodeSelectorRequirement) (valid []labels.Requirement, wrong field.ErrorList) {
 	for i := range from {
 		requirement, errs := Requirement(path.Index(i), from[i])
@@ -254,8 +252,8 @@ func Requirement(path *field.Path, from corev1.NodeSelectorRequirement) (*labels
 	return nil, wrong
 }
 
-// NodeTypeSelector converts an entry of a nodeTypeSelector, and says what is wrong with its operator or values by field
-// below the path. It does not look at how the property and the values are written: Requirement does.
+// NodeTypeSelector converts an entry of a nodeTypeSelector. The error is about its operator or its values, by field
+// below the path. Requirement, not NodeTypeSelector, checks the syntax of the property and the values.
 func NodeTypeSelector(path *field.Path, entry v1alpha1.NodeTypeSelectorRequirement) (corev1.NodeSelectorRequirement, *field.Error) {
 	operator, known := nodeTypeOperators[entry.Operator]
 	converted := corev1.NodeSelectorRequirement{Key: entry.Property, Operator: operator, Values: entry.Values}
@@ -289,11 +287,11 @@ func Unmet(requirements []labels.Requirement, set labels.Labels) *labels.Require
 	return nil
 }
 
-// Offered are the values that the labels of a NodeType's nodes can have, by label. A label with an empty list can have any
-// value, or its values are not known yet, because the type has no server. A label that is missing is on none of the nodes.
+// Offered are the values that the labels of a NodeType's nodes can have, by label. An empty list means that any value
+// is possible, or that none is known yet, because the type has no server. A missing label is on none of the nodes.
 type Offered map[string][]string
 
-// OfferedBy returns what the status of a NodeType offers, and what is known of its nodes without that.
+// OfferedBy returns the labels in the status of a NodeType, and the labels that its nodes have regardless of it.
 func OfferedBy(nodeType *v1alpha1.NodeType) Offered {
 	offered := Offered{
 		v1alpha1.NodeTypeLabelKey:      {nodeType.Name},
@@ -309,7 +307,7 @@ func OfferedBy(nodeType *v1alpha1.NodeType) Offered {
 	return offered
 }
 
-// Meets returns whether some node of the type meets the requirement, whether or not its server is free.
+// Meets reports whether some node of the type meets the requirement, whether or not its server is free.
 func (o Offered) Meets(requirement *labels.Requirement) bool {
 	values, has := o[requirement.Key()]
 	if !has {

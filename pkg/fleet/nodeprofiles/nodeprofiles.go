@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeprofiles decides which NodeProfile a node has, and what of it is to be changed on the node.
+// Package nodeprofiles decides which NodeProfile a node has, and what the profile changes on the node.
 //
-// What a profile has put onto a node is recorded there, in an annotation that is written together with it. Server-side apply would
+// An annotation on the node records what the profile has set, and is written together with it. Server-side apply would
 // keep such a record for labels and annotations, but the taints of a Node are one list with one owner.
 package nodeprofiles
 
@@ -20,18 +20,18 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Profile is the NodeProfile of a node. The zero value is none.
+// Profile is the NodeProfile of a node. The zero value means no profile.
 type Profile struct {
 	name string
 	spec v1alpha1.NodeProfileSpec
-	// explicit: the pool or the Machine names it, and no default does.
+	// explicit is true if the pool or the Machine names the profile, rather than a default.
 	explicit bool
 }
 
-// Find reads a NodeProfile. It returns nil if there is none of that name.
+// Find reads a NodeProfile. It returns nil if no profile has the name.
 type Find func(name string) (*v1alpha1.NodeProfile, error)
 
-// Resolve returns the profile of a node whose pool or Machine names one, or none. The problem says why the node cannot have it.
+// Resolve returns the profile that the pool or the Machine names, or the default, or none. problem says why not.
 func Resolve(tenant *v1alpha1.TenantCluster, explicit string, find Find) (profile Profile, problem string, err error) {
 	name := tenant.NodeProfileFor(explicit)
 	if name == "" {
@@ -50,7 +50,7 @@ func Resolve(tenant *v1alpha1.TenantCluster, explicit string, find Find) (profil
 	return Profile{name: name, spec: found.Spec, explicit: explicit != ""}, "", nil
 }
 
-// NotAllowed says why a tenant may not have a profile, empty if it may.
+// NotAllowed says why the tenant may not have a profile. It returns "" if the tenant may.
 func NotAllowed(tenant *v1alpha1.TenantCluster, name string) string {
 	if tenant.AllowsNodeProfile(name) {
 		return ""
@@ -59,10 +59,10 @@ func NotAllowed(tenant *v1alpha1.TenantCluster, name string) string {
 		tenant.Name, name)
 }
 
-// IsNone returns whether the node has no profile.
+// IsNone reports whether the node has no profile.
 func (p Profile) IsNone() bool { return p.name == "" }
 
-// Applied is what a profile has put onto a node. The zero value is nothing.
+// Applied records what a profile has set on a node. The zero value means nothing.
 type Applied struct {
 	// Profile is the name of the NodeProfile.
 	Profile string `json:"profile"`
@@ -74,7 +74,7 @@ type Applied struct {
 	StartupTaints []string `json:"startupTaints,omitempty"`
 }
 
-// Read returns what an annotation records. One that cannot be read records nothing.
+// Read parses the annotation. An annotation that cannot be read records nothing.
 func Read(annotation string) Applied {
 	applied := Applied{}
 	if json.Unmarshal([]byte(annotation), &applied) != nil {
@@ -83,7 +83,7 @@ func Read(annotation string) Applied {
 	return applied
 }
 
-// String is the annotation, empty for nothing.
+// String returns the annotation, empty if nothing is recorded.
 func (a Applied) String() string {
 	if a.Profile == "" && len(a.Labels)+len(a.Annotations)+len(a.Taints)+len(a.StartupTaints) == 0 {
 		return ""
@@ -95,14 +95,14 @@ func (a Applied) String() string {
 	return string(encoded)
 }
 
-// Base is what a node has from its pool. It comes back where a profile no longer says something else.
+// Base is what a node has from its pool. A base value is restored once the profile no longer overrides it.
 type Base struct {
 	Labels, Annotations map[string]string
 	Taints              []corev1.Taint
 }
 
-// Apply changes a node to what the profile says, and returns what it has from it then. Keys that the node had with the same value
-// before are not the profile's, and stay when it is changed.
+// Apply changes the node to match the profile, and returns what the profile now sets there. Keys that the node already
+// had with the same value do not belong to the profile. They stay when the profile changes.
 func (p Profile) Apply(node *corev1.Node, before Applied, base Base) Applied {
 	labels := p.labels()
 	after := Applied{Profile: p.name, StartupTaints: before.StartupTaints}
@@ -125,8 +125,8 @@ func (p Profile) labels() map[string]string {
 	return lo.Assign(p.spec.NodeLabels, named, v1alpha1.OtherSpellings(named))
 }
 
-// apply changes values to what is wanted, takes away what was applied before and is not wanted any more, and returns the keys that
-// it has applied. A base value comes back. The map that is returned is another one if it has changed.
+// apply sets the wanted values, removes the values that were applied before and are no longer wanted, and returns the
+// keys that it applied. It restores base values. It does not modify values: after a change it returns another map.
 func apply(values, wanted, base map[string]string, before []string) (map[string]string, []string) {
 	result := maps.Clone(values)
 	var applied []string
@@ -151,7 +151,7 @@ func apply(values, wanted, base map[string]string, before []string) (map[string]
 	return result, applied
 }
 
-// withValues returns the taints whose IDs have a value, each once and with that value, in the order in which they are first there.
+// withValues returns the taints whose ID has a value, each once and with that value, in order of first occurrence.
 func withValues(taints []corev1.Taint, values map[string]string) []corev1.Taint {
 	var result []corev1.Taint
 	for _, taint := range taints {
@@ -165,7 +165,7 @@ func withValues(taints []corev1.Taint, values map[string]string) []corev1.Taint 
 	return result
 }
 
-// Started takes the startup taints away from a node that is Ready. They are not the profile's any more then.
+// Started removes the startup taints from a node that is Ready. After that they no longer belong to the profile.
 func (a Applied) Started(node *corev1.Node) Applied {
 	if len(a.StartupTaints) == 0 || !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -179,11 +179,11 @@ func (a Applied) Started(node *corev1.Node) Applied {
 	return a
 }
 
-// readinessTaints begins the keys of taints that the Node Readiness Controller takes off, which may be long after the node is Ready.
+// readinessTaints begins the keys of taints that Node Readiness Controller removes, maybe long after the node is Ready.
 const readinessTaints = "readiness.k8s.io/"
 
-// Register adds to what a node registers with, its labels, taints and startup taints, what the profile says, and returns what that
-// is. The annotations follow once there is a Node. Labels for which skip returns true follow then, too.
+// Register adds the profile's labels, taints and startup taints to the ones that a node registers with, and returns
+// what it added. The annotations follow once the Node exists, and so do the labels for which skip returns true.
 func (p Profile) Register(labels map[string]string, taints, startupTaints []corev1.Taint, skip func(key string) bool) (
 	map[string]string, []corev1.Taint, []corev1.Taint, Applied) {
 	p.spec.NodeLabels = lo.OmitBy(p.labels(), func(key, _ string) bool { return skip(key) })

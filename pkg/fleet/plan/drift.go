@@ -15,18 +15,18 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// change is one field that a new Machine would be installed with another value of.
+// change is one field that would have another value if the Machine were installed now.
 type change struct {
 	reason, message string
 }
 
-// reasons of changes, the most important first: it becomes the reason of the condition.
+// reasons of changes, the most important first. The first that applies becomes the reason of the condition.
 var reasons = []string{
 	v1alpha1.ReasonOSImageChanged, v1alpha1.ReasonUserDataChanged, v1alpha1.ReasonNetworkChanged,
 	v1alpha1.ReasonNodeTypeChanged,
 }
 
-// Drift is the condition Drifted, without its type, of a Machine that was installed with the fields.
+// Drift returns the condition Drifted, without its type, of a Machine that was installed with the given fields.
 func (p *Plan) Drift(installed []v1alpha1.InstalledField) *metav1.Condition {
 	changes := p.changes(installed)
 	if len(changes) == 0 {
@@ -54,7 +54,7 @@ func (p *Plan) changes(installed []v1alpha1.InstalledField) []change {
 	maps.Copy(fields, after)
 	var changes []change
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
-		// If the reference changed, a change of the text is no second change.
+		// A new reference usually brings a new text. That is one change, not two.
 		if reference := textOf[field]; same(field) || reference != "" && !same(reference) {
 			continue
 		}
@@ -63,12 +63,12 @@ func (p *Plan) changes(installed []v1alpha1.InstalledField) []change {
 	return changes
 }
 
-// change describes a changed field. A field without a digest is not set.
+// change describes a changed field. An empty digest means that the field is not set.
 func (p *Plan) change(field string, before, after v1alpha1.InstalledField) change {
 	reason, known := reasonOf[field]
 	switch {
 	case known:
-	case p.UserTemplate == nil && p.NetworkTemplate != nil: // a property of the user's own, which the template reads
+	case p.UserTemplate == nil && p.NetworkTemplate != nil: // a custom property, which the template reads
 		reason = v1alpha1.ReasonNetworkChanged
 	default:
 		reason = v1alpha1.ReasonUserDataChanged

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// installedVersion is the version of this list of fields. Records of another version are not compared: a manager with
-	// one field more than the one before would have all Machines replaced.
+	// installedVersion is the version of this list of fields. Records of another version are not compared. Otherwise a
+	// manager that knows one field more would have all Machines replaced.
 	installedVersion = "v1-"
-	// digestLength in hexadecimal digits. A collision only hides a change, so the digest is short.
+	// digestLength is in hexadecimal digits. A collision only hides a change, so a short digest is enough.
 	digestLength = 16
 
-	// Fields that are no properties.
+	// Fields that are not properties.
 	kubeReservedField    = "spec.overhead.kubeReserved"
 	userTemplateField    = "spec.cloudInitTemplate"
 	networkTemplateField = "spec.networkDataTemplate"
 	sshKeysField         = "spec.publicKey"
 )
 
-// textOf names the property that refers to the objects whose text a field is.
+// textOf maps a field with a text to the property that refers to the objects with this text.
 var textOf = map[string]string{
 	userTemplateField:    v1alpha1.PropertyUserDataTemplate,
 	networkTemplateField: v1alpha1.PropertyNetworkDataTemplate,
 	sshKeysField:         v1alpha1.PropertySSHKeys,
 }
 
-// reasonOf the change of a field. The other properties do not shape what is installed, unless a template reads them.
+// reasonOf maps a field to the reason of its change. Other properties change nothing unless a template reads them.
 var reasonOf = map[string]string{
 	kubeReservedField:                    v1alpha1.ReasonNodeTypeChanged,
 	userTemplateField:                    v1alpha1.ReasonUserDataChanged,
@@ -55,8 +55,8 @@ var reasonOf = map[string]string{
 	v1alpha1.PropertyNetworkDataTemplate: v1alpha1.ReasonNetworkChanged,
 }
 
-// Installed returns the fields that the plan installs, sorted. Values from an OSImage are left out: editing one in
-// place does not replace any Machine.
+// Installed returns the fields that the plan installs, sorted. It omits values from an OSImage: editing an OSImage in
+// place replaces no Machine.
 func (p *Plan) Installed() []v1alpha1.InstalledField {
 	fields := []v1alpha1.InstalledField{}
 	add := func(field, value, shown string) {
@@ -82,7 +82,7 @@ func (p *Plan) Installed() []v1alpha1.InstalledField {
 	return fields
 }
 
-// texts are what the properties refer to and what is written into the documents, by field.
+// texts returns, by field, the text of the objects that the properties refer to and that goes into the documents.
 func (p *Plan) texts() map[string]string {
 	texts := map[string]string{sshKeysField: strings.Join(p.SSHKeys, "\n")}
 	if p.UserTemplate != nil {
@@ -94,8 +94,8 @@ func (p *Plan) texts() map[string]string {
 	return texts
 }
 
-// shapes returns whether a property changes what is installed. Of a document and a template for the same purpose only
-// one does, and of properties of users' own only those that a template names.
+// shapes reports whether a property affects the installation. Of a document and a template for the same purpose only
+// one does. A custom property does only if a template names it.
 func (p *Plan) shapes(key string) bool {
 	switch key {
 	case v1alpha1.PropertyOSImage:
@@ -123,7 +123,7 @@ func (p *Plan) shapes(key string) bool {
 	})
 }
 
-// Hash is the hash of all fields.
+// Hash returns the hash of all fields.
 func Hash(fields []v1alpha1.InstalledField) string {
 	text := strings.Builder{}
 	for _, field := range fields {
@@ -132,16 +132,16 @@ func Hash(fields []v1alpha1.InstalledField) string {
 	return installedVersion + digest(text.String())
 }
 
-// Comparable returns whether a hash is of this version of the fields.
+// Comparable reports whether a hash was made by this version of the list of fields.
 func Comparable(hash string) bool { return strings.HasPrefix(hash, installedVersion) }
 
-// isURL returns whether the value of a field can be a URL with credentials.
+// isURL reports whether the value of a field can be a URL with credentials.
 func isURL(field string) bool {
 	return field == v1alpha1.PropertyImageURL || field == v1alpha1.PropertyImageChecksum
 }
 
-// withoutUser returns a URL without its user and password. With them, a reader of the status could try passwords until
-// the digest is the same; and other credentials fetch the same image.
+// withoutUser removes the user and the password from a URL. With them in the digest, a reader of the status could guess
+// passwords until the digest matches. Besides, other credentials fetch the same image.
 func withoutUser(value string) string {
 	parsed, err := url.Parse(value)
 	if err != nil || parsed.User == nil {

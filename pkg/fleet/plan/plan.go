@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plan decides what a Machine is installed with: the image, the SSH keys, the templates of the documents, the
-// network and what its NodeType sets aside. Resolve is the only place that reads what properties refer to. The plan is
-// made before a server is claimed, so that no server is claimed for a wrong property, template or key. What follows
-// from it is recorded in the status (Installed), compared with later plans (Drift), and rendered by pkg/bootstrap.
+// network and what its NodeType sets aside. Only Resolve reads the objects that properties refer to. The plan is made
+// before a server is claimed, so a wrong property, template or key claims no server. The status records the fields of
+// the plan (Installed), Drift compares them with later plans, and pkg/bootstrap renders the documents.
 package plan
 
 import (
@@ -26,45 +26,45 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// Plan is what is to be installed on a server, before it is known which.
+// Plan is what to install on a server, before the server is chosen.
 type Plan struct {
-	// Set has the properties, those of the OSImage included.
+	// Set has the properties, including the properties of the OSImage.
 	Set   properties.Set
 	Image properties.Image
-	// NodeType is the name of the type, Provider that of its NodeProvider, and KubeReserved what the type sets aside, as
-	// kubelet takes it.
+	// NodeType and Provider are the names of the type and of its NodeProvider. KubeReserved is what the type sets
+	// aside, in the syntax of the kubelet.
 	NodeType, Provider, KubeReserved string
 	// SSHKeys are lines for authorized_keys.
 	SSHKeys []string
 	// UserTemplate and NetworkTemplate are nil if there is none. Their syntax is not checked.
 	UserTemplate, NetworkTemplate *Template
-	// Pool of addresses, nil if the server gets none from us.
+	// Pool of addresses, nil if the server gets its address elsewhere.
 	Pool *ipam.Pool
 	DNS  []netip.Addr
 	// NTP are the time servers.
 	NTP []string
-	// Mirrors of the NodeProvider, nil if it has none. They are not among what is Installed.
+	// Mirrors of the NodeProvider, nil if it has none. Installed does not include them.
 	Mirrors *v1alpha1.Mirrors
 }
 
 // Template is the text of a template and where it comes from.
 type Template struct {
-	// Name says where the text is to be found, for people: "cloudInitTemplate of MachineConfigTemplate ubuntu".
+	// Name says where people find the text: "cloudInitTemplate of MachineConfigTemplate ubuntu".
 	Name string
-	// Text in the language of text/template.
+	// Text is in the language of text/template.
 	Text string
 }
 
-// Address is what a server is to be reached at.
+// Address is the address of a server, with its DNS and NTP servers.
 type Address struct {
 	ipam.Allocation
-	// DNS servers, in the order in which they are asked; may be empty.
+	// DNS servers in the order of use; may be empty.
 	DNS []netip.Addr
-	// NTP servers, for the DHCP server alone: cloud-init would take them for name servers in network data.
+	// NTP servers, for the DHCP server only: in network data, cloud-init would take them for name servers.
 	NTP []string
 }
 
-// Address is an allocation from the pool with what else the plan says of the network.
+// Address combines an allocation from the pool with the plan's DNS and NTP servers.
 func (p *Plan) Address(allocation ipam.Allocation) *Address {
 	return &Address{Allocation: allocation, DNS: p.DNS, NTP: p.NTP}
 }
@@ -75,9 +75,9 @@ type Object interface {
 	runtime.Object
 }
 
-// Cluster is what a plan is looked up in. What it returns must not be changed.
+// Cluster reads the objects that a plan needs. The caller must not modify the results.
 type Cluster interface {
-	// Find reads a cluster-scoped object, and returns false if it does not exist.
+	// Find reads a cluster-scoped object, and reports false if it does not exist.
 	Find(ctx context.Context, name string, object Object) (bool, error)
 	// ChargedTo returns the TenantCluster that a Machine is charged to, nil if there is none.
 	ChargedTo(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, error)
@@ -85,9 +85,9 @@ type Cluster interface {
 	Types(ctx context.Context) ([]*v1alpha1.NodeType, []*v1alpha1.NodeProvider, error)
 }
 
-// Resolve makes the plan for a Machine of a NodeType. Without one, for a Machine that no type has been chosen for, the
-// plan has what the Machine itself sets, and no image. The error is an *InvalidError if the plan cannot be carried out
-// on any server.
+// Resolve makes the plan for a Machine of a NodeType. An empty typeName means that no type has been chosen: then the
+// plan has only what the Machine itself sets, and no image. The error is an *InvalidError if the plan cannot be carried
+// out on any server.
 func Resolve(ctx context.Context, cluster Cluster, machine *v1alpha1.Machine, typeName string) (*Plan, error) {
 	r := resolver{ctx: ctx, cluster: cluster}
 	nodeType, provider, own := &v1alpha1.NodeType{}, &v1alpha1.NodeProvider{}, properties.OfMachine(machine)
@@ -101,7 +101,7 @@ func Resolve(ctx context.Context, cluster Cluster, machine *v1alpha1.Machine, ty
 		}
 		layers = []properties.Layer{properties.OfProvider(provider), properties.OfType(nodeType), own}
 	}
-	// A reference that is not permitted is not looked up: the error would tell whether the object exists.
+	// A reference that is not permitted is not looked up. Otherwise the error would tell whether the object exists.
 	if err := r.permitted(machine, own); err != nil {
 		return nil, err
 	}
@@ -131,13 +131,13 @@ func Resolve(ctx context.Context, cluster Cluster, machine *v1alpha1.Machine, ty
 	return p, invalidBecause("", p.Set.CheckImageHosts(provider))
 }
 
-// resolver reads what a plan refers to.
+// resolver reads the objects that a plan refers to.
 type resolver struct {
 	ctx     context.Context
 	cluster Cluster
 }
 
-// refer looks up what the properties refer to and checks each value. Properties that are missing are no error.
+// refer looks up the objects that the properties refer to, and checks each value. Missing properties are no error.
 func (r resolver) refer(p *Plan) error {
 	if named := p.Set.References(); len(named) > 0 && named[0].Kind == properties.KindOSImage {
 		osImage := &v1alpha1.OSImage{}
@@ -211,8 +211,8 @@ func (p *Plan) addNetwork() error {
 	return nil
 }
 
-// permitted checks whether the tenant may set the properties of its Machine, except those that its server was installed
-// with.
+// permitted checks whether the tenant may set the properties of its Machine. It skips values that the server was
+// installed with.
 func (r resolver) permitted(machine *v1alpha1.Machine, layer properties.Layer) error {
 	layer.Values = lo.OmitBy(v1alpha1.ByCanonicalKey(layer.Values), func(key, value string) bool {
 		return slices.ContainsFunc(machine.Status.Installed, func(field v1alpha1.InstalledField) bool {
@@ -233,8 +233,8 @@ func (r resolver) permitted(machine *v1alpha1.Machine, layer properties.Layer) e
 	return invalidBecause("", properties.CheckTenant(layer, tenant, nodeTypes, providers)...)
 }
 
-// profiled checks the NodeProfile that a Machine names, before a server is claimed that could not join with it. What
-// happens to the profile later concerns the Node, and reinstalls nothing.
+// profiled checks the NodeProfile that a Machine names before a server is claimed, which could not join with a wrong
+// one. A later change of the profile concerns only the Node, and reinstalls nothing.
 func (r resolver) profiled(machine *v1alpha1.Machine) error {
 	if machine.Spec.ProfileRef == nil || machine.Status.HostRef != nil {
 		return nil
@@ -249,13 +249,13 @@ func (r resolver) profiled(machine *v1alpha1.Machine) error {
 	return r.find(machine.Spec.ProfileRef.Name, &v1alpha1.NodeProfile{}, "NodeProfile", "")
 }
 
-// refersTo says where a property is written and what it says.
+// refersTo names the object that sets a property, and the value.
 func (p *Plan) refersTo(key string) string {
 	return fmt.Sprintf("property %s of %s is %q", key, p.Set.Source(key), p.Set.Get(key))
 }
 
 // find reads a cluster-scoped object. The error is an *InvalidError if it does not exist. The reference is the property
-// that names it, empty if none does.
+// that names the object, empty if none does.
 func (r resolver) find(name string, object Object, kind, reference string) error {
 	found, err := r.cluster.Find(r.ctx, name, object)
 	switch {
@@ -267,10 +267,10 @@ func (r resolver) find(name string, object Object, kind, reference string) error
 	return Invalidf("%s, and there is no %s of that name (%q): create it or correct the property", reference, kind, name)
 }
 
-// InvalidError is a fault in a Machine or in something that it refers to. The Machine waits until one of those objects
+// InvalidError is a fault in a Machine or in an object that it refers to. The Machine waits until one of these objects
 // changes.
 type InvalidError struct {
-	// Message names object, field, value and remedy.
+	// Message names the object, the field, the value and the remedy.
 	Message string
 }
 
@@ -282,7 +282,7 @@ func Invalidf(format string, arguments ...any) error {
 	return &InvalidError{Message: fmt.Sprintf(format, arguments...)}
 }
 
-// Problem returns the message of an *InvalidError, and false for any other error and for nil.
+// Problem returns the message of an *InvalidError. It reports false for nil and for any other error.
 func Problem(err error) (string, bool) {
 	var invalid *InvalidError
 	if errors.As(err, &invalid) {
@@ -291,8 +291,8 @@ func Problem(err error) (string, bool) {
 	return "", false
 }
 
-// invalidBecause returns an *InvalidError with all faults, nil if there are none. The subject is the object to correct,
-// for faults that do not name one.
+// invalidBecause returns an *InvalidError with all faults, nil if there are none. A fault that names no object gets the
+// subject, the object to correct.
 func invalidBecause(subject string, faults ...error) error {
 	var messages []string
 	for _, fault := range faults {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// AuthorizedKey returns the line for authorized_keys that an SSHKey's publicKey holds. The error is a sentence without
-// a subject, such as "holds a private key: ...", and does not repeat the text.
+// AuthorizedKey returns the line for authorized_keys from an SSHKey's publicKey. The error is a sentence without a
+// subject, such as "holds a private key: ...", and does not repeat the text.
 func AuthorizedKey(publicKey string) (string, error) {
 	line := strings.TrimSpace(publicKey)
 	if strings.Contains(line, "PRIVATE KEY") {

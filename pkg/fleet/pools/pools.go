@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pools decides which NodePool of a tenant is that of which pool of its TenantCluster, which NodePools an edit of the
-// TenantCluster deletes, and whether the release of their servers is confirmed.
+// Package pools assigns the NodePools of a tenant to the pools of its TenantCluster. It also decides which NodePools an
+// edit of the TenantCluster deletes, and whether the release of their servers is confirmed.
 package pools
 
 import (
@@ -15,24 +15,24 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Pool is one pool as the TenantCluster has it: static or dynamic.
+// Pool is one pool of the TenantCluster: static or dynamic.
 type Pool struct {
-	// Where it is written: "autoNodes[0].static[1] (gpu-nodes)".
+	// Where is the place of the pool in the spec: "autoNodes[0].static[1] (gpu-nodes)".
 	Where     string
 	AutoNodes *v1alpha1.AutoNodes
 	Template  *v1alpha1.NodesTemplate
 	Static    *v1alpha1.StaticNodes
 	Dynamic   *v1alpha1.DynamicNodes
-	// NodePool is the name of its NodePool and MetalNodeClass.
+	// NodePool is the name of the pool's NodePool and MetalNodeClass.
 	NodePool string
-	// Problem is why it cannot be written.
+	// Problem is why the NodePool cannot be written.
 	Problem string
 }
 
-// Name is the name that the TenantCluster gives to the pool.
+// Name returns the name of the pool in the TenantCluster.
 func (p *Pool) Name() string { return p.Template.Name }
 
-// Kind is that of the NodePool.
+// Kind returns the kind of the NodePool.
 func (p *Pool) Kind() Kind {
 	if p.Static != nil {
 		return Static
@@ -40,10 +40,10 @@ func (p *Pool) Kind() Kind {
 	return Dynamic
 }
 
-// empty returns whether the pool is static and asks for no server.
+// empty reports whether the pool is static and asks for no server.
 func (p *Pool) empty() bool { return p.Static != nil && p.Static.Quantity == 0 }
 
-// Kind of a pool. A static and a dynamic one may have the same name, and then the kind is the end of one's name in the tenant.
+// Kind of a pool. If a static and a dynamic pool have the same name, the NodePool of one gets the kind as a suffix.
 type Kind string
 
 // The kinds.
@@ -59,20 +59,20 @@ func (k Kind) other() Kind {
 	return Static
 }
 
-// NodePool is what decides which pool a NodePool is that of.
+// NodePool has the facts that assign a NodePool of the tenant to a pool.
 type NodePool struct {
 	Kind Kind
-	// Ours is true if it was written for the TenantCluster.
+	// Ours is true if the NodePool was written for the TenantCluster.
 	Ours bool
-	// Empty is true if it is static and asks for no server.
+	// Empty is true if the NodePool is static and asks for no server.
 	Empty bool
 }
 
 // NodePools are NodePools of a tenant, by name.
 type NodePools map[string]NodePool
 
-// PoolsOf returns the pools of a TenantCluster in the order of its spec, including those that cannot be written. Existing are all
-// NodePools of the tenant: with another decision in the next reconcile, servers would be replaced.
+// PoolsOf returns the pools of a TenantCluster in the order of its spec, including pools that cannot be written.
+// existing are all NodePools of the tenant. They keep names stable: another name would replace servers.
 func PoolsOf(tenant *v1alpha1.TenantCluster, existing NodePools) []Pool {
 	if !tenant.DeletionTimestamp.IsZero() || tenant.Spec.PrivateNodes == nil || !ptr.Deref(tenant.Spec.PrivateNodes.Enabled, true) {
 		return nil
@@ -96,20 +96,20 @@ func PoolsOf(tenant *v1alpha1.TenantCluster, existing NodePools) []Pool {
 	return n.pools
 }
 
-// names decides which NodePool is which pool's.
+// names assigns NodePool names to pools.
 type names struct {
 	pools    []Pool
 	existing NodePools
 }
 
-// has returns whether a pool is called so, of any kind if none is given.
+// has reports whether a pool has the name and one of the kinds; no kinds means any kind.
 func (n *names) has(name string, kinds ...Kind) bool {
 	return slices.ContainsFunc(n.pools, func(p Pool) bool {
 		return p.Name() == name && (len(kinds) == 0 || slices.Contains(kinds, p.Kind()))
 	})
 }
 
-// isLong returns whether a pool has its long name already. A pool that is called so has the NodePool of that name.
+// isLong reports whether a pool already has its long name. A pool whose own name this is has precedence.
 func (n *names) isLong(name string, k Kind) bool {
 	existing := n.existing[long(name, k)]
 	return existing.Kind == k && existing.Ours && !n.has(long(name, k))
@@ -117,8 +117,8 @@ func (n *names) isLong(name string, k Kind) bool {
 
 func long(name string, k Kind) string { return name + "-" + string(k) }
 
-// nodePool returns the name of the pool's NodePool and MetalNodeClass. The kind that has the short name keeps it; if neither has, it
-// is the static pool's. A pool that has its long name keeps that, also when the other pool is gone.
+// nodePool returns the name of the pool's NodePool and MetalNodeClass. The kind that has the short name keeps it. If
+// neither has it, the static pool gets it. A pool with its long name keeps it, even when the other pool is gone.
 func (n *names) nodePool(p *Pool) string {
 	name, k := p.Name(), p.Kind()
 	switch {
@@ -136,8 +136,8 @@ func (n *names) nodePool(p *Pool) string {
 	return long(name, k)
 }
 
-// setProblems says which pools cannot be written under the names that they are given. Of two pools of one kind and name the
-// second is not written. If a long name is that of another pool, neither is: it is not known whose servers those of the NodePool are.
+// setProblems says which pools cannot be written. Of two pools with one kind and name, the second is not written. If a
+// pool's long name is the name of another pool, neither is written: nothing tells whose servers the NodePool has.
 func (n *names) setProblems() {
 	for i := range n.pools {
 		p := &n.pools[i]

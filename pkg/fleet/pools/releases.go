@@ -12,14 +12,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// nodePoolLabelKey is Karpenter's label on a Machine that has the name of its NodePool.
+// nodePoolLabelKey is Karpenter's label on a Machine with the name of its NodePool.
 const nodePoolLabelKey = "karpenter.sh/nodepool"
 
-// maxNamed bounds how many Machines and NodePools a message names.
+// maxNamed limits how many Machines and NodePools a message names.
 const maxNamed = 5
 
-// Expected returns the NodePools that a TenantCluster has, as far as they follow from its spec and its Machines. Only the tenant's cluster
-// tells which of a static and a dynamic pool of one name has the short name, if the other one has no Machine.
+// Expected returns the NodePools of a TenantCluster, as far as they follow from its spec and its Machines. If a static
+// and a dynamic pool share a name and one has no Machine, only the tenant's cluster tells who has the short name.
 func Expected(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine) NodePools {
 	used, seen, expected := map[string]bool{}, NodePools{}, NodePools{}
 	for _, machine := range machines {
@@ -36,9 +36,9 @@ func Expected(tenant *v1alpha1.TenantCluster, machines []*v1alpha1.Machine) Node
 	return expected
 }
 
-// Lost returns the names of the NodePools, sorted, that lose all of their servers because of what the pools are now:
-// none is called so any more, or the one that is has the other kind, so that its NodePool is recreated, or it is static
-// and asks for no server any more.
+// Lost returns the names of the NodePools, sorted, that lose all servers with the given pools. A NodePool does if no
+// pool uses its name any more, if the pool with its name has the other kind, so that the NodePool is recreated, or if
+// the pool is static and no longer asks for a server.
 func (n NodePools) Lost(pools []Pool) []string {
 	wanted := map[string]*Pool{}
 	for i := range pools {
@@ -54,15 +54,15 @@ func (n NodePools) Lost(pools []Pool) []string {
 	return lost
 }
 
-// Release is what goes with NodePools that are deleted, or ask for no server any more.
+// Release is what is released with NodePools that are deleted or no longer ask for a server.
 type Release struct {
-	// NodePools are the names of those that have Machines, sorted.
+	// NodePools are the names of the NodePools that have Machines, sorted.
 	NodePools []string
-	// Machines are their names with the namespace, sorted.
+	// Machines are the names of the Machines with their namespace, sorted.
 	Machines []string
 }
 
-// ReleaseOf returns what goes with the NodePools of these names. The Machines are those that are charged to the tenant.
+// ReleaseOf returns what is released with the named NodePools. machines are all that are charged to the tenant.
 func ReleaseOf(nodePools []string, machines []*v1alpha1.Machine) Release {
 	release := Release{}
 	for _, machine := range machines {
@@ -77,12 +77,12 @@ func ReleaseOf(nodePools []string, machines []*v1alpha1.Machine) Release {
 	return release
 }
 
-// Confirmed returns whether the TenantCluster confirms the release. One of no server needs no confirmation.
+// Confirmed reports whether the TenantCluster confirms the release. A release without servers needs no confirmation.
 func (r Release) Confirmed(tenant *v1alpha1.TenantCluster) bool {
 	return len(r.Machines) == 0 || tenant.ConfirmsDeletion(len(r.Machines))
 }
 
-// Refusal says why the release needs a confirmation, and how it is given.
+// Refusal says why the release needs a confirmation, and how to give it.
 func (r Release) Refusal(tenant *v1alpha1.TenantCluster) string {
 	return fmt.Sprintf("%d of its servers would be released with NodePool %s, and their nodes drained whatever the disruption budgets "+
 		"allow: Machine %s. Have spec.privateNodes call for the pools as they were, or confirm: %s", len(r.Machines),

@@ -26,12 +26,12 @@ const LiveISO = "live-iso"
 type Image struct {
 	// URL with the scheme http or https, or oci with a digest (oci://registry.example.com/images/ubuntu@sha256:...).
 	URL string
-	// Checksum in hexadecimal, or the http or https URL of a file that holds it. Empty only for a live ISO, and for an OCI image, whose
-	// digest is in its URL.
+	// Checksum in hexadecimal, or the http or https URL of a file that holds it. It is empty only for a live ISO and
+	// for an OCI image, which has its digest in the URL.
 	Checksum string
 	// ChecksumType is md5, sha256 or sha512; empty if the checksum is a URL and no type is given.
 	ChecksumType string
-	// Format as Metal3 calls it (qcow2, raw, vdi, vmdk, live-iso), from the ending of the URL; empty if that says nothing.
+	// Format in Metal3's terms (qcow2, raw, vdi, vmdk, live-iso), from the ending of the URL; empty if unknown.
 	Format string
 }
 
@@ -41,7 +41,7 @@ var checksumTypes = map[int]string{32: "md5", 64: "sha256", 128: "sha512"}
 // formats by the ending of the file name.
 var formats = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".vdi": "vdi", ".vmdk": "vmdk", ".iso": LiveISO}
 
-// Image returns the disk image to install. What the OSImage has must be filled in already. The error is an *Error.
+// Image returns the disk image to install. Call it on a set that WithOSImage has completed. The error is an *Error.
 func (s Set) Image() (Image, error) {
 	location := s.Get(v1alpha1.PropertyImageURL)
 	if location == "" {
@@ -88,14 +88,14 @@ func (s Set) parsedImageURL() (*url.URL, error) {
 	return parsed, nil
 }
 
-// schemeOCI is that of images in a registry, as Metal3 writes it.
+// schemeOCI is the URL scheme of images in a registry, in Metal3's notation.
 const schemeOCI = "oci"
 
 // repository matches the path of an OCI image: the name and the digest.
 var repository = regexp.MustCompile(`^/([a-z0-9][a-z0-9._/-]*)@(sha256:[0-9a-f]{64})$`)
 
-// Manifest returns the URL by which a registry serves the manifest of an OCI image, as the OCI distribution specification says. It is
-// empty for other images, and for one without a digest.
+// Manifest returns the URL from which a registry serves the manifest of an OCI image, according to the OCI distribution
+// specification. It returns "" for other images, and for an OCI image without a digest.
 func Manifest(location string) string {
 	parsed, ok := parseURL(location, schemeOCI)
 	if !ok {
@@ -162,20 +162,20 @@ func (s Set) objectName(key, kind string) (string, error) {
 	return name, nil
 }
 
-// UserData returns the document for cloud-init, empty if there is none or if a template that is
-// written in a more specific object takes its place. It is not checked.
+// UserData returns the document for cloud-init. It returns "" if there is none, or if a template from a more specific
+// object takes its place. It does not check the document.
 func (s Set) UserData() string {
 	return s.unlessOverridden(v1alpha1.PropertyUserData, v1alpha1.PropertyUserDataTemplate)
 }
 
-// NetworkData returns the whole network data, empty if it is to be made from the network or from a template that is
-// written in a more specific object. Whether it is network data is not looked at.
+// NetworkData returns the whole network data. It returns "" if the network data comes from the network, or from a
+// template in a more specific object. It does not check the document.
 func (s Set) NetworkData() string {
 	return s.unlessOverridden(v1alpha1.PropertyNetworkData, v1alpha1.PropertyNetworkDataTemplate)
 }
 
-// unlessOverridden returns the document, unless a template is named in a more specific object: a Machine that names a
-// template wants that, whatever document its NodeProvider has for all. In one and the same object the document wins.
+// unlessOverridden returns the document, unless a more specific object names a template: a Machine that names a
+// template wants the template, whatever document its NodeProvider has for all. Within one object the document wins.
 func (s Set) unlessOverridden(document, template string) string {
 	if s.Get(template) != "" && s.properties[template].rank > s.properties[document].rank {
 		return ""
@@ -183,8 +183,8 @@ func (s Set) unlessOverridden(document, template string) string {
 	return s.Get(document)
 }
 
-// SSHKeys returns the names of the SSHKeys whose owners may log in, each once, in the order they are written in. The
-// error is an *Error.
+// SSHKeys returns the names of the SSHKeys whose owners may log in, each once, in the order of the property. The error
+// is an *Error.
 func (s Set) SSHKeys() ([]string, error) {
 	if err := s.tooMany(v1alpha1.PropertySSHKeys, "names of SSHKeys"); err != nil {
 		return nil, err
@@ -203,10 +203,10 @@ func (s Set) SSHKeys() ([]string, error) {
 	return names, nil
 }
 
-// maxListed is how many values a list may have. Some are compared each with each.
+// maxListed limits the number of values in a list. Some lists are compared pair by pair.
 const maxListed = 1000
 
-// tooMany finds a list that is too long. The error is an *Error.
+// tooMany returns an *Error for a list that is too long.
 func (s Set) tooMany(key, what string) error {
 	if count := strings.Count(s.Get(key), ",") + 1; count > maxListed {
 		return s.wrong(key, fmt.Sprintf("holds %d %s, and %d are the most", count, what, maxListed), "write fewer of them")
@@ -214,7 +214,7 @@ func (s Set) tooMany(key, what string) error {
 	return nil
 }
 
-// list returns the comma-separated parts of a value, without the spaces around them; nil if the property is not set.
+// list splits a value at commas and trims the spaces around the parts; nil if the property is not set.
 func (s Set) list(key string) []string { return splitList(s.Get(key)) }
 
 func splitList(value string) []string {
@@ -234,19 +234,19 @@ type Network struct {
 	CIDR netip.Prefix
 	// Gateway is the address of the gateway, in the network.
 	Gateway netip.Addr
-	// Ranges are the addresses that servers may have, in the order they are written in, all within the network and
-	// without overlap; empty for all of it. The gateway and the network's own addresses may be within one and are not
-	// for servers.
+	// Ranges are the addresses that servers may have, in the order of the property, all within the network and without
+	// overlap; empty means the whole network. A range may include the gateway and the network's own addresses, but
+	// servers do not get them.
 	Ranges []netipx.IPRange
 	// DNS are the name servers; empty if there are none.
 	DNS []netip.Addr
 }
 
-// exampleCIDR is for the remedies.
+// exampleCIDR is an example for remedies in messages.
 const exampleCIDR = "192.168.100.1/24"
 
-// Network returns the network, and whether one is set at all: without it, servers get their addresses from another DHCP
-// server. The error is an *Error.
+// Network returns the network, and reports whether one is set. Without it, servers get their addresses from another
+// DHCP server. The error is an *Error.
 func (s Set) Network() (Network, bool, error) {
 	dns, err := s.nameServers()
 	if err != nil {
@@ -301,7 +301,7 @@ func (s Set) cidr() (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// ranges returns the ranges of addresses, which must be in the network if it is known.
+// ranges returns the ranges of addresses. They must be in the network if it is known.
 func (s Set) ranges(network Network) ([]netipx.IPRange, error) {
 	const key = v1alpha1.PropertyNetworkIPRange
 	if err := s.tooMany(key, "ranges"); err != nil {
@@ -376,14 +376,14 @@ func (s Set) NTPServers() ([]string, error) {
 	return servers, nil
 }
 
-// isHostName returns whether a text is a host name, and no half of an address.
+// isHostName reports whether a text is a host name, rather than an incomplete address.
 func isHostName(text string) bool {
 	last := text[strings.LastIndex(text, ".")+1:]
 	return len(validation.IsDNS1123Subdomain(strings.ToLower(text))) == 0 && strings.Trim(last, "0123456789") != ""
 }
 
-// parseAddress returns an address, or the zero Addr. It takes neither zones, which mean something on one machine
-// only, nor IPv4 addresses in the form of IPv6.
+// parseAddress returns an address, or the zero Addr. It accepts neither zones, which have a meaning on one machine
+// only, nor IPv4 addresses in IPv6 notation.
 func parseAddress(text string) netip.Addr {
 	address, err := netip.ParseAddr(strings.TrimSpace(text))
 	if err != nil || address.Zone() != "" || address.Is4In6() {

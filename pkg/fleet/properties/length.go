@@ -11,7 +11,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// CheckLength returns an error if the properties are longer than those of a Machine may be.
+// CheckLength returns an error if the properties are too long for a Machine.
 func CheckLength(properties map[string]string) error {
 	total := 0
 	for _, key := range slices.Sorted(maps.Keys(properties)) {

@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// Blanked stands for what is not shown.
+// Blanked replaces secret text.
 const Blanked = "xxxxx"
 
-// secretNames are what passwords and the like are called, at the end of a name.
+// secretNames matches the end of a name for passwords and the like.
 const secretNames = `(?:password|passwd|passphrase|\bpass|[-_]pass|\bpwd|[-_]pwd|token|secret|secret[-_][\w-]*|authorization|\bcommunity|` +
 	`(?:api|access|client|encryption|join|license|private|server|signing|tls)[-_.]?key(?:[-_]data)?)`
 
-// behind is what stands behind the name of a secret.
+// behind matches the value after the name of a secret.
 const behind = `(?:\\"[^"\\]*\\"|"(?:\\.|[^"\\])*"|'[^']*'|[^\s"',;&{}\[\]\\]+)`
 
 var (
-	// urls ends at blanks and quotes, unless they are escaped.
+	// urls matches a URL up to a blank or a quote that is not escaped.
 	urls = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://(?:\\.|[^\s"<>\\])+`)
-	// named is a secret with its name before it: password=x, "token": "x", Authorization: Bearer x, --password x, "--token", "x"; and what
-	// programs have by flags of one letter, and what is a secret in one form only.
+	// named matches a secret after its name: password=x, "token": "x", Authorization: Bearer x, --password x,
+	// "--token", "x". It also matches secrets after flags of one letter, and names whose values are secrets only in a
+	// certain form.
 	named = []*regexp.Regexp{
 		regexp.MustCompile(`(?i)(` + secretNames + `\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?)` + behind),
 		regexp.MustCompile(`(?im)((?:^|[\s"'\[,])--?[\w.-]*` + secretNames + `(?:\\?["']\s*,)?\s+)` + behind),
@@ -30,10 +31,10 @@ var (
 		regexp.MustCompile(`(?i)(kubeconfig\\?["']?\s*[:=]\s*\\?["']?)[a-z0-9+][a-z0-9+/=]{11,}`),
 		regexp.MustCompile(`(?i)(credentials\\?["']?\s*[:=]\s*\\?["']?)[^\s"'/:]+:[^\s"']+`),
 	}
-	// lists are those of names with passwords for chpasswd, also in the lines below that are further in.
+	// lists matches user names with passwords for chpasswd, including more deeply indented lines below.
 	lists = regexp.MustCompile(`(?:\S+\s*\|\s*)?\bchpasswd\b[^\n]*(?:\n[ \t]+[^\n]*)*`)
-	// unnamed are secrets that have a form of their own: tokens of bearers, of ServiceAccounts, of nodes that join and of known services,
-	// hashes of passwords, and keys, also in base64.
+	// unnamed matches secrets by their own form: tokens of bearers, of ServiceAccounts, of nodes that join and of known
+	// services, hashes of passwords, and keys, also in base64.
 	unnamed = regexp.MustCompile(`(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}|(?i:basic)\s+[A-Za-z0-9+/]{8,}=+|` +
 		`\beyJ[\w-]+\.[\w-]+\.[\w-]+|\b[a-z0-9]{6}\.[a-z0-9]{16}\b|` +
 		`\b(?:hf_|gh[opsur]_|github_pat_|glpat-|nvapi-|xox[a-z]-)[\w-]{10,}|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|` +
@@ -43,9 +44,9 @@ var (
 	secretFlag = regexp.MustCompile(`(?i)^--?[\w.-]*` + secretNames + `$`)
 )
 
-// Redact blanks in text of any kind, such as a log, what is called a secret or has the form of one: the credentials and queries of URLs, as
-// PublicURL does, values that are called a password or the like, tokens, hashes of passwords and private keys. It is the last net: what has
-// neither such a name nor such a form stays.
+// Redact blanks secrets in any text, such as a log: the credentials and queries of URLs, as PublicURL does, values with
+// the name of a password or the like, tokens, hashes of passwords and private keys. It is the last safety net: a secret
+// with neither a typical name nor a typical form stays.
 func Redact(text string) string {
 	text = urls.ReplaceAllStringFunc(text, PublicURL)
 	for _, form := range named {
@@ -55,8 +56,8 @@ func Redact(text string) string {
 	return unnamed.ReplaceAllString(text, Blanked)
 }
 
-// RedactValue blanks in a value of JSON, which it may change, what Redact would: in all strings, those whose key, name or flag before it is
-// called a password or the like, and annotations in which kubectl keeps a copy of the object.
+// RedactValue blanks the same secrets in a JSON value, which it may modify: in all strings, in strings whose key, name
+// or preceding flag names a password or the like, and in annotations in which kubectl keeps a copy of the object.
 func RedactValue(value any) any {
 	switch value := value.(type) {
 	case string:
@@ -89,5 +90,5 @@ func RedactValue(value any) any {
 	return value
 }
 
-// lastApplied ends the annotations of kubectl and other tools that have a copy of the object.
+// lastApplied is the suffix of annotations in which kubectl and other tools keep a copy of the object.
 const lastApplied = "/last-applied-configuration"

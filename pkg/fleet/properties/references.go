@@ -7,21 +7,21 @@ import "github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/
 
 // Reference is an object that a property names.
 type Reference struct {
-	// Property is the key.
+	// Property is the key of the property.
 	Property string
 	// Kind is KindOSImage, KindSSHKey or KindMachineConfigTemplate.
 	Kind string
 	Name string
-	// Overridden is true for a template whose place a document takes. Nothing is installed from it.
+	// Overridden is true for a template that a document replaces. Nothing is installed from it.
 	Overridden bool
 }
 
-// String is the key of the object in an index: "OSImage/ubuntu".
+// String returns the key of the object in an index: "OSImage/ubuntu".
 func (r Reference) String() string { return r.Kind + "/" + r.Name }
 
 // References returns the objects that the properties name: the OSImage, then the SSHKeys, then the templates for user
-// data and for network data. A value that cannot be a name names nothing; Validate says so. What the OSImage names is
-// not among them before WithOSImage.
+// data and for network data. It skips values that cannot be names; Validate reports them. It includes the objects that
+// the OSImage names only after WithOSImage.
 func (s Set) References() []Reference {
 	var all []Reference
 	if name, err := s.OSImage(); err == nil && name != "" {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package properties merges the properties of machines, reads the value of each key, and validates it. Controllers and
-// admission both use it, so that they have the same messages. Everything in it is a function of values.
+// admission both use it, so their messages agree. All its functions are pure.
 package properties
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Layer is a set of properties and the object that they are written in.
+// Layer is a set of properties with the object that sets them.
 type Layer struct {
-	// Source is the object, for people to find: "NodeType h100-8x".
+	// Source names the object for people: "NodeType h100-8x".
 	Source string
 	Values map[string]string
 }
 
-// Kinds of the objects that hold properties, or that properties name.
+// Kinds of objects that hold properties, or that properties name.
 const (
 	kindProvider = "NodeProvider"
 	kindType     = "NodeType"
@@ -34,40 +34,40 @@ const (
 	KindMachineConfigTemplate = "MachineConfigTemplate"
 )
 
-// OfProvider is the layer of a NodeProvider, the least specific.
+// OfProvider returns the layer of a NodeProvider, the least specific.
 func OfProvider(provider *v1alpha1.NodeProvider) Layer {
 	return Layer{Source: kindProvider + " " + provider.Name, Values: provider.Spec.Properties}
 }
 
-// OfType is the layer of a NodeType.
+// OfType returns the layer of a NodeType.
 func OfType(nodeType *v1alpha1.NodeType) Layer {
 	return Layer{Source: kindType + " " + nodeType.Name, Values: nodeType.Spec.Properties}
 }
 
-// OfClass is the layer of a MetalNodeClass.
+// OfClass returns the layer of a MetalNodeClass.
 func OfClass(class *v1alpha1.MetalNodeClass) Layer {
 	return Layer{Source: "MetalNodeClass " + class.Name, Values: class.Spec.Properties}
 }
 
-// OfMachine is the layer of a Machine, the most specific.
+// OfMachine returns the layer of a Machine, the most specific.
 func OfMachine(machine *v1alpha1.Machine) Layer {
 	return Layer{Source: "Machine " + machine.Namespace + "/" + machine.Name, Values: machine.Spec.Properties}
 }
 
-// Set is a merged set of properties that knows where each value came from. The zero value is empty. It never changes.
+// Set is a merged set of properties with the source of each value. The zero value is empty. A Set is immutable.
 type Set struct {
 	properties map[string]property
 }
 
 type property struct {
 	value, source string
-	// rank of the layer; a higher one is more specific.
+	// rank of the layer; a higher rank is more specific.
 	rank int
 }
 
-// Merge merges layers; a later one wins over an earlier one, key by key, so the most specific comes last: NodeProvider,
-// NodeType, MetalNodeClass, Machine. An empty value is a value: it removes that of an earlier layer. The keys of the set are ours,
-// whichever of two keys (v1alpha1.Aliases) a layer has.
+// Merge merges layers key by key. A later layer wins, so the most specific comes last: NodeProvider, NodeType,
+// MetalNodeClass, Machine. An empty value counts: it removes the value of an earlier layer. If a layer uses the alias
+// of a key (v1alpha1.Aliases), the set still has our key.
 func Merge(layers ...Layer) Set {
 	merged := Set{properties: map[string]property{}}
 	for i, layer := range layers {
@@ -78,8 +78,8 @@ func Merge(layers ...Layer) Set {
 	return merged
 }
 
-// Conflicts returns an *Error for each property that a layer has under both of its keys with different values, in the order of the keys.
-// Merge takes the value of our key then.
+// Conflicts returns an *Error for each property that a layer has under both of its keys with different values, sorted
+// by key. Merge then takes the value of our key.
 func (l Layer) Conflicts() []error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(l.Values)) {
@@ -92,12 +92,12 @@ func (l Layer) Conflicts() []error {
 	return faults
 }
 
-// imageKeys belong together: the checksum of one image is of no use with another.
+// imageKeys belong together: the checksum of one image is useless for another.
 var imageKeys = []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType}
 
-// WithOSImage returns the set with what it lacks filled in from the OSImage that it refers to. A set that has an image
-// URL of its own gets no checksum from the OSImage: that would be the checksum of another image. An image of a layer that is
-// less specific than the reference is replaced: the more specific wins.
+// WithOSImage fills in missing properties from the OSImage that the set refers to. A set with its own image URL gets no
+// checksum from the OSImage, because that would be the checksum of another image. An image from a less specific layer
+// than the reference is replaced: the more specific layer wins.
 func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
 	ofImage := v1alpha1.ByCanonicalKey(image.Spec.Properties)
 	if ofImage[v1alpha1.PropertyImageURL] != "" {
@@ -131,10 +131,10 @@ func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
 // Get returns the value of a property, empty if it is not set.
 func (s Set) Get(key string) string { return s.properties[key].value }
 
-// Source returns the object that the value of a property was written in, empty if the property is not set.
+// Source returns the object that sets the property, "" if the property is not set.
 func (s Set) Source(key string) string { return s.properties[key].source }
 
-// Map returns the merged properties. The caller owns the map. Properties with an empty value are not in it.
+// Map returns the merged properties without empty values. The caller owns the map.
 func (s Set) Map() map[string]string {
 	values := make(map[string]string, len(s.properties))
 	for key, property := range s.properties {
@@ -145,22 +145,22 @@ func (s Set) Map() map[string]string {
 	return values
 }
 
-// FromOSImage returns whether the value of a property was filled in from an OSImage.
+// FromOSImage reports whether the value of a property comes from an OSImage.
 func (s Set) FromOSImage(key string) bool {
 	return strings.HasPrefix(s.Source(key), KindOSImage+" ")
 }
 
-// Error is what is wrong with a property, in one sentence for its author.
+// Error is a fault in a property, as one sentence for its author.
 type Error struct {
-	// Property is the key.
+	// Property is the key of the property.
 	Property string
-	// Value that is wrong, fit to be shown; empty if the property is missing.
+	// Value is the wrong value, safe to show; empty if the property is missing.
 	Value string
-	// Source is the object that the value is written in, empty if unknown or if the property is missing.
+	// Source is the object that sets the value, empty if unknown or if the property is missing.
 	Source string
 	// Problem completes "property KEY of SOURCE": "is not an http, https or oci URL".
 	Problem string
-	// Remedy is what to do, as an imperative without a full stop.
+	// Remedy is what to do, in the imperative and without a full stop.
 	Remedy string
 }
 
@@ -180,12 +180,11 @@ func (s Set) wrong(key, problem, remedy string) *Error {
 	return &Error{Property: key, Value: shown(key, s.Get(key)), Source: s.Source(key), Problem: problem, Remedy: remedy}
 }
 
-// maxShown is the length, in bytes, from which on a value is cut when it is shown.
+// maxShown is the length in bytes above which a shown value is cut.
 const maxShown = 256
 
-// Entries returns the effective properties in the order of their keys, without those that have an empty value. A value
-// is as it can be shown: whole documents, which may hold secrets, and the credentials in URLs are left out, and long
-// values are cut.
+// Entries returns the effective properties sorted by key, without empty values. The values are safe to show: they omit
+// whole documents, which may hold secrets, and the credentials in URLs, and long values are cut.
 func (s Set) Entries() []v1alpha1.MachineProperty {
 	entries := make([]v1alpha1.MachineProperty, 0, len(s.properties))
 	for _, key := range slices.Sorted(maps.Keys(s.properties)) {
@@ -197,7 +196,7 @@ func (s Set) Entries() []v1alpha1.MachineProperty {
 	return entries
 }
 
-// shown returns a value as it can stand in a status, an event or a log.
+// shown returns a value in a form for a status, an event or a log.
 func shown(key, value string) string {
 	switch key {
 	case v1alpha1.PropertyUserData, v1alpha1.PropertyNetworkData:
@@ -214,18 +213,19 @@ func shown(key, value string) string {
 	return value
 }
 
-// PublicURL blanks the password and the query of a URL, for messages: the query of a signed URL is as good as a password.
-// Text that is not a URL and holds neither is returned as it is.
+// PublicURL blanks the password and the query of a URL for messages: the query of a signed URL is as good as a
+// password. Text that is not a URL and has neither is returned unchanged.
 func PublicURL(text string) string {
 	parsed, err := url.Parse(text)
 	if err != nil {
-		// Whatever it is, it may have a password in front of an @ or something behind a ?.
+		// The text may still have a password before an @, or a secret after a ?.
 		if strings.ContainsAny(text, "@?") {
 			return Blanked
 		}
 		return text
 	}
-	// A / or # in a password ends the host: digits before it are a port, and the @ is behind it. So is the @ of an image's digest.
+	// A / or # in a password ends the host: then the digits before it look like a port, and the @ follows. So does the
+	// @ of an image's digest.
 	hasPort := parsed.Port() != "" || strings.HasSuffix(parsed.Host, ":")
 	if behind := strings.ReplaceAll(parsed.Path+parsed.Fragment, "@sha256:", ""); hasPort && strings.Contains(behind, "@") {
 		return Blanked
@@ -239,7 +239,7 @@ func PublicURL(text string) string {
 	return parsed.Redacted()
 }
 
-// Shown returns the value of a property as it can stand in a status, an event or a log; empty for whole documents.
+// Shown returns the value of a property in a form for a status, an event or a log; "" for whole documents.
 func (s Set) Shown(key string) string {
 	if key == v1alpha1.PropertyUserData || key == v1alpha1.PropertyNetworkData {
 		return ""
@@ -247,10 +247,9 @@ func (s Set) Shown(key string) string {
 	return shown(key, s.Get(key))
 }
 
-// Validate returns everything that is wrong with the values of the set, each fault as an *Error, in the order of the
-// keys; nil if nothing is. It looks at what is there: that something is missing, for example an image, may be because
-// a more general object has it, so only Image says so. Whether what the values name exists is not looked at, nor are
-// whole documents.
+// Validate returns all faults in the values of the set, each as an *Error, sorted by key; nil if there are none. It
+// reports only faults in existing values. A missing property, for example the image, may be set by a more general
+// object, so only Image reports it. Validate checks neither whole documents nor whether the named objects exist.
 func (s Set) Validate() []error {
 	checks := []func() error{
 		func() error { _, err := s.OSImage(); return err },
@@ -281,7 +280,7 @@ func (s Set) Validate() []error {
 	return faults
 }
 
-// pinned finds a pin in an object for many Machines, which would all need the same server.
+// pinned finds a server name in an object that applies to many Machines, which would all need the same server.
 func (s Set) pinned() error {
 	for _, kind := range []string{kindProvider, kindType, KindOSImage} {
 		if s.Get(v1alpha1.PropertyServerName) != "" && strings.HasPrefix(s.Source(v1alpha1.PropertyServerName), kind+" ") {
@@ -292,7 +291,7 @@ func (s Set) pinned() error {
 	return nil
 }
 
-// network checks the network. Ranges alone are no fault: a more general object may have the network that they are in.
+// network checks the network. Ranges without a network are no fault: a more general object may have the network.
 func (s Set) network() error {
 	if s.Get(v1alpha1.PropertyNetworkCIDR) == "" {
 		_, err := s.ranges(Network{})
@@ -310,7 +309,6 @@ func (s Set) imageURL() error {
 	return err
 }
 
-// without returns the set without a property.
 func (s Set) without(key string) Set {
 	rest := Set{properties: make(map[string]property, len(s.properties))}
 	for other, value := range s.properties {
@@ -331,8 +329,8 @@ func keyOf(err error) string {
 // anyValue stands for any value of a property.
 const anyValue = "*"
 
-// freeText are the properties whose values have a form of their own, which Validate knows, or none. They are labels, and
-// can be selected by, only if the whole value happens to be one of a label.
+// freeText are the properties whose values have their own form, which Validate knows, or none. They become labels, and
+// can be selected by, only if the whole value happens to be a valid label value.
 var freeText = []string{
 	v1alpha1.PropertyOSImage, v1alpha1.PropertyServerName, v1alpha1.PropertySSHKeys,
 	v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType,
@@ -342,29 +340,29 @@ var freeText = []string{
 	v1alpha1.PropertyNTPServers,
 }
 
-// builtInDomains are those of keys that have a meaning, or that are labels of every node.
+// builtInDomains are the domains of keys that have a meaning, or that are labels of every node.
 var builtInDomains = []string{v1alpha1.ReferenceDomain, "metal3.io", "karpenter.sh", "kubernetes.io", "k8s.io"}
 
-// Custom returns whether a property has no meaning but what its author gives it.
+// Custom reports whether only the author gives the property a meaning.
 func Custom(key string) bool {
 	return !v1alpha1.InDomain(key, builtInDomains...)
 }
 
-// known are the properties with a meaning that are not free text.
+// known are the properties that have a meaning and are not free text.
 var known = append(v1alpha1.InstanceLabelKeys(), v1alpha1.NodeTypeLabelKey)
 
-// Unknown returns whether a property is in our domain or the reference's and has no meaning. At most it is a label of nodes.
+// Unknown reports whether a property is in our domain or the reference's, but has no meaning. At most it labels nodes.
 func Unknown(key string) bool {
 	return v1alpha1.InDomain(key, v1alpha1.Group, v1alpha1.ReferenceDomain) && !isFreeText(key) &&
 		!slices.Contains(known, v1alpha1.CanonicalKey(key))
 }
 
-// isFreeText returns whether a property, by either of its keys, is free text.
+// isFreeText reports whether a property, under either of its keys, is free text.
 func isFreeText(key string) bool { return slices.Contains(freeText, v1alpha1.CanonicalKey(key)) }
 
-// LabelValues returns the values that a property has as a label of nodes: one, or several separated by commas. any is true
-// for "*", which stands for every value. Both are zero if the property cannot be a label. A property with a form of its own
-// has at most one.
+// LabelValues returns the values of a property as a label of nodes: one, or several separated by commas. any is true
+// for "*", which stands for every value. Both are zero if the property cannot be a label. A free-text property has at
+// most one value.
 func LabelValues(key, value string) (values []string, any bool) {
 	if value == "" || len(validation.IsQualifiedName(key)) > 0 || v1alpha1.CanonicalKey(key) == v1alpha1.PropertyServerName {
 		return nil, false
@@ -382,9 +380,9 @@ func LabelValues(key, value string) (values []string, any bool) {
 	return values, false
 }
 
-// ValidateLabels returns what of the set cannot be a label, each fault as an *Error, in the order of the keys; nil if
-// nothing is wrong. Keys must be those of labels. Values too, or several of them separated by commas, or "*", unless
-// the property has a form of its own or is Unknown. Machines do not fail for it; such a property could not be selected by.
+// ValidateLabels returns an *Error for each property that cannot be a label, sorted by key; nil if there are none. The
+// key must be a valid label key. The value must be one or more label values separated by commas, or "*", unless the
+// property is free text or Unknown. Machines work with such a property all the same, but nothing could select by it.
 func (s Set) ValidateLabels() []error {
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(s.properties)) {
@@ -407,7 +405,7 @@ func (s Set) ValidateLabels() []error {
 	return faults
 }
 
-// Because joins what apimachinery reports of a value, without the regular expressions.
+// Because joins the messages that apimachinery reports for a value, without the regular expressions.
 func Because(problems []string) string {
 	short := make([]string, len(problems))
 	for i := range problems {

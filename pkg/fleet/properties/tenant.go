@@ -17,12 +17,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// tenantKeys are the keys with a meaning of their own that a tenant may set if its TenantCluster does not say which. The names
-// in their values are checked in any case.
+// tenantKeys are the keys with a built-in meaning that a tenant may set if its TenantCluster does not list any. The
+// names in their values are checked in any case.
 var tenantKeys = []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys, v1alpha1.PropertyUserDataTemplate,
 	v1alpha1.PropertyNTPServers}
 
-// nameKeys are the keys whose values name objects of the platform, with the field of TenantProperties that allows more of them.
+// nameKeys are the keys whose values name objects of the platform, with the TenantProperties field for more names.
 var nameKeys = map[string]struct {
 	field string
 	names func(*v1alpha1.TenantProperties) []string
@@ -35,12 +35,13 @@ var nameKeys = map[string]struct {
 
 func templatesOf(p *v1alpha1.TenantProperties) []string { return p.MachineConfigTemplates }
 
-// maxNamed bounds how many names an error lists.
+// maxNamed limits how many names an error lists.
 const maxNamed = 5
 
-// CheckTenant returns which values of a layer that is written in a tenant, or with the rights of its provider, the tenant may not
-// set, each as an *Error, in the order of the keys. The errors are the same whether what a value names exists or not. What the pools
-// of the TenantCluster set is the platform's, and is allowed as it is there. nodeTypes and providers are all there are.
+// CheckTenant returns an *Error for each value of a layer that the tenant may not set, sorted by key. The layer is
+// written in a tenant, or with the rights of its provider. The errors do not depend on whether the named objects exist.
+// Values from the pools of the TenantCluster are the platform's and allowed. nodeTypes and providers are all that
+// exist.
 func CheckTenant(
 	layer Layer, tenant *v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, providers []*v1alpha1.NodeProvider,
 ) []error {
@@ -81,12 +82,12 @@ func CheckTenant(
 	return faults
 }
 
-// matches returns whether a list has a value, or the one that stands for all.
+// matches reports whether a list contains the value, or the wildcard for all values.
 func matches(list []string, value string) bool {
 	return slices.Contains(list, value) || slices.Contains(list, anyValue)
 }
 
-// namesIn are the names in a value. An empty value, which takes away what the platform names, is one that no list has.
+// namesIn returns the names in a value. An empty value, which removes the platform's names, is a name on no list.
 func namesIn(value string) []string {
 	if value == "" {
 		return []string{""}
@@ -94,8 +95,8 @@ func namesIn(value string) []string {
 	return splitList(value)
 }
 
-// namesOf are the names that the platform has written for a key, for this tenant: in the NodeTypes that it may have, in their
-// NodeProviders, and in its own pools.
+// namesOf returns the names that the platform has set for a key and this tenant: in the NodeTypes that it may have, in
+// their NodeProviders, and in its own pools.
 func namesOf(
 	key string, tenant *v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, providers []*v1alpha1.NodeProvider,
 ) (names []string) {
@@ -116,7 +117,7 @@ func namesOf(
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-// setByPool returns whether a pool of the TenantCluster sets a key to the value.
+// setByPool reports whether a pool of the TenantCluster sets a key to the value.
 func setByPool(tenant *v1alpha1.TenantCluster, key, value string) bool {
 	for values := range ofPools(tenant) {
 		if own, found := v1alpha1.ByCanonicalKey(values)[key]; found && own == value {
@@ -126,7 +127,7 @@ func setByPool(tenant *v1alpha1.TenantCluster, key, value string) bool {
 	return false
 }
 
-// ofPools are the properties of the pools of a TenantCluster.
+// ofPools yields the properties of the pools of a TenantCluster.
 func ofPools(tenant *v1alpha1.TenantCluster) iter.Seq[map[string]string] {
 	return func(yield func(map[string]string) bool) {
 		if tenant.Spec.PrivateNodes == nil {
@@ -151,8 +152,8 @@ func ofPools(tenant *v1alpha1.TenantCluster) iter.Seq[map[string]string] {
 	}
 }
 
-// CheckImageHosts returns an *Error if the image or its checksum is fetched from a host that is not among those of the
-// NodeProvider, or nil. Without any, all hosts are allowed.
+// CheckImageHosts returns an *Error if the image or its checksum comes from a host that the NodeProvider does not list.
+// An empty list allows all hosts.
 func (s Set) CheckImageHosts(provider *v1alpha1.NodeProvider) error {
 	if len(provider.Spec.ImageHosts) == 0 {
 		return nil
@@ -167,8 +168,8 @@ func (s Set) CheckImageHosts(provider *v1alpha1.NodeProvider) error {
 	return nil
 }
 
-// isHost returns whether a URL is on an allowed host: a name or an address for all its ports, or with a port. An IPv6 address may be in
-// brackets, as it is in URLs.
+// isHost reports whether a URL is on an allowed host. The host is a name or an address, with a port or for all ports.
+// An IPv6 address may be in brackets, as in URLs.
 func isHost(location *url.URL, allowed string) bool {
 	return strings.EqualFold(location.Hostname(), strings.Trim(allowed, "[]")) || strings.EqualFold(location.Host, allowed)
 }

@@ -9,18 +9,17 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Opening is a domain, which is for one tenant at a time, where a tenant would get its first server.
+// Opening is a domain where a tenant would get its first server. One tenant at a time can have the domain.
 type Opening struct {
-	// Label of the servers, and its value in the domain.
+	// Label is a label of the servers; Value is its value in the domain.
 	Label, Value string
-	// Held are the values of the domains where the tenant has servers, sorted. Free is how many more it could have
-	// there.
+	// Held are the values of the domains where the tenant has servers, sorted. Free is how many more it could have.
 	Held []string
 	Free int
 }
 
-// CheckOpening decides whether the tenant may have a server of a type in one domain more. Its first server there keeps
-// all other tenants out, so the servers that are free for it alone count as if it had them. Check has passed.
+// CheckOpening decides whether the tenant may open one domain more for a server of a type. The first server keeps all
+// other tenants out, so servers that are free for this tenant alone count as used. Call it after Check has passed.
 func (r Rest) CheckOpening(nodeType string, opening Opening) error {
 	why := ""
 	switch {

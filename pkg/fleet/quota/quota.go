@@ -17,10 +17,10 @@ import (
 
 // ExceededError means that a tenant has reached its quota.
 type ExceededError struct {
-	// Message has the use, the quota and the remedy, in one sentence.
+	// Message states the use, the quota and the remedy, in one sentence.
 	Message string
-	// Total is true if the tenant may have no server more of whatever type. Otherwise one of another type may be within
-	// the quota.
+	// Total is true if the tenant may have no more servers of any type. Otherwise a server of another type may be
+	// within the quota.
 	Total bool
 	// Elsewhere is true if a server in another domain would be within the quota.
 	Elsewhere bool
@@ -29,8 +29,8 @@ type ExceededError struct {
 // Error implements error.
 func (e *ExceededError) Error() string { return e.Message }
 
-// Charged returns the Machines that are charged to the TenantCluster of that name. The Machines and the TenantClusters are all of its
-// namespace.
+// Charged returns the Machines that are charged to the TenantCluster with this name. The arguments are all
+// TenantClusters and Machines of its namespace.
 func Charged(name string, tenants []*v1alpha1.TenantCluster, machines []v1alpha1.Machine) []*v1alpha1.Machine {
 	var charged []*v1alpha1.Machine
 	for i := range machines {
@@ -41,8 +41,8 @@ func Charged(name string, tenants []*v1alpha1.TenantCluster, machines []v1alpha1
 	return charged
 }
 
-// Used returns the types of the servers that Machines which are charged to a tenant have or claim, one for each server. The one with
-// that UID is left out. Assumed tells which type a Machine without a server is about to get, empty if none; it may be nil.
+// Used returns the NodeType of each server that the charged Machines have or claim. It skips the Machine with the UID
+// except. Assumed returns the type that a Machine without a server is about to get, empty if none; it may be nil.
 func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.Machine) string) []string {
 	var used []string
 	for _, machine := range charged {
@@ -66,32 +66,32 @@ func Used(charged []*v1alpha1.Machine, except types.UID, assumed func(*v1alpha1.
 	return used
 }
 
-// Usage is what a tenant has, or is about to get, of what a quota counts.
+// Usage is what a tenant has, or is about to get, in the units of a quota.
 type Usage struct {
-	// Servers counts the servers of all types. GPUs counts their accelerators, if the quota bounds accelerators.
+	// Servers counts the servers of all types. GPUs counts their accelerators, if the quota limits accelerators.
 	Servers, GPUs int64
-	// NodeTypes is how many of the servers are of each NodeType.
+	// NodeTypes counts the servers by NodeType.
 	NodeTypes map[string]int64
 }
 
-// Rest is what a quota leaves beside what its tenant has: the provider plans with it, and the manager and the webhook
-// refuse what it does not leave. The zero value has no bound.
+// Rest is a quota and its usage. The provider plans with what the quota leaves; the manager and the webhook refuse
+// anything beyond that. The zero value has no limits.
 type Rest struct {
-	// Tenant is whose quota it is.
+	// Tenant is the owner of the quota.
 	Tenant types.NamespacedName
-	// Quota is nil if there is no bound.
+	// Quota is nil if there is no limit.
 	Quota *v1alpha1.Quota
 	Usage Usage
-	// Suspects are the types of servers in the usage that are quarantined because of the tenant's Machines. The tenant has
-	// no Machines for them, and does not see them.
+	// Suspects are the NodeTypes of servers in the usage that are quarantined because of the tenant's Machines. The
+	// tenant has no Machines for them, and does not see them.
 	Suspects []string
-	// Accelerators counts the accelerators of one server of a type; nil counts none. A type that does not exist any more has none, so
-	// that it does not keep the tenant from all others.
+	// Accelerators returns the number of accelerators of one server of a type; nil counts none. It returns 0 for a type
+	// that no longer exists, so that this type does not keep the tenant from all others.
 	Accelerators func(nodeType string) int64
 }
 
-// RestOf returns what the quota of a tenant leaves beside servers of these types, one for each, and beside its
-// suspects. A type is empty if it is not known.
+// RestOf returns the quota of a tenant with its usage: used has the type of each of its servers, suspects the type of
+// each suspect. A type is empty if it is not known.
 func RestOf(tenant *v1alpha1.TenantCluster, used, suspects []string, accelerators func(nodeType string) int64) Rest {
 	rest := Rest{Tenant: types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name}, Quota: tenant.Spec.Quota,
 		Suspects: suspects, Accelerators: accelerators, Usage: Usage{NodeTypes: map[string]int64{}}}
@@ -110,10 +110,10 @@ func (r Rest) gpus(nodeType string) int64 {
 	return r.Accelerators(nodeType)
 }
 
-// Of returns how many more servers the quota leaves of one type. An empty nodeType stands for a type that is not known.
+// Of returns how many more servers of one type the quota allows. An empty nodeType stands for an unknown type.
 func (r Rest) Of(nodeType string) int64 { return min(r.Servers(), r.OwnOf(nodeType)) }
 
-// Servers is how many servers more it leaves, of all types together.
+// Servers returns how many more servers of all types together the quota allows.
 func (r Rest) Servers() int64 {
 	if r.Quota == nil || r.Quota.Servers == nil {
 		return math.MaxInt64
@@ -121,8 +121,7 @@ func (r Rest) Servers() int64 {
 	return max(0, *r.Quota.Servers-r.Usage.Servers)
 }
 
-// OwnOf returns how many more servers of a type the bounds on this type alone leave: its own number, and its
-// accelerators.
+// OwnOf returns how many more servers the limits on this type alone allow: its number, and its accelerators.
 func (r Rest) OwnOf(nodeType string) int64 {
 	left := int64(math.MaxInt64)
 	if r.Quota == nil || nodeType == "" {
@@ -137,7 +136,7 @@ func (r Rest) OwnOf(nodeType string) int64 {
 	return max(0, left)
 }
 
-// ByType is how many servers more of each type that the quota names it leaves.
+// ByType returns how many more servers of each type named in the quota it allows, by type.
 func (r Rest) ByType() map[string]int64 {
 	if r.Quota == nil {
 		return nil
@@ -147,7 +146,7 @@ func (r Rest) ByType() map[string]int64 {
 	})
 }
 
-// Check returns an *ExceededError if the quota leaves no server more of a type, which is empty if it is not known.
+// Check returns an *ExceededError if the quota allows no more servers of a type. Empty stands for an unknown type.
 func (r Rest) Check(nodeType string) error {
 	if r.Of(nodeType) > 0 {
 		return nil

@@ -14,11 +14,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// ChargedTo returns the TenantCluster that a Machine is charged to, of those in its namespace: its server counts in the quota of that
-// one, is of a type that it may have, comes into its network, and is released with it. That is the one that the Machine names. A Machine
-// that names none is charged to the one that allows stand-alone Machines. If none of them does, or several do, the Machine gets no new
-// server, but may have one from before: then it is charged to one that is not being deleted if there is such, and to the first by name,
-// so that none is charged to nothing and outlives the last. It returns nil if there is no TenantCluster.
+// ChargedTo returns the TenantCluster that a Machine is charged to; tenants are the TenantClusters of its namespace.
+// The Machine's server counts in this tenant's quota, is of a type that it may have, comes into its network, and is
+// released with it. A Machine that names a TenantCluster is charged to that. Otherwise it is charged to the one that
+// allows stand-alone Machines. If none does, or several do, the Machine gets no new server, but may have one from
+// before. Then it is charged to the first by name that is not being deleted, or else to the first, so that no Machine
+// is charged to nothing and outlives the last. ChargedTo returns nil if there is no TenantCluster.
 func ChargedTo(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster) *v1alpha1.TenantCluster {
 	if reference := machine.Spec.TenantClusterRef; reference != nil {
 		named, _ := lo.Find(tenants, func(tenant *v1alpha1.TenantCluster) bool { return tenant.Name == reference.Name })
@@ -42,8 +43,8 @@ func ChargedTo(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster) *v1
 	})
 }
 
-// StandAloneProblem returns why a Machine gets no server because it names no TenantCluster, empty if it may. The tenants are those of
-// its namespace. The labels are those of the namespace; only the platform can set them.
+// StandAloneProblem returns why a Machine gets no server because it names no TenantCluster, empty if it may have one.
+// The tenants and the labels are taken from its namespace; only the platform can set the labels.
 func StandAloneProblem(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster, labels map[string]string) string {
 	if machine.Spec.TenantClusterRef != nil {
 		return ""
@@ -72,8 +73,8 @@ func StandAloneProblem(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantClus
 		"have it set on one of them only", allowing[0], allowing[1], machine.Namespace, v1alpha1.StandAloneAllowed)
 }
 
-// Unbound returns whether a Machine is charged to no tenant, and may have servers all the same: the platform trusts its namespace. The
-// tenants and labels are those of the namespace.
+// Unbound reports whether a Machine is charged to no tenant, but may have servers because the platform trusts its
+// namespace. The tenants and the labels are taken from the namespace.
 func Unbound(machine *v1alpha1.Machine, tenants []*v1alpha1.TenantCluster, labels map[string]string) bool {
 	return machine.Spec.TenantClusterRef == nil && len(tenants) == 0 && StandAloneProblem(machine, tenants, labels) == ""
 }

@@ -1,10 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduling is the queue of Machines that wait for a server, an address, a quota or the correction of an object.
-// It works as the queue of kube-scheduler does: a Machine is active, or unschedulable with the events that could make it
-// schedulable; an event moves the Machines that it could help to active, and Pop returns those in order: by age within a
-// namespace, and the namespaces in turn.
+// Package scheduling is the queue of Machines that wait for a server, an address, a quota or the correction of an
+// object. It works like the queue of kube-scheduler. A Machine is active, or it is unschedulable and has the events
+// that could make it schedulable. An event makes the Machines active that it could help. Pop returns active Machines by
+// age within a namespace, and takes the namespaces in turn.
 package scheduling
 
 import (
@@ -27,7 +27,7 @@ type Kind string
 const (
 	// HostChanged: a server or a NodeType has come, gone or changed.
 	HostChanged Kind = "HostChanged"
-	// ChoiceChanged: so has one a while ago. For Machines that could not have the server that they would have got.
+	// ChoiceChanged: a server or a NodeType changed a while ago. It wakes Machines whose server could not be chosen.
 	ChoiceChanged Kind = "ChoiceChanged"
 	// UsageShrank: a tenant has fewer servers. Of is its namespace.
 	UsageShrank Kind = "UsageShrank"
@@ -39,11 +39,11 @@ const (
 	ObjectChanged Kind = "ObjectChanged"
 )
 
-// Event is a kind of change in the cluster. As the hint of an unschedulable Machine it is a change that could make the
+// Event is a kind of change in the cluster. As a hint of an unschedulable Machine it is a change that could make the
 // Machine schedulable.
 type Event struct {
 	Kind Kind
-	// Of is what the event is about, as its kind says.
+	// Of is the subject of the event, depending on its kind.
 	Of string
 }
 
@@ -52,13 +52,13 @@ type Machine[T any] struct {
 	Key types.NamespacedName
 	// Created is when the Machine was created: the oldest comes first.
 	Created time.Time
-	// HasServer is true for a Machine that has a server and waits for something else. It comes before all that have none.
+	// HasServer is true for a Machine that has a server and waits for something else. Pop returns these Machines first.
 	HasServer bool
 	// Hints are the events that could make the Machine schedulable.
 	Hints []Event
-	// Value of the caller, to decide with.
+	// Value is the caller's own data, from which it decides.
 	Value T
-	// MovedBy is the event that has made the Machine active; ObjectChanged if that was among several.
+	// MovedBy is the event that made the Machine active. Among several events, ObjectChanged wins.
 	MovedBy Event
 	// Moved is when the Machine was made active.
 	Moved time.Time
@@ -66,8 +66,8 @@ type Machine[T any] struct {
 	index int // in the heap of active ones; -1 if it is unschedulable
 }
 
-// Before is the order in which the active Machines of a namespace are popped: those that have a server, then the
-// oldest, then by name.
+// Before reports whether a is popped before b, within one namespace: Machines with a server first, then by age, then by
+// name.
 func (a *Machine[T]) Before(b *Machine[T]) bool {
 	if a.HasServer != b.HasServer {
 		return a.HasServer
@@ -78,22 +78,22 @@ func (a *Machine[T]) Before(b *Machine[T]) bool {
 // Version counts events.
 type Version uint64
 
-// Queue holds the Machines that wait. It is safe for concurrent use.
+// Queue holds the waiting Machines. It is safe for concurrent use.
 type Queue[T any] struct {
 	clock    clock.PassiveClock
 	lock     sync.Mutex
 	machines map[types.NamespacedName]*Machine[T]
-	// active has the active Machines of each namespace that has some.
+	// active holds the active Machines by namespace. It has no empty heaps.
 	active map[string]*activeHeap[T]
-	// turns is how often a namespace had its turn since the last time that no Machine was active, and turn is that of the last one.
-	// One that comes later begins there, or it would have all the turns that it did not need.
+	// turns counts the turns of each namespace since there was last no active Machine; turn is the count at the latest
+	// turn. A namespace that joins later starts at turn. Otherwise it would catch up on turns that it did not need.
 	turns map[string]uint64
 	turn  uint64
-	// served is when, in order, a Machine of a namespace was last given a server.
+	// served is the serial number of the last server that a Machine of the namespace was given.
 	served  map[string]uint64
 	serving uint64
 	version Version
-	// last is the version after each event, to tell whether one was missed by a Machine that was being decided on.
+	// last is the version after each event. It tells whether a Machine missed an event while it was being decided on.
 	last map[Event]Version
 }
 
@@ -103,15 +103,15 @@ func NewQueue[T any](clock clock.PassiveClock) *Queue[T] {
 		turns: map[string]uint64{}, served: map[string]uint64{}, last: map[Event]Version{}}
 }
 
-// Version is to be read before a Machine is decided on, for Park.
+// Version returns the version to pass to Park. Read it before you decide on a Machine.
 func (q *Queue[T]) Version() Version {
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	return q.version
 }
 
-// Park adds a Machine as unschedulable, or replaces it. If one of its hints has come true since the version, while the
-// Machine was being decided on, it is active at once.
+// Park adds a Machine as unschedulable, or replaces it. The Machine is active at once if one of its hints came true
+// after the version since, while the Machine was being decided on.
 func (q *Queue[T]) Park(machine Machine[T], since Version) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -133,7 +133,7 @@ func (q *Queue[T]) Delete(key types.NamespacedName) {
 	q.remove(key)
 }
 
-// Take removes and returns an unschedulable Machine. It returns false if there is none, or if an event has made it active.
+// Take removes and returns an unschedulable Machine. It reports false if there is none, or if an event made it active.
 func (q *Queue[T]) Take(key types.NamespacedName) (machine Machine[T], found bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -145,7 +145,7 @@ func (q *Queue[T]) Take(key types.NamespacedName) (machine Machine[T], found boo
 	return *waiting, true
 }
 
-// Value returns the value of a Machine in the queue. It returns false if there is none.
+// Value returns the value of a Machine in the queue, and reports false if there is none.
 func (q *Queue[T]) Value(key types.NamespacedName) (value T, found bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -156,7 +156,7 @@ func (q *Queue[T]) Value(key types.NamespacedName) (value T, found bool) {
 	return value, found
 }
 
-// Move makes the unschedulable Machines active that an event could make schedulable.
+// Move makes all unschedulable Machines active that have the event among their hints.
 func (q *Queue[T]) Move(event Event) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -169,10 +169,9 @@ func (q *Queue[T]) Move(event Event) {
 	}
 }
 
-// Pop removes and returns the first active Machine, with the version that a decision about it must be parked with. It
-// reports false if none is active. Machines that have a server come first. The others come one from each namespace in turn,
-// beginning with the namespace that was given a server longest ago, so that no namespace is held up by the many Machines of
-// another.
+// Pop removes and returns the first active Machine, and the version to Park it with. It reports false if none is
+// active. Machines that have a server come first. The others come one from each namespace in turn, starting with the
+// namespace that was given a server longest ago. So the many Machines of one namespace do not hold up another.
 func (q *Queue[T]) Pop() (machine Machine[T], version Version, found bool) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -194,7 +193,7 @@ func (q *Queue[T]) Pop() (machine Machine[T], version Version, found bool) {
 	return *first, q.version, true
 }
 
-// before returns whether one Machine is popped before that of another namespace.
+// before reports whether a Machine is popped before a Machine of another namespace.
 func (q *Queue[T]) before(a, b *Machine[T]) bool {
 	if a.HasServer != b.HasServer {
 		return a.HasServer
@@ -206,7 +205,7 @@ func (q *Queue[T]) before(a, b *Machine[T]) bool {
 	return a.Before(b)
 }
 
-// Served notes that a Machine of a namespace is given a server.
+// Served records that a Machine of the namespace was given a server.
 func (q *Queue[T]) Served(namespace string) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -214,7 +213,7 @@ func (q *Queue[T]) Served(namespace string) {
 	q.served[namespace] = q.serving
 }
 
-// Keys are the Machines in the queue, in no order.
+// Keys returns the keys of all Machines in the queue, in no order.
 func (q *Queue[T]) Keys() []types.NamespacedName {
 	q.lock.Lock()
 	defer q.lock.Unlock()

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package topology knows which labels of a BareMetalHost its node inherits, and under which keys: the flag --topology-labels of all
-// programs.
+// Package topology implements the flag --topology-labels of all programs. It knows which labels of a BareMetalHost its
+// node inherits, and under which keys.
 package topology
 
 import (
@@ -19,34 +19,34 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// Mapping says which labels of nodes come from which labels of BareMetalHosts.
+// Mapping maps labels of nodes to the labels of BareMetalHosts that they come from.
 type Mapping struct {
-	// sources are the keys on hosts by the keys on nodes, without that of the zone.
+	// sources maps keys on nodes to keys on hosts, without the key of the zone.
 	sources map[string]string
-	// keys are those of sources, sorted.
+	// keys are the keys of sources, sorted.
 	keys []string
-	// zone is the label of hosts that their zone is read from, for NodeTypes that do not say it.
+	// zone is the label of hosts from which their zone is read, for NodeTypes that do not set a zone.
 	zone string
 }
 
-// Usage is what the help of the programs says of the flag.
+// Usage is the help text of the flag.
 const Usage = "Labels of BareMetalHosts that their nodes inherit, and that pods and NodePools can select and spread on. " +
 	"HOST-LABEL=NODE-LABEL has nodes inherit it under another key; a label may be named several times, for several keys. The manager, the " +
 	"webhook and the providers have the same flag: set it alike."
 
-// Defaults are the entries of the flag if it is not set.
+// Defaults returns the entries of the flag if it is not set.
 func Defaults() []string {
 	return []string{v1alpha1.RackLabelKey, v1alpha1.NVLinkDomainLabelKey, v1alpha1.DatacenterLabelKey}
 }
 
-// Default is the mapping of Defaults.
+// Default returns the mapping of Defaults.
 func Default() Mapping {
 	mapping, _ := Parse(Defaults())
 	return mapping
 }
 
-// Parse reads the entries of the flag. An entry is the key of a label of hosts, which nodes inherit under the same key, or that, an equals
-// sign and another key, under which they inherit it. The error names every entry that is wrong, and the flag.
+// Parse reads the entries of the flag. An entry is the key of a host label, which nodes inherit under that key. Or it
+// is HOST-LABEL=NODE-LABEL: then nodes inherit it under the second key. The error names the flag and all wrong entries.
 func Parse(entries []string) (Mapping, error) {
 	mapping := Mapping{sources: map[string]string{}, zone: v1alpha1.DatacenterLabelKey}
 	var errs []error
@@ -80,24 +80,24 @@ func Parse(entries []string) (Mapping, error) {
 	return mapping, errors.Join(errs...)
 }
 
-// reservedKeys are labels of nodes that say something else than where their servers are.
+// reservedKeys are labels of nodes with another meaning than the place of their servers.
 var reservedKeys = []string{
 	corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, corev1.LabelInstanceTypeStable, corev1.LabelWindowsBuild,
-	// Karpenter takes these for other labels.
+	// Karpenter normalizes these to other labels.
 	corev1.LabelInstanceType, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, "beta.kubernetes.io/os",
 	"beta.kubernetes.io/arch",
 	v1alpha1.NodeTypeLabelKey, v1alpha1.NodeProfileLabelKey, v1alpha1.NodeProfileRestrictedLabelKey,
 }
 
-// reserved returns whether Kubernetes, Karpenter or this project sets a label.
+// reserved reports whether Kubernetes, Karpenter or this project sets a label.
 func reserved(key string) bool {
 	return slices.Contains(reservedKeys, v1alpha1.CanonicalKey(key)) || v1alpha1.InDomain(key, "karpenter.sh", v1alpha1.Group)
 }
 
-// Keys are the labels of nodes, sorted. That of the zone is not among them: every node has it. The caller must not change them.
+// Keys returns the inherited labels of nodes, sorted. All nodes also have the zone label. Do not modify the result.
 func (m Mapping) Keys() []string { return m.keys }
 
-// Sources are the labels of hosts that say where a host is: those that nodes inherit, and that of the zone. They are sorted.
+// Sources returns the labels of hosts that say where a host is, sorted: the inherited labels and the zone label.
 func (m Mapping) Sources() []string {
 	sources := map[string]bool{m.zone: true}
 	for _, host := range m.sources {
@@ -106,12 +106,12 @@ func (m Mapping) Sources() []string {
 	return slices.Sorted(maps.Keys(sources))
 }
 
-// Inherited are the labels of nodes that come from a label of hosts, sorted. That of the zone is not among them.
+// Inherited returns the labels of nodes that come from a label of hosts, sorted. It omits the zone label.
 func (m Mapping) Inherited(host string) []string {
 	return slices.DeleteFunc(slices.Clone(m.keys), func(node string) bool { return m.sources[node] != host })
 }
 
-// Labels are those that the node on a host with these labels has. An empty value counts as none.
+// Labels returns the labels of the node on a host with the given labels. An empty value counts as no label.
 func (m Mapping) Labels(host map[string]string) map[string]string {
 	labels := map[string]string{}
 	for node, key := range m.sources {
@@ -122,7 +122,7 @@ func (m Mapping) Labels(host map[string]string) map[string]string {
 	return labels
 }
 
-// Zone is that of a host with these labels, if its NodeType does not say it.
+// Zone returns the zone of a host with these labels, for a NodeType that does not set one.
 func (m Mapping) Zone(host map[string]string) string {
 	if zone := host[m.zone]; zone != "" {
 		return zone

@@ -9,14 +9,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock shows the time at which the process began, and what has passed since. A system clock that is set meanwhile changes the length of no
-// use. It implements clock.PassiveClock.
+// Clock shows the start time of the process plus the time elapsed since. So setting the system clock meanwhile does not
+// change the length of a use. It implements clock.PassiveClock.
 type Clock struct {
 	system clock.PassiveClock
 	begin  time.Time
 }
 
-// NewClock returns a Clock that begins now. Since of the given one must measure what has passed, as that of clock.RealClock does.
+// NewClock returns a Clock that begins now. Since of system must measure elapsed time, as in clock.RealClock.
 func NewClock(system clock.PassiveClock) Clock {
 	return Clock{system: system, begin: system.Now()}
 }

@@ -18,38 +18,38 @@ import (
 )
 
 const (
-	// MaxBytes is how long a record may be as JSON before more of its uses are folded. Each server has one and each claim can write it
-	// twice, so this bounds what a fleet keeps in etcd and what a claim adds (BenchmarkStorage). Of usual names, it is some 50 uses that are
-	// told one by one, or 70 sums.
+	// MaxBytes is the length of a record as JSON beyond which more of its uses are folded. Each server has one record
+	// and each claim can write it twice, so this bounds what a fleet keeps in etcd and what a claim adds
+	// (BenchmarkStorage). With usual names, it holds some 50 single uses, or 70 sums.
 	MaxBytes = 16 << 10
-	// ShortUse is the length below which uses are folded at once. No server is installed in that time.
+	// ShortUse is the length below which uses are folded at once. No server can be installed that fast.
 	ShortUse = time.Minute
 )
 
-// periods begin at the times that these functions return. Uses are folded within a period, the shorter ones first, so that the sums of a
-// report are exact if it begins and ends with one. A use that is in two periods is folded in a longer one.
+// periods return the beginning of the day, month or year of a time. Uses are folded within a period, shorter periods
+// first, so the sums of a report from period to period are exact. A use in two periods is folded in a longer one.
 var periods = []func(time.Time) time.Time{
 	func(t time.Time) time.Time { return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC) },
 	func(t time.Time) time.Time { return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC) },
 	func(t time.Time) time.Time { return time.Date(t.Year(), time.January, 1, 0, 0, 0, 0, time.UTC) },
 }
 
-// entry is a use, or what uses were folded to.
+// entry is a single use, or the sum of folded uses.
 type entry struct {
 	v1alpha1.FoldedUses
-	// use is nil for one that is folded.
+	// use is nil for a folded entry.
 	use   *v1alpha1.HostUse
 	bytes int
 }
 
-// group are the entries that one entry can stand for.
+// group identifies the entries that can be folded into one.
 type group struct {
 	namespace, tenantCluster, nodeType string
 	priced                             bool
 	period                             time.Time
 }
 
-// in returns the group of an entry for a period. It returns false if the entry is in two periods.
+// in returns the group of an entry for a period, and reports false if the entry spans two periods.
 func (e *entry) in(begin func(time.Time) time.Time) (group, bool) {
 	period, last := begin(e.Start.UTC()), e.End.UTC()
 	if last.After(e.Start.Time) {
@@ -58,9 +58,10 @@ func (e *entry) in(begin func(time.Time) time.Time) (group, bool) {
 	return group{e.Namespace, e.TenantCluster, e.NodeType, e.Cost != nil, period}, begin(last).Equal(period)
 }
 
-// fold adds uses up: the short ones, and others until the record has MaxBytes. The namespace that takes most of the record comes first,
-// and in it the oldest uses. So no tenant has the uses of another folded by having many of its own, and the number of entries that cannot
-// be folded follows from the tenants, types and years, whatever the tenants do. The last use stays, because its claim may stand.
+// fold adds up the short uses, and then others until the record fits MaxBytes. It starts with the namespace that takes
+// most of the record, and there with the oldest uses. So a tenant with many uses does not get the uses of another
+// tenant folded. The number of entries that cannot be folded depends only on the tenants, types and years, whatever the
+// tenants do. The last use is never folded, because its claim may stand.
 func fold(record *v1alpha1.HostUsageSpec) {
 	if len(record.Uses) == 0 {
 		return
@@ -101,7 +102,7 @@ func fold(record *v1alpha1.HostUsageSpec) {
 	slices.SortStableFunc(record.Folded, func(a, b v1alpha1.FoldedUses) int { return a.End.Compare(b.End.Time) })
 }
 
-// next returns the group that is folded next.
+// next returns the group to fold next.
 func next(entries []entry) (begin func(time.Time) time.Time, key group, found bool) {
 	sizes := map[string]int{}
 	for i := range entries {
@@ -170,7 +171,6 @@ func add(a, b v1alpha1.FoldedUses) v1alpha1.FoldedUses {
 	return a
 }
 
-// entryOf is the entry of a use that has ended.
 func entryOf(use *v1alpha1.HostUse) entry {
 	e := entry{use: use, bytes: sizeOf(*use), FoldedUses: v1alpha1.FoldedUses{
 		Namespace: use.Machine.Namespace, TenantCluster: use.TenantCluster, NodeType: use.NodeType,
@@ -190,11 +190,11 @@ func sum(entries []entry) (bytes int) {
 	return bytes
 }
 
-// Bytes is how long a record is as JSON.
+// Bytes returns the length of a record as JSON.
 func Bytes(record v1alpha1.HostUsageSpec) int { return sizeOf(record) }
 
-// sizeOf is how long an entry is in the record, with its comma.
+// sizeOf returns the length of an entry in the record, including its comma.
 func sizeOf(entry any) int {
-	text, _ := json.Marshal(entry) // of these fields it cannot fail
+	text, _ := json.Marshal(entry) // cannot fail for these fields
 	return len(text) + 1
 }

@@ -1,10 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage decides what the record of a server says: who had it, and from when until when.
+// Package usage decides the content of the record of a server: who had it, from when and until when.
 //
-// The truth about the present is the claim on the BareMetalHost, which carries what the record will say of it. So each claim can be
-// recorded at any time while it stands, and again: a claim that the record has is not added a second time.
+// The truth about the present is the claim on the BareMetalHost, which carries everything that the record needs. So a
+// claim can be recorded at any time while it stands, and again: a claim that the record has is not added a second time.
 package usage
 
 import (
@@ -23,26 +23,26 @@ import (
 
 // Claim is the value of v1alpha1.ClaimAnnotationKey.
 type Claim struct {
-	// Machine has the server, unless its consumer is another one.
+	// Machine has the server, unless the consumer is another one.
 	Machine       types.UID        `json:"machine"`
 	Time          metav1.MicroTime `json:"time"`
 	TenantCluster string           `json:"tenantCluster,omitempty"`
 	Cost          *int64           `json:"cost,omitempty"`
 }
 
-// String is the annotation.
+// String returns the annotation.
 func (c Claim) String() string {
-	text, _ := json.Marshal(c) // of these fields it cannot fail
+	text, _ := json.Marshal(c) // cannot fail for these fields
 	return string(text)
 }
 
-// Time is a time as the record has it.
+// Time converts a time to the precision of the record.
 func Time(t time.Time) metav1.MicroTime {
 	return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond))
 }
 
-// MachineOn returns the Machine that has claimed a host. It returns false for a host without a consumer, or with one that is not a
-// Machine: Cluster API, a person, or a reference without a UID, which the manager never writes.
+// MachineOn returns the Machine that has claimed a host. It reports false if the host has no consumer or a consumer
+// other than a Machine: Cluster API, a person, or a reference without a UID, which the manager never writes.
 func MachineOn(host *bmov1alpha1.BareMetalHost) (v1alpha1.MachineReference, bool) {
 	if host == nil || host.Spec.ConsumerRef == nil {
 		return v1alpha1.MachineReference{}, false
@@ -55,8 +55,8 @@ func MachineOn(host *bmov1alpha1.BareMetalHost) (v1alpha1.MachineReference, bool
 	return v1alpha1.MachineReference{Namespace: consumer.Namespace, Name: consumer.Name, UID: consumer.UID}, true
 }
 
-// ClaimOn returns the use that a host is in, without an end; nil if no Machine has it. A host that was claimed by a manager without a
-// record does not say when: then the start is zero.
+// ClaimOn returns the current use of a host, without an end; nil if no Machine has it. The start is zero if a manager
+// without a record claimed the host: such a claim has no time.
 func ClaimOn(host *bmov1alpha1.BareMetalHost) *v1alpha1.HostUse {
 	machine, claimed := MachineOn(host)
 	if !claimed {
@@ -70,18 +70,18 @@ func ClaimOn(host *bmov1alpha1.BareMetalHost) *v1alpha1.HostUse {
 	return use
 }
 
-// Observation is what is known of a server at one time, read after the record: a claim that is seen then is the last that the record has,
-// or is not in it yet.
+// Observation is the state of a server at one time. It must be read after the record: then the claim is either the last
+// one in the record, or not in it yet.
 type Observation struct {
 	At time.Time
 	// Claim is what ClaimOn returns; nil if no Machine has the server.
 	Claim *v1alpha1.HostUse
-	// Ending is true when the claim is about to be removed.
+	// Ending is true if the claim is about to be removed.
 	Ending bool
 }
 
-// Next is the record after an observation. Uses that ended more than keep before it are removed, and no others: what would be too long
-// is folded. It does not change the record before.
+// Next returns the record after an observation. It removes only the uses that ended more than keep before it, and folds
+// whatever would be too long. It does not modify before.
 func Next(before v1alpha1.HostUsageSpec, seen Observation, keep time.Duration) v1alpha1.HostUsageSpec {
 	after := *before.DeepCopy()
 	switch index := indexOf(after.Uses, seen.Claim); {
@@ -100,8 +100,8 @@ func Next(before v1alpha1.HostUsageSpec, seen Observation, keep time.Duration) v
 	return after
 }
 
-// Has returns whether a record has a claim that is no more. One of the time of folded uses of its namespace and type is taken for one of
-// them: else a claim that is remembered, and was released meanwhile, would be recorded twice.
+// Has reports whether a record has a claim that is gone. A claim within the time of folded uses of its namespace and
+// type counts as one of them. Otherwise a remembered claim that was released meanwhile would be recorded twice.
 func Has(record v1alpha1.HostUsageSpec, claim *v1alpha1.HostUse) bool {
 	return indexOf(record.Uses, claim) >= 0 || slices.ContainsFunc(record.Folded, func(folded v1alpha1.FoldedUses) bool {
 		return folded.Namespace == claim.Machine.Namespace && folded.NodeType == claim.NodeType &&
@@ -109,12 +109,12 @@ func Has(record v1alpha1.HostUsageSpec, claim *v1alpha1.HostUse) bool {
 	})
 }
 
-// IsEmpty returns whether a record has no use.
+// IsEmpty reports whether a record has no use.
 func IsEmpty(record v1alpha1.HostUsageSpec) bool {
 	return len(record.Uses)+len(record.Folded) == 0
 }
 
-// FirstEnd is the end that is removed first because of its age. It returns false if nothing has ended.
+// FirstEnd returns the end that is removed first because of its age. It reports false if no use has ended.
 func FirstEnd(record v1alpha1.HostUsageSpec) (time.Time, bool) {
 	var ends []time.Time
 	if len(record.Uses) > 0 && record.Uses[0].End != nil {
@@ -129,12 +129,13 @@ func FirstEnd(record v1alpha1.HostUsageSpec) (time.Time, bool) {
 	return slices.MinFunc(ends, time.Time.Compare), true
 }
 
-// Same returns whether two claims are one. A claim may be nil.
+// Same reports whether two claims are the same. A claim may be nil.
 func Same(a, b *v1alpha1.HostUse) bool {
 	return a != nil && b != nil && a.Machine.UID == b.Machine.UID && a.Start.Equal(&b.Start)
 }
 
-// LostAt is when a claim that has gone without a release was lost at the latest: the server has had another one since then.
+// LostAt returns the latest time at which a claim that went without a release can have been lost: the start of the
+// server's next claim, or now.
 func LostAt(record v1alpha1.HostUsageSpec, lost, claim *v1alpha1.HostUse, now time.Time) time.Time {
 	others := []*v1alpha1.HostUse{}
 	if last := len(record.Uses) - 1; last >= 0 {
@@ -151,7 +152,7 @@ func LostAt(record v1alpha1.HostUsageSpec, lost, claim *v1alpha1.HostUse, now ti
 	return now
 }
 
-// indexOf returns where the record has the claim; -1 if it has not.
+// indexOf returns the index of the claim in the record, -1 if it is not there.
 func indexOf(uses []v1alpha1.HostUse, claim *v1alpha1.HostUse) int {
 	if claim == nil {
 		return -1
@@ -165,12 +166,12 @@ func indexOf(uses []v1alpha1.HostUse, claim *v1alpha1.HostUse) int {
 	return -1
 }
 
-// claimedAt is when the claim of a use was written, by the clock of that time.
+// claimedAt returns when the claim of a use was written, by the clock of that time.
 func claimedAt(use *v1alpha1.HostUse) metav1.MicroTime {
 	return ptr.Deref(use.Claimed, use.Start)
 }
 
-// begin adds a use. The one before has ended then: its Machine lost the server without a release.
+// begin adds a use, and ends the previous one: its Machine lost the server without a release.
 func begin(record *v1alpha1.HostUsageSpec, use v1alpha1.HostUse, now time.Time) {
 	use.End, use.Claimed = nil, nil
 	if use.Start.IsZero() {
@@ -185,8 +186,8 @@ func begin(record *v1alpha1.HostUsageSpec, use v1alpha1.HostUse, now time.Time) 
 	record.Uses = append(record.Uses, use)
 }
 
-// end gives a use its end, unless it has one: that stays. The use is as long as the clock says that the claim was, also if the clock has
-// been set back since the use before, and this one had to begin later than its claim.
+// end sets the end of a use, unless the use has one. The use gets the length of the claim by the clock, even if the
+// clock was set back after the previous use, so that this use begins later than its claim.
 func end(uses []v1alpha1.HostUse, index int, now time.Time) {
 	if index >= 0 && uses[index].End == nil {
 		uses[index].End = ptr.To(endAt(&uses[index], now))
@@ -197,7 +198,7 @@ func endAt(use *v1alpha1.HostUse, now time.Time) metav1.MicroTime {
 	return Time(use.Start.Add(max(0, Time(now).Sub(claimedAt(use).Time))))
 }
 
-// remove takes uses away that ended before a time. That of the claim stays: without it, the claim would be recorded again.
+// remove removes the uses that ended before a time. The claim's use stays, or the claim would be recorded again.
 func remove(record *v1alpha1.HostUsageSpec, before time.Time, claim *v1alpha1.HostUse) {
 	old := func(end *metav1.MicroTime) bool {
 		if end == nil || !end.Time.Before(before) {
@@ -222,13 +223,13 @@ func remove(record *v1alpha1.HostUsageSpec, before time.Time, claim *v1alpha1.Ho
 	}
 }
 
-// Lasted is how long a use lasted within [from, to). One without an end lasts until now.
+// Lasted returns how long a use lasted within [from, to). A use without an end lasts until now.
 func Lasted(use *v1alpha1.HostUse, from, to, now time.Time) time.Duration {
 	return overlap(use.Start.Time, ptr.Deref(use.End, endAt(use, now)).Time, from, to)
 }
 
-// FoldedWithin is which part of folded uses was within [from, to), from 0 to 1. If it is neither, it is an estimate: when in its day, month
-// or year each of them was is not known.
+// FoldedWithin returns the share of folded uses within [from, to), from 0 to 1. A share between 0 and 1 is an estimate:
+// the record does not tell when in its day, month or year each use was.
 func FoldedWithin(folded *v1alpha1.FoldedUses, from, to time.Time) float64 {
 	if folded.Start.Before(&metav1.MicroTime{Time: from}) || to.Before(folded.End.Time) {
 		all := folded.End.Sub(folded.Start.Time)
@@ -237,7 +238,6 @@ func FoldedWithin(folded *v1alpha1.FoldedUses, from, to time.Time) float64 {
 	return 1
 }
 
-// overlap is how long two times overlap.
 func overlap(start, end, from, to time.Time) time.Duration {
 	if end.After(to) {
 		end = to

@@ -18,15 +18,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
-// Hosts is how a cache holds BareMetalHosts: as inventory.TrimHost leaves them. From then on, watches of clients of this
-// configuration skip what that drops: client-go reads an event seven times until it is an object, and what inspection has found is
-// most of the event. Metal3 writes the status of every host again and again. Lists and single hosts have everything.
+// Hosts makes a cache hold BareMetalHosts as inventory.TrimHost leaves them. From then on, watches of clients with this
+// configuration skip the dropped fields: client-go reads an event seven times, most of it is inspection data, and
+// Metal3 writes the status of every host again and again. Lists and single reads have everything.
 func Hosts(config *rest.Config) cache.ByObject {
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return &transport{base} })
 	return cache.ByObject{Transform: operator.TrimAlso(inventory.TrimHost)}
 }
 
-// What TrimHost drops, by the paths of gjson, and what it keeps of the hardware.
+// dropped are the fields that TrimHost drops, as paths of gjson. keptHardware is what it keeps of the hardware.
 var dropped = []string{
 	"object.metadata.managedFields", "object.status.operationHistory", "object.status.goodCredentials",
 	"object.status.triedCredentials", "object.status.provisioning.firmware",
@@ -37,7 +37,7 @@ const (
 	keptHardware = `{ramMebibytes,"cpu":cpu.{arch,count},"nics":nics.#.{name,mac},"storage":storage.#.{sizeBytes}}`
 )
 
-// trim returns an event without what TrimHost drops. It writes to the event.
+// trim returns an event without the fields that TrimHost drops. It writes to the event.
 func trim(event []byte) []byte {
 	replace := func(path string, change func(gjson.Result) string) {
 		if value := gjson.GetBytes(event, path); value.Index > 0 {
@@ -68,7 +68,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// WrappedRoundTripper implements net.RoundTripperWrapper: without it client-go finds no connections to close.
+// WrappedRoundTripper implements net.RoundTripperWrapper: without it, client-go finds no connections to close.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
 func watchesHosts(request *http.Request) bool {

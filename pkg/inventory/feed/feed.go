@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package feed keeps an inventory up to date with the BareMetalHosts and the NodeTypes that caches see, and says how
-// caches hold them.
+// Package feed keeps an inventory up to date with the BareMetalHosts and the NodeTypes that caches see, and configures
+// how caches hold them.
 package feed
 
 import (
@@ -27,8 +27,8 @@ func (r runnable) Start(ctx context.Context) error { return r(ctx) }
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (runnable) NeedLeaderElection() bool { return false }
 
-// New returns what keeps an inventory up to date with the BareMetalHosts that an informer sees, and tells it when it has
-// all of them.
+// New returns a runnable that keeps an inventory up to date with the BareMetalHosts of an informer, and tells it when
+// it has all of them.
 func New(informers cache.Informers, hosts *inventory.Inventory) manager.Runnable {
 	return runnable(func(ctx context.Context) error {
 		return follow(ctx, informers, hosts.MarkHostsSynced, map[client.Object]toolscache.ResourceEventHandler{
@@ -43,8 +43,8 @@ func handlerOf(hosts *inventory.Inventory) toolscache.ResourceEventHandler {
 	})
 }
 
-// follow attaches handlers to the informers of kinds, calls synced when all have seen what there is, and runs until the
-// context ends.
+// follow attaches handlers to the informers of kinds, calls synced when all have seen the existing objects, and runs
+// until the context ends.
 func follow(ctx context.Context, informers cache.Informers, synced func(),
 	handlers map[client.Object]toolscache.ResourceEventHandler) error {
 	var haveSynced []toolscache.InformerSynced

@@ -20,8 +20,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// AddType adds a NodeType to an inventory, with its NodeProvider and the TenantClusters beside its servers as the
-// reader has them. It returns why the type has no servers, nil if it is valid.
+// AddType adds a NodeType to an inventory, with its NodeProvider and the TenantClusters in the namespace of its
+// servers, as the reader has them. It returns why the type has no servers, nil if it is valid.
 func AddType(ctx context.Context, reader client.Reader, inventory *inventory.Inventory,
 	nodeType *v1alpha1.NodeType) (*inventory.InvalidType, error) {
 	provider := &v1alpha1.NodeProvider{}
@@ -51,8 +51,8 @@ type types struct {
 	mu sync.Mutex
 }
 
-// NewTypes returns what keeps an inventory up to date with the NodeTypes that a cache sees, and with the NodeProviders and
-// TenantClusters that matter to them, and tells it when it has all of them.
+// NewTypes returns a runnable that keeps an inventory up to date with the NodeTypes of a cache, and with the
+// NodeProviders and TenantClusters that matter to them. It tells the inventory when it has all of them.
 func NewTypes(cache cache.Cache, inventory *inventory.Inventory) manager.Runnable {
 	t := &types{cache: cache, inventory: inventory}
 	return runnable(func(ctx context.Context) error {
@@ -71,7 +71,7 @@ func NewTypes(cache cache.Cache, inventory *inventory.Inventory) manager.Runnabl
 	})
 }
 
-// changed updates the inventory after an event. The present state is read from the cache, which has the event already.
+// changed updates the inventory after an event. update reads the present state from the cache.
 func (t *types) changed(ctx context.Context, update func() error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
