@@ -1,9 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloudprovider implements Karpenter's CloudProvider with Machines: a NodeClaim becomes a Machine in the
-// tenant's namespace of the management cluster, and the status of the Machine becomes that of the NodeClaim. It does
-// not read BareMetalHosts.
+// Package cloudprovider implements Karpenter's CloudProvider with Machines. It creates the Machine of a NodeClaim in
+// the tenant's namespace of the management cluster, and copies its status back. It reads no BareMetalHosts.
 package cloudprovider
 
 import (
@@ -23,11 +22,10 @@ import (
 // Name of this provider, as Karpenter's metrics show it.
 const Name = "metal3"
 
-// DefaultClaimTimeout is how long Create waits for the manager before it returns an error, after which Karpenter
-// retries.
+// DefaultClaimTimeout is how long Create waits for the manager before it returns an error. Karpenter then retries.
 const DefaultClaimTimeout = 10 * time.Second
 
-// Options say which tenant this provider is for.
+// Options name the tenant of this provider, and configure the provider.
 type Options struct {
 	// Namespace of the tenant in the management cluster, where its Machines are.
 	Namespace string
@@ -35,17 +33,17 @@ type Options struct {
 	TenantCluster string
 	// ClaimTimeout is how long Create waits for the manager.
 	ClaimTimeout time.Duration
-	// RebootConditions are those conditions of nodes for which a server is rebooted before it is replaced, by core's newer repair.
+	// RebootConditions are the node conditions that make core's newer repair reboot a server before it replaces it.
 	RebootConditions []string
-	// LegacyRepair is core's former repair, which knows no reboots: it ignores a policy that is not a replacement.
+	// LegacyRepair selects core's former repair. It cannot reboot: it ignores every policy that is not a replacement.
 	LegacyRepair bool
 	// FaultToleration is how long a condition that reports a fault may last. The default is DefaultFaultToleration.
 	FaultToleration time.Duration
-	// KubernetesVersion returns the minor version that a server is installed with now, such as v1.36.
+	// KubernetesVersion returns the minor version that servers are installed with now, for example v1.36.
 	KubernetesVersion func(context.Context) (string, error)
 }
 
-// CloudProvider implements Karpenter's interface of that name.
+// CloudProvider implements Karpenter's interface CloudProvider.
 type CloudProvider struct {
 	tenant     client.Client
 	live       client.Reader
@@ -59,8 +57,8 @@ type CloudProvider struct {
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
-// New returns a CloudProvider. tenant reads the tenant cluster from a cache, and live from its API server; events
-// about NodeClaims go to recorder.
+// New returns a CloudProvider. tenant reads the tenant cluster from a cache, and live from its API server. The provider
+// sends events about NodeClaims to recorder.
 func New(tenant client.Client, live client.Reader, management *Management, recorder events.Recorder, clock clock.Clock,
 	options Options) *CloudProvider {
 	return &CloudProvider{
@@ -77,7 +75,7 @@ func (c *CloudProvider) GetSupportedNodeClasses() []status.Object {
 	return []status.Object{&v1alpha1.MetalNodeClass{}}
 }
 
-// tenantKey is that of the tenant's TenantCluster.
+// tenantKey returns the key of the tenant's TenantCluster.
 func (c *CloudProvider) tenantKey() types.NamespacedName {
 	return c.machineKey(c.options.TenantCluster)
 }

@@ -25,11 +25,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// Create creates the Machine of a NodeClaim, or finds the one of an earlier call, and waits until the manager has claimed
-// a server for it. It returns an InsufficientCapacityError if no server that fits is free, or if calling again would not change
-// the answer, a NodeClassNotReadyError if the class is missing or not ready, and otherwise an error after which Karpenter calls
-// again. Once the manager has refused, the Machine is deleted; as long as there is no decision it stays, and the next call
-// finds it.
+// Create creates the Machine of a NodeClaim, or finds the Machine of an earlier call, and waits until the manager has
+// claimed a server for it. It returns an InsufficientCapacityError if no matching server is free, or if another call
+// would not change the answer. It returns a NodeClassNotReadyError if the class is missing or not ready. After any
+// other error Karpenter calls again. Create deletes the Machine once the manager has refused it. While there is no
+// decision the Machine stays, and the next call finds it.
 func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
 	class, err := c.nodeClassOf(ctx, nodeClaim)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	if err != nil {
 		return nil, err
 	}
-	// Subscribed before the Machine exists, so that no change of it is missed.
+	// Subscribe before the Machine exists, so that Create misses no change of it.
 	changes, done := c.management.machines.subscribe(nodeClaim.Name)
 	defer done()
 	machine, err := c.createMachine(ctx, machineFor(nodeClaim, class, types, c.management.Catalog.Advertises, c.options))
@@ -57,7 +57,7 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	return c.await(ctx, launch, machine, changes)
 }
 
-// nodePoolOf returns the NodePool of a NodeClaim, or nil if there is none: core deletes the NodeClaims of one that is gone.
+// nodePoolOf returns the NodePool of a NodeClaim, or nil if the NodePool is gone: core deletes the NodeClaim then.
 func (c *CloudProvider) nodePoolOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*karpv1.NodePool, error) {
 	name, found := nodeClaim.Labels[karpv1.NodePoolLabelKey]
 	if !found {
@@ -70,9 +70,9 @@ func (c *CloudProvider) nodePoolOf(ctx context.Context, nodeClaim *karpv1.NodeCl
 	return nodePool, nil
 }
 
-// createMachine creates the Machine or returns the one that is there, if it was made for the same NodeClaim.
+// createMachine creates the Machine, or returns the existing one if it was made for the same NodeClaim.
 func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Machine) (*v1alpha1.Machine, error) {
-	// A retry finds it in the cache, without a request that would fail. If it is gone since, its deletion follows as a change.
+	// A retry finds it in the cache, without a request that fails. If it is gone, its deletion follows.
 	cached := &v1alpha1.Machine{}
 	if err := c.management.Client.Get(ctx, client.ObjectKeyFromObject(wanted), cached); err == nil && cached.DeletionTimestamp.IsZero() &&
 		sameNodeClaim(cached, wanted) {
@@ -89,7 +89,7 @@ func (c *CloudProvider) createMachine(ctx context.Context, wanted *v1alpha1.Mach
 	case !apierrors.IsAlreadyExists(err):
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("creating machine %s, %w", wanted.Name, err))
 	}
-	// Read live: a cache may still have what is gone.
+	// Read live: a cache may still have a Machine that is gone.
 	existing := &v1alpha1.Machine{}
 	if err := c.management.Live.Get(ctx, client.ObjectKeyFromObject(wanted), existing); err != nil {
 		return nil, createError(reasonManagementUnavailable, fmt.Errorf("reading machine %s, %w", wanted.Name, err))
@@ -108,9 +108,9 @@ func sameNodeClaim(a, b *v1alpha1.Machine) bool {
 	return a.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == b.Annotations[v1alpha1.NodeClaimUIDAnnotationKey]
 }
 
-// isUnauthorizedCreate returns whether a 403 comes from the authorizer, and not from admission. The authorizer knows no name of an
-// object that is to be created. An API server that has just started answers so until it has read its RBAC rules, so the NodeClaim
-// must be tried again.
+// isUnauthorizedCreate reports whether a 403 comes from the authorizer, and not from admission. The authorizer does not
+// know the name of an object that is to be created. An API server that has just started denies requests until it has
+// read its RBAC rules, so the NodeClaim must be tried again.
 func isUnauthorizedCreate(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
@@ -120,8 +120,8 @@ func isUnauthorizedCreate(err error) bool {
 	return details != nil && details.Kind != "" && details.Name == ""
 }
 
-// noMachineError says that the NodeClaim can have no Machine: the management cluster denies it, by a webhook, a ResourceQuota, a policy
-// engine or because the namespace is being deleted, or one of its name is there that is not its own. Retrying would not change that.
+// noMachineError says that the NodeClaim can have no Machine. A webhook, a ResourceQuota or a policy engine denies it,
+// its namespace is being deleted, or another NodeClaim has one of that name. A retry would not help.
 type noMachineError struct {
 	result          claimResult
 	reason, message string
@@ -130,7 +130,7 @@ type noMachineError struct {
 // Error implements error.
 func (e *noMachineError) Error() string { return e.message }
 
-// await returns once the manager has decided, or after the timeout.
+// await returns the manager's decision about a Machine, or an error after the timeout.
 func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alpha1.Machine,
 	changes <-chan change) (*karpv1.NodeClaim, error) {
 	timeout := c.clock.NewTimer(c.options.ClaimTimeout)
@@ -158,7 +158,7 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 			if gone {
 				return nil, c.refusal(launch, result, condition)
 			}
-			// The manager has written since: the update is being delivered, or already is.
+			// The manager has written since: the update is being delivered, or is in changes already.
 		}
 		select {
 		case update := <-changes:
@@ -182,8 +182,8 @@ func (c *CloudProvider) await(ctx context.Context, launch launch, machine *v1alp
 	}
 }
 
-// withdraw deletes a Machine that got no server, or one that this provider cannot use, unless it has changed since that was
-// found: then withdraw returns false.
+// withdraw deletes a Machine that got no server, or got a server that this provider cannot use. It returns false if the
+// Machine has changed since Create read it.
 func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine) (bool, error) {
 	err := c.management.Client.Delete(ctx, machine.DeepCopy(),
 		client.Preconditions{UID: &machine.UID, ResourceVersion: &machine.ResourceVersion})
@@ -196,9 +196,8 @@ func (c *CloudProvider) withdraw(ctx context.Context, machine *v1alpha1.Machine)
 	return false, createError(reasonManagementUnavailable, fmt.Errorf("deleting machine %s, which is refused, %w", machine.Name, err))
 }
 
-// refusal is the error for a NodeClaim that gets no server, with the manager's message. It makes core delete the NodeClaim,
-// even if a retry cannot succeed: while it has no provider ID, core creates no NodeClaim for any pod of the tenant. The
-// event remains.
+// refusal returns the error for a NodeClaim that gets no server, with the manager's message. It makes core delete the
+// NodeClaim, even if no retry can succeed: while one has no provider ID, core creates none for any pod of the tenant.
 func (c *CloudProvider) refusal(l launch, result claimResult, condition metav1.Condition) error {
 	err := fmt.Errorf("%s: %s", condition.Reason, condition.Message)
 	c.backOff(l, condition)
@@ -208,8 +207,8 @@ func (c *CloudProvider) refusal(l launch, result claimResult, condition metav1.C
 	return cloudprovider.NewInsufficientCapacityError(err)
 }
 
-// instanceTypeOf returns the type of a Machine's server, or why there is none. Without a capacity the node would fit no pod, and core
-// would create another.
+// instanceTypeOf returns the type of a Machine's server, or why there is none. A node without a capacity would fit no
+// pod, and core would create another node.
 func (c *CloudProvider) instanceTypeOf(machine *v1alpha1.Machine) (*cloudprovider.InstanceType, string) {
 	if machine.Status.NodeTypeRef == nil {
 		return nil, fmt.Sprintf("machine %s has a server and no NodeType in its status", machine.Name)
@@ -270,13 +269,14 @@ func describeProgress(machine *v1alpha1.Machine, condition metav1.Condition) str
 	return "the manager has not reconciled it: check that karpenter-metal3-manager runs in the management cluster"
 }
 
-// beingDeleted is the message for a NodeClaim whose Machine is on its way out, whoever has seen it first: a cache, a watch or a live read.
+// beingDeleted is the message for a NodeClaim whose Machine is being deleted, from a cache, a watch or a live read.
 func beingDeleted(machine *v1alpha1.Machine) string {
 	return fmt.Sprintf("machine %s is being deleted", machine.Name)
 }
 
-// createError is the answer after which core calls again, and keeps the NodeClaim. As long as that has no provider ID, core creates no
-// other for any pod of the tenant, so it is for what ends by itself: an API server that is away, or a manager that has not decided.
+// createError returns an error that makes core call again and keep the NodeClaim. While the NodeClaim has no provider
+// ID, core creates no other for any pod of the tenant. So it is only for problems that end by themselves: an API server
+// that is away, or a manager that has not decided.
 func createError(reason string, err error) error {
 	return cloudprovider.NewCreateError(err, reason, err.Error())
 }
@@ -285,8 +285,7 @@ func createError(reason string, err error) error {
 const (
 	// reasonServerClaimed: the NodeClaim has its server. An event only.
 	reasonServerClaimed = "ServerClaimed"
-	// reasonServerRefused: no server is given to this NodeClaim, whatever is free; or this NodePool is not offered a type that was
-	// refused to it. An event only.
+	// reasonServerRefused: the NodeClaim gets no server, or its NodePool is not offered a refused type. An event only.
 	reasonServerRefused = "ServerRefused"
 	// reasonNodeClassUnknown: the MetalNodeClass has not been reconciled yet.
 	reasonNodeClassUnknown = "NodeClassReadinessUnknown"
@@ -300,13 +299,13 @@ const (
 	reasonMachineDeleted = "MachineDeleted"
 	// reasonNameTaken: a Machine of that name belongs to another NodeClaim.
 	reasonNameTaken = "MachineNameTaken"
-	// reasonNodePoolUnavailable: the NodePool cannot be read.
+	// reasonNodePoolUnavailable: the provider cannot read the NodePool.
 	reasonNodePoolUnavailable = "NodePoolUnavailable"
 	// reasonUnknownType: the manager chose a NodeType that this provider does not see.
 	reasonUnknownType = "UnknownNodeType"
 )
 
-// claimResult is what the manager has decided about a Machine.
+// claimResult is the manager's decision about a Machine.
 type claimResult int
 
 const (
@@ -314,13 +313,13 @@ const (
 	pending claimResult = iota
 	// claimed: the Machine has a server.
 	claimed
-	// noServer: nothing that fits is free now.
+	// noServer: no matching server is free now.
 	noServer
 	// refused: the Machine will not get a server, whatever is free.
 	refused
 )
 
-// resultOf reads the decision from the status of a Machine, with the condition that it is in.
+// resultOf returns the decision in the status of a Machine, and the condition Claimed that contains it.
 func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 	condition := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionClaimed)
 	switch {
@@ -340,6 +339,6 @@ func resultOf(machine *v1alpha1.Machine) (claimResult, metav1.Condition) {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed:
 		return refused, *condition
 	}
-	// Also for a reason that this version does not know: while the NodeClaim stays, core makes none for any pod of the tenant.
+	// Also for reasons of later versions: while the NodeClaim stays, core makes none for any pod of the tenant.
 	return noServer, *condition
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// Delete releases the server of a NodeClaim. It returns nil while that takes, and a NodeClaimNotFoundError once
-// the API server itself says that the Machine is gone, or if the provider ID is not one of this provider. Any other
-// error means that nothing is known.
+// Delete releases the server of a NodeClaim. It returns nil while the release is under way. It returns a
+// NodeClaimNotFoundError once the API server itself no longer has the Machine, or if another provider made the provider
+// ID. Any other error says nothing about the Machine.
 func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpv1.NodeClaim) error {
 	machine, err := c.machineOf(ctx, nodeClaim)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *CloudProvider) Delete(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	return nil
 }
 
-// machineOf reads the Machine of a NodeClaim, which its provider ID names if it has one, from the API server.
+// machineOf reads the Machine of a NodeClaim from the API server, by its provider ID if it has one.
 func (c *CloudProvider) machineOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	name := nodeClaim.Name
 	if providerID := nodeClaim.Status.ProviderID; providerID != "" {
@@ -57,7 +57,8 @@ func (c *CloudProvider) machineKey(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.options.Namespace, Name: name}
 }
 
-// machine reads the Machine of a NodeClaim. The error is a NodeClaimNotFoundError if it does not exist, or is that of another one.
+// machine reads the Machine of a NodeClaim. It returns a NodeClaimNotFoundError if the Machine does not exist or
+// belongs to another NodeClaim.
 func (c *CloudProvider) machine(ctx context.Context, reader client.Reader, name string,
 	nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}

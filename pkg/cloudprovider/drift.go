@@ -21,10 +21,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// IsDrifted returns why the server of a NodeClaim differs from one that it would get now: the reason of the Machine's
-// condition Drifted, or NodeClassChanged if its class is for servers of another NodeProvider. It returns no reason if that is
-// not known, or if a replacement could not be installed. It returns an error while the management cluster is down, and a
-// NodeClaimNotFoundError if there is no such Machine: after either core changes nothing.
+// IsDrifted returns why the server of a NodeClaim differs from a server that it would get now: the reason of the
+// Machine's condition Drifted, or NodeClassChanged if its class selects another NodeProvider. It returns no reason if
+// the answer is not known, or if a replacement could not be installed. It returns an error while the management cluster
+// is down, and a NodeClaimNotFoundError if the Machine does not exist: core changes nothing after either.
 func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	if err := c.management.Synced(); err != nil {
 		return "", fmt.Errorf("reading the machine of nodeclaim %s, %w", nodeClaim.Name, err)
@@ -43,7 +43,7 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpv1.NodeCla
 	if !meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionDrifted) {
 		return c.upgradeDrift(ctx, machine, nodeClaim)
 	}
-	// A drifted node is drained, so this is decided on a live read.
+	// Core drains a drifted node, so decide this on a live read.
 	if machine, err = c.machine(ctx, c.management.Live, name, nodeClaim); err != nil {
 		return "", err
 	}
@@ -53,9 +53,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, nodeClaim *karpv1.NodeCla
 	return c.upgradeDrift(ctx, machine, nodeClaim)
 }
 
-// classDrift returns what of the class of the NodeClaim is not in the Machine, which was made with the rest of it: the
-// NodeProvider whose servers it is for, and the arguments of kubelet. What else the class says is in the Machine, and the
-// manager compares it.
+// classDrift compares the parts of the class that only this provider compares: the NodeProvider of its servers and the
+// arguments of kubelet. The Machine contains the rest of the class, and the manager compares it.
 func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machine,
 	nodeClaim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	reference := nodeClaim.Spec.NodeClassRef
@@ -83,8 +82,8 @@ func (c *CloudProvider) classDrift(ctx context.Context, machine *v1alpha1.Machin
 	return "", nil
 }
 
-// upgradeDrift returns KubernetesVersionChanged if the tenant has servers follow its version, and a server installed now would have a
-// newer kubelet than the Node of the NodeClaim.
+// upgradeDrift returns KubernetesVersionChanged if the tenant has servers follow its version, and a server that is
+// installed now would have a newer kubelet than the Node of the NodeClaim.
 func (c *CloudProvider) upgradeDrift(ctx context.Context, machine *v1alpha1.Machine,
 	nodeClaim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	tenant := &v1alpha1.TenantCluster{}
@@ -107,9 +106,9 @@ func (c *CloudProvider) upgradeDrift(ctx context.Context, machine *v1alpha1.Mach
 	return "", nil
 }
 
-// outdated returns whether a server that is installed again gets a newer minor version of the kubelet. installed is the tenant's version
-// when it was installed, empty if a provider without that record has done so, and current is the tenant's version now. A kubelet of another
-// version than the tenant had is one that the image brings: the same image would bring it again, for ever.
+// outdated reports whether a new installation would bring a newer minor version of the kubelet. installed is the
+// tenant's version when the server was installed, or empty if the provider did not record it. current is the tenant's
+// version now. If the kubelet differs from installed, the image brought it, and would bring it again, for ever.
 func outdated(kubelet, installed, current string) bool {
 	was, err := version.ParseGeneric(kubelet)
 	if err != nil {

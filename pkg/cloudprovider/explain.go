@@ -30,17 +30,17 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Gangs says why pods that need each other get no server. The messages are empty for other pods.
+// Gangs explains why pods that need each other get no server. The messages are empty for other pods.
 type Gangs interface {
-	// Waits says why the gang of a pod is not complete.
+	// Waits returns why the gang of a pod is not complete.
 	Waits(pod *corev1.Pod) string
-	// Shortage says which domains have room for how many of its pods.
+	// Shortage returns for how many pods of the gang each domain has room.
 	Shortage(pod *corev1.Pod) string
 }
 
-// Checks look for why a pod gets no server although one that fits is free: the quota, what was refused lately, nodes of the tenant that
-// had less than their type, DaemonSets that take the room, and a gang that is not complete, or for which no topology domain has room.
-// daemonPod returns the pod of a DaemonSet that core plans with, nil for one that has none yet.
+// Checks look for why a pod gets no server although a matching server is free: the quota, recent refusals, nodes of the
+// tenant that had less than their type, DaemonSets that take the room, a gang that is not complete, and a gang that
+// fits into no topology domain. daemonPod returns the pod of a DaemonSet that core plans with, or nil.
 func (c *CloudProvider) Checks(gangs Gangs, daemonPod func(*appsv1.DaemonSet) *corev1.Pod) []explain.Check {
 	says := func(why func(*corev1.Pod) string) func(context.Context, *corev1.Pod) (string, error) {
 		return func(_ context.Context, pod *corev1.Pod) (string, error) { return why(pod), nil }
@@ -57,8 +57,7 @@ func (c *CloudProvider) Checks(gangs Gangs, daemonPod func(*appsv1.DaemonSet) *c
 	}
 }
 
-// refusedFor is a message if every NodePool that could get a server for a pod was refused it lately, and empty
-// otherwise.
+// refusedFor returns a message if every NodePool that could get a server for a pod was refused it lately, or else "".
 func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string, error) {
 	if c.refusals.byType.Len() == 0 {
 		return "", nil
@@ -77,8 +76,8 @@ func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string
 	})
 }
 
-// tooSmallFor is a message if a pod fits no type as it is planned, by the tenant's own nodes or without the tolerance
-// of memory, and empty otherwise.
+// tooSmallFor returns a message if the pod fits no type as planned, or else "". Nodes that the tenant had, or the
+// tolerance of memory, may make the planned size smaller than the declared size.
 func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return c.forEachFree(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string, works bool) {
 		if holds(instanceType, resources.RequestsForPods(pod)) {
@@ -99,7 +98,7 @@ func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (strin
 	})
 }
 
-// memoryTolerated is a message if requests would fit a type that has all the memory that its NodeType declares.
+// memoryTolerated returns a message if the requests would fit a type with all the memory that its NodeType declares.
 func memoryTolerated(s scope, instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) string {
 	nodeType, _ := s.catalog.NodeType(instanceType.Name)
 	if nodeType == nil {
@@ -113,8 +112,8 @@ func memoryTolerated(s scope, instanceType *cloudprovider.InstanceType, requests
 		"with MetalNodeClass %s has shown more", instanceType.Name, instanceType.Capacity.Memory(), s.class.Name)
 }
 
-// daemonSetsBeside is a message if a pod fits no type beside the DaemonSets that run on its nodes, and empty otherwise. Core plans with
-// their pods on each new node.
+// daemonSetsBeside returns a message if the pod fits no type beside the DaemonSets of its nodes, or else "". Core plans
+// each new node with the pods of DaemonSets.
 func (c *CloudProvider) daemonSetsBeside(ctx context.Context, pod *corev1.Pod,
 	daemonPod func(*appsv1.DaemonSet) *corev1.Pod) (string, error) {
 	daemonSets := &appsv1.DaemonSetList{}
@@ -145,7 +144,7 @@ func (c *CloudProvider) daemonSetsBeside(ctx context.Context, pod *corev1.Pod,
 	})
 }
 
-// describeShort says which resources of a type do not suffice for a pod and the DaemonSets, and how much of them each takes.
+// describeShort lists the resources of a type that do not suffice for a pod and the DaemonSets, with their shares.
 func describeShort(instanceType *cloudprovider.InstanceType, requests, total corev1.ResourceList,
 	takes map[string]corev1.ResourceList) string {
 	var parts []string
@@ -165,8 +164,8 @@ func describeShort(instanceType *cloudprovider.InstanceType, requests, total cor
 	return fmt.Sprintf("NodeType %s is too small for the pod beside the DaemonSets: %s", instanceType.Name, strings.Join(parts, "; "))
 }
 
-// forEachFree joins the messages of why about each type that has a free server for a pod within the quota, for each
-// NodePool that could get it. It is empty if one of them works: then Karpenter is working on it.
+// forEachFree calls why for each NodePool and type that could give the pod a free server within the quota, and joins
+// the messages. It returns "" if one of them works: then Karpenter is working on it.
 func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
 	why func(scope, *cloudprovider.InstanceType) (message string, works bool)) (string, error) {
 	return c.forEachInAnyQuota(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string,
@@ -178,7 +177,7 @@ func (c *CloudProvider) forEachFree(ctx context.Context, pod *corev1.Pod,
 	})
 }
 
-// forEachInAnyQuota is forEachFree as if there were no quota.
+// forEachInAnyQuota is forEachFree without regard to the quota.
 func (c *CloudProvider) forEachInAnyQuota(ctx context.Context, pod *corev1.Pod,
 	why func(scope, *cloudprovider.InstanceType) (message string, works bool)) (string, error) {
 	var messages []string
@@ -198,8 +197,8 @@ func (c *CloudProvider) forEachInAnyQuota(ctx context.Context, pod *corev1.Pod,
 	return conditions.Truncate(strings.Join(lo.Uniq(messages), "; "), conditions.MaxEventNote), nil
 }
 
-// anyType returns whether something holds for any type that a NodePool which takes a pod may have. wanted are the alternatives that the
-// pod and the NodePool require of nodes.
+// anyType reports whether holds is true for any type of any NodePool that takes the pod. wanted are the alternatives
+// that the pod and the NodePool require of nodes.
 func (c *CloudProvider) anyType(ctx context.Context, pod *corev1.Pod,
 	holds func(s scope, instanceType *cloudprovider.InstanceType, wanted []scheduling.Requirements) bool) (bool, error) {
 	pools := &karpv1.NodePoolList{}
@@ -227,23 +226,23 @@ func (c *CloudProvider) anyType(ctx context.Context, pod *corev1.Pod,
 	return false, nil
 }
 
-// meetsAny returns whether a server of a type can meet one of the alternatives.
+// meetsAny reports whether a server of a type can meet one of the alternatives.
 func meetsAny(instanceType *cloudprovider.InstanceType, alternatives []scheduling.Requirements) bool {
 	return slices.ContainsFunc(alternatives, func(wanted scheduling.Requirements) bool {
 		return instanceType.Requirements.Intersects(wanted) == nil
 	})
 }
 
-// ByDriver returns whether a pod gets the resources that DeviceClasses serve from drivers: whether one of the types that it may get
-// declares devices. Types without devices have a device plugin. Free servers make no difference: a pod that is planned stays planned
-// in the same way.
+// ByDriver reports whether DRA drivers serve the resources of DeviceClasses to a pod, that is, whether one of the types
+// that the pod may get declares devices. A device plugin serves types without devices. The answer does not depend on
+// free servers, because a planned pod stays planned in the same way.
 func (c *CloudProvider) ByDriver(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return c.anyType(ctx, pod, func(_ scope, instanceType *cloudprovider.InstanceType, wanted []scheduling.Requirements) bool {
 		return len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 && meetsAny(instanceType, wanted)
 	})
 }
 
-// DevicesNotDeclared is a message if a pod is planned with devices, and types without devices have a free server with its resources.
+// DevicesNotDeclared returns a message if a pod is planned with devices, but a free server without devices would do.
 func (c *CloudProvider) DevicesNotDeclared(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return c.forEachInAnyQuota(ctx, pod, func(_ scope, instanceType *cloudprovider.InstanceType) (string, bool) {
 		if len(instanceType.DynamicResources.ResourceSliceTemplates) > 0 || !holds(instanceType, resources.RequestsForPods(pod)) {
@@ -255,7 +254,8 @@ func (c *CloudProvider) DevicesNotDeclared(ctx context.Context, pod *corev1.Pod)
 	})
 }
 
-// holds returns whether a server of a type has room for the requests, and may be used for them.
+// holds reports whether a server of a type has room for the requests and may serve them: a server with accelerators
+// serves only pods that request them.
 func holds(instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) bool {
 	all := instanceType.Capacity
 	return resources.Fits(requests, instanceType.Allocatable()) &&

@@ -31,53 +31,55 @@ import (
 )
 
 const (
-	// reasonPodNotPlaced: a node was launched for a pod and is ready and empty, and Karpenter finds no room for the pod on it.
+	// reasonPodNotPlaced: the node launched for a pod is ready and empty, but Karpenter finds no room for it there.
 	reasonPodNotPlaced = "PodNotPlaced"
-	// placementTimeout is how long core must find no room for a pod on its ready, empty node before others of its size are held back:
-	// a taint of a network plugin or a count of devices may be there for a moment only. Core waits as long before it gives the node back.
+	// placementTimeout is how long core must find no room for a pod on its ready, empty node before other pods of its
+	// size are held back. A taint of a network plugin or a count of devices may be there only for a moment. Core waits
+	// as long before it gives the node back.
 	placementTimeout = 15 * time.Second
-	// maxQuestions is how many pods core is asked about at most each askPeriod. Each question plans one pod on one node.
+	// maxQuestions is how many questions core may get in each askPeriod. Each question plans one pod on one node.
 	maxQuestions, askPeriod = 16, 5 * time.Second
-	// firstHoldback is how long pods of that size get no other server of the type. It is doubled each time, up to maxHoldback: each trial
-	// installs and cleans a server.
+	// firstHoldback is how long pods of that size get no other server of the type. It doubles each time, up to
+	// maxHoldback, because each trial installs and cleans a server.
 	firstHoldback = 30 * time.Minute
 	maxHoldback   = 8 * time.Hour
 )
 
-// holdbackDomain is that of the labels by which core keeps pods off types: a type has the label, and the pod requires that it does not
-// exist. No node has one, so that pods still fit the nodes that there are. They exist in memory only.
+// holdbackDomain is the domain of the labels that make core keep pods off types: the type has the label, and the pod
+// requires that the label does not exist. No node has it, so existing nodes still fit. The labels exist in memory only.
 const holdbackDomain = "held-back." + v1alpha1.Group + "/"
 
-// holdbacks are the pods whose nodes do not take them: core would launch one server after the other for them.
+// holdbacks are the pods that do not fit the nodes launched for them: core would launch one server after the other.
 type holdbacks struct {
 	mu sync.Mutex
-	// asked is when core was asked last about pods.
+	// asked is when core was last asked about pods.
 	asked time.Time
-	// notPlaced are the pods that are pending while the node that was launched for them is ready and empty.
+	// notPlaced are the pods that are pending while the node that was launched for them is ready and empty, by UID.
 	notPlaced map[types.UID]notPlaced
-	// sizes of the pods for which there is a refusal, with the NodeClaim and the node for which it was recorded.
+	// sizes are the pod sizes that were refused, each with the NodeClaim and the node that proved it.
 	sizes map[poolType]map[string]notPlaced
 }
 
-// notPlaced is the node that a pod is not on.
+// notPlaced is the node that was launched for a pod, while the pod is not on it.
 type notPlaced struct {
 	key        poolType
 	generation generation // when it was seen: a node of an earlier class says nothing about the next one
 	nodeClaim  string
 	node       string
 	since      time.Time
-	// refused is whether core has found no room for the pod on the node since then.
+	// refused: core has found no room for the pod on the node since then.
 	refused bool
 }
 
-// HoldBack returns the labels that must not exist on a new node of a pod, by the UID of the pod. pending are all pods without a
-// node. nodeClaimOf returns the NodeClaim that core had planned a pod for, and takes whether core finds room on the node of a NodeClaim
-// for a pod if there are no other pods and no other nodes.
+// HoldBack returns the labels that must not exist on a new node of a pod, by the UID of the pod. pending are all pods
+// without a node. nodeClaimOf returns the NodeClaim that core had planned for a pod. takes reports whether core finds
+// room for the pod on the node of a NodeClaim, without any other pods and nodes.
 //
-// A pod is held back from the type of the node that was launched for it while that node is ready and holds no pods. It still gets any
-// node that there is, and any other type. If core plans it elsewhere or nowhere, core is asked. A node that takes the pod is no reason:
-// pods that start together, another pod that is first, a volume and kube-scheduler itself keep pods off nodes, too. If core finds no room
-// there for longer than a node takes to settle, all pods of that size are held back, as after a refusal.
+// HoldBack holds a pod back from a type while the node of that type that was launched for the pod is ready and holds no
+// pods. The pod still gets any existing node, and any other type. If core plans the pod elsewhere or nowhere, HoldBack
+// asks core. A node that takes the pod is no reason to hold back: pods that start together, another pod that is first,
+// a volume and kube-scheduler itself keep pods off nodes, too. If core finds no room there for longer than a node takes
+// to settle, HoldBack holds all pods of that size back, as after a refusal.
 func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, nodeClaimOf func(types.NamespacedName) string,
 	takes func(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool) (map[types.UID][]string, error) {
 	c.holdbacks.mu.Lock()
@@ -147,7 +149,7 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 	return c.holdbackLabels(failed), nil
 }
 
-// newNotPlaced returns false if the NodePool, its class or the TenantCluster cannot be read: then core launches nothing either.
+// newNotPlaced returns false if it cannot read NodePool, class or TenantCluster: core launches nothing then.
 func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPlaced, bool) {
 	key := poolType{nodePool: node.nodeClaim.Labels[karpv1.NodePoolLabelKey], nodeType: node.nodeClaim.Labels[corev1.LabelInstanceTypeStable]}
 	class, cluster := &v1alpha1.MetalNodeClass{}, &v1alpha1.TenantCluster{}
@@ -162,8 +164,8 @@ func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPl
 		since: c.clock.Now()}, true
 }
 
-// endHoldbacks ends those of sizes whose evidence is refuted: the node on which core has found no room for a pod has taken one
-// of that size, or core finds room for one now.
+// endHoldbacks ends the holdback of each size with refuted evidence: the node had no room for a pod of that size, but
+// has taken one since, or core finds room for one now.
 func (c *CloudProvider) endHoldbacks(ctx context.Context, failed map[types.UID]*corev1.Pod, nodes emptyNodes,
 	takes func(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool) error {
 	for key, sizes := range c.holdbacks.sizes {
@@ -193,7 +195,7 @@ func (c *CloudProvider) endHoldbacks(ctx context.Context, failed map[types.UID]*
 	return nil
 }
 
-// recordHoldback holds all pods back that are like the pod. The node is the zero value if it was given back meanwhile.
+// recordHoldback holds back all pods of the same size. node is the zero value if the node was given back meanwhile.
 func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod *corev1.Pod, node emptyNode) {
 	key := seen.key
 	key.pods = sizeOf(pod)
@@ -220,7 +222,7 @@ func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod 
 	}
 }
 
-// holdbackLabels returns the labels for the pods that are held back from some type.
+// holdbackLabels returns the labels of each pod that is held back from some type.
 func (c *CloudProvider) holdbackLabels(pods map[types.UID]*corev1.Pod) map[types.UID][]string {
 	recorded := map[string]bool{}
 	for key, sizes := range c.holdbacks.sizes {
@@ -249,7 +251,7 @@ func (c *CloudProvider) holdbackLabels(pods map[types.UID]*corev1.Pod) map[types
 	return labels
 }
 
-// heldBack returns the labels of a type for a NodePool: pods that are held back from it require that they do not exist.
+// heldBack returns the holdback labels of a type for a NodePool. A held-back pod requires that they do not exist.
 func (c *CloudProvider) heldBack(s scope, nodeType string) (labels []string) {
 	if s.nodePool == nil {
 		return nil
@@ -276,7 +278,7 @@ func holdbackLabel(id string) string {
 	return holdbackDomain + fmt.Sprintf("%x", sha256.Sum256([]byte(id)))[:32]
 }
 
-// sizeOf identifies pods that fit the same nodes, as far as the pods themselves say.
+// sizeOf identifies pods that fit the same nodes, as far as their specs tell.
 func sizeOf(pod *corev1.Pod) string {
 	spec := &pod.Spec
 	text, _ := json.Marshal([]any{resources.RequestsForPods(pod), spec.NodeSelector, spec.Affinity, spec.Tolerations}) // never fails
@@ -294,20 +296,20 @@ func describeResources(list corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// emptyNode is a node that takes pods and has none but those of DaemonSets.
+// emptyNode is a node that takes pods and has only pods of DaemonSets and static pods.
 type emptyNode struct {
 	nodeClaim *karpv1.NodeClaim
 	node      *corev1.Node
 }
 
-// emptyNodes are those of the tenant by their NodeClaim.
+// emptyNodes are the tenant's empty nodes, by the name of their NodeClaim.
 type emptyNodes struct {
 	empty map[string]emptyNode
-	// others are the NodeClaims that are neither being deleted nor have an empty node.
+	// others are the NodeClaims that are not being deleted and have no empty node.
 	others map[string]bool
 }
 
-// emptyNodes leaves out the nodes that kube-scheduler has nominated for pods: they wait for a volume, or for others to be evicted.
+// emptyNodes leaves out nodes that kube-scheduler has nominated for pods: these pods wait for a volume or an eviction.
 func (c *CloudProvider) emptyNodes(ctx context.Context, nominated map[string]bool) (emptyNodes, error) {
 	result := emptyNodes{map[string]emptyNode{}, map[string]bool{}}
 	nodeClaims := &karpv1.NodeClaimList{}
@@ -348,12 +350,12 @@ func (c *CloudProvider) emptyNodes(ctx context.Context, nominated map[string]boo
 	return result, nil
 }
 
-// hold returns whether the node of a NodeClaim that was empty holds pods by now, or takes none, as one that is not ready.
+// hold reports whether the node of the NodeClaim holds pods by now, or takes none, for example because it is not ready.
 func (n emptyNodes) hold(nodeClaim string) bool { return n.others[nodeClaim] }
 
-// launchedFor returns the empty node that was launched for a pod. planned is the NodeClaim that core had planned it for. Core forgets
-// that when it restarts, or finds no place for the pod. Then it is a node whose NodeClaim was made after the pod, for pods of at least
-// that size, and which takes the pod by all that the NodeClaim says.
+// launchedFor returns the empty node that was launched for a pod. planned is the NodeClaim that core had planned for
+// the pod. Core forgets the plan when it restarts, or finds no place for the pod. Then launchedFor looks for a
+// NodeClaim that was made after the pod, for requests of at least that size, and whose labels and taints fit the pod.
 func (n emptyNodes) launchedFor(pod *corev1.Pod, planned string) (emptyNode, bool) {
 	if planned != "" {
 		node, found := n.empty[planned]

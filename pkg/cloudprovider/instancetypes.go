@@ -25,10 +25,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// GetInstanceTypes returns the types that the tenant is allowed and that the class of the NodePool offers, also those
-// that are exhausted or were refused lately, with offerings for the pods that are pending, and those that its nodes
-// are of and that do not exist any more. While it is not known which those are, it returns an error: to core the
-// nodes of a type that is missing have drifted.
+// GetInstanceTypes returns the types that the tenant may have and the class of the NodePool offers, with offerings for
+// the pending pods. It includes exhausted types, recently refused types, and types that existing nodes have but that do
+// not exist any more. It returns an error while it does not know them all: to core the nodes of a missing type have
+// drifted.
 func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	s, err := c.scopeOf(ctx, nodePool)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.N
 	return instancetypes.ForNodePool(nodePool, append(offered, c.goneTypes(s)...)), nil
 }
 
-// goneTypes are the types of the Machines of a NodePool, or of the tenant if that is nil, that do not exist: a
+// goneTypes returns the types of Machines of the NodePool, or of the tenant if nodePool is nil, that do not exist: a
 // NodeType was removed, or it or its NodeProvider is being recreated.
 func (c *CloudProvider) goneTypes(s scope) (gone []*cloudprovider.InstanceType) {
 	for i := range s.machines {
@@ -65,8 +65,7 @@ func (c *CloudProvider) goneTypes(s scope) (gone []*cloudprovider.InstanceType) 
 	return gone
 }
 
-// FreeServers returns the servers that the tenant could get now, by type and domain, of whatever class. It returns an
-// error until they are known.
+// FreeServers returns the servers that the tenant could get now, for any class. It fails until they are known.
 func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
 	s, err := c.scopeOf(ctx, nil)
 	if err != nil {
@@ -75,8 +74,7 @@ func (c *CloudProvider) FreeServers(ctx context.Context) ([]instancetypes.FreeSe
 	return instancetypes.LimitServers(s.rest, s.catalog.FreeServers(s.filter())), nil
 }
 
-// AllServers returns the servers of the types that the tenant may have, as if all were free. Of each place, no more
-// than the whole quota are counted.
+// AllServers returns all servers that the tenant may have, free or not. For each place it counts at most the quota.
 func (c *CloudProvider) AllServers(ctx context.Context) ([]instancetypes.FreeServers, error) {
 	s, err := c.scopeOf(ctx, nil)
 	if err != nil {
@@ -87,24 +85,25 @@ func (c *CloudProvider) AllServers(ctx context.Context) ([]instancetypes.FreeSer
 	return instancetypes.LimitServers(whole, s.catalog.AllServers(s.filter())), nil
 }
 
-// scope is whose types are asked for, and what is left of them.
+// scope selects a tenant and a NodePool, and holds the servers that they can still get.
 type scope struct {
-	// nodePool and class are nil if it is for the tenant as a whole.
+	// nodePool and class are nil if the scope is the whole tenant.
 	nodePool *karpv1.NodePool
 	class    *v1alpha1.MetalNodeClass
 	tenant   *v1alpha1.TenantCluster
-	// machines of the tenant's namespace, and those that Create will make.
+	// machines are the Machines in the tenant's namespace, and those that Create will make.
 	machines []v1alpha1.Machine
-	// catalog without the servers that these Machines take.
+	// catalog is the catalog without the servers that these Machines take.
 	catalog *instancetypes.Catalog
-	// rest is what the quota of the tenant leaves.
+	// rest is the free part of the tenant's quota.
 	rest quota.Rest
 }
 
-// filter selects the types that can be had.
+// filter selects the types that the scope can have.
 func (s scope) filter() instancetypes.Filter { return instancetypes.NewFilter(s.tenant, s.class) }
 
-// scopeOf returns the scope of a NodePool, or of the tenant if that is nil, with the Machines of launching that there are not yet.
+// scopeOf returns the scope of a NodePool, or of the tenant if nodePool is nil. The scope counts the launching
+// Machines, too, if they do not exist yet.
 func (c *CloudProvider) scopeOf(ctx context.Context, nodePool *karpv1.NodePool, launching ...v1alpha1.Machine) (scope, error) {
 	s := scope{nodePool: nodePool, tenant: &v1alpha1.TenantCluster{}}
 	if nodePool != nil {
@@ -149,15 +148,15 @@ func (c *CloudProvider) scopeOf(ctx context.Context, nodePool *karpv1.NodePool, 
 	return s, nil
 }
 
-// isPending returns whether the manager has still to decide which server a Machine gets.
+// isPending reports whether the manager has yet to decide which server a Machine gets.
 func isPending(machine *v1alpha1.Machine) bool {
 	result, _ := resultOf(machine)
 	return result == pending && machine.DeletionTimestamp.IsZero()
 }
 
-// FreeFor returns how many servers NodeClaims of a static NodePool could get now, and after which time there may be
-// more because what was refused lately may be tried again, zero if nothing was. Such a NodeClaim names no types and
-// no resources, so this follows how Create derives both from the requirements.
+// FreeFor returns how many servers NodeClaims of a static NodePool could get now. If recent refusals hide servers,
+// retryAfter is how long the first of these refusals lasts, or else zero. A NodeClaim of a static NodePool names no
+// types and no resources, so FreeFor follows how Create derives both from the requirements.
 func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (
 	free int64, retryAfter time.Duration, err error,
 ) {
@@ -169,12 +168,12 @@ func (c *CloudProvider) FreeFor(ctx context.Context, nodePool *karpv1.NodePool) 
 	if err != nil {
 		return 0, 0, err
 	}
-	// Counted again even if none is launching: those that were at the first count may have got their Machines since.
+	// Count again even if nothing is launching: Machines may have been made since the first count.
 	return c.freeFor(ctx, nodePool, launching...)
 }
 
-// launching are the Machines that Create makes for the NodeClaims that have no server, whether or not it has made them. The NodeClaims
-// are read live: core makes NodeClaims for static NodePools without waiting until its cache has the last.
+// launching returns the Machines that Create makes, or has made, for the NodeClaims without a server. It reads the
+// NodeClaims live: core makes NodeClaims for static NodePools without waiting until its cache has the last one.
 func (c *CloudProvider) launching(ctx context.Context) (machines []v1alpha1.Machine, err error) {
 	nodeClaims := &karpv1.NodeClaimList{}
 	if err := c.live.List(ctx, nodeClaims); err != nil {
@@ -231,8 +230,7 @@ func (c *CloudProvider) freeFor(ctx context.Context, nodePool *karpv1.NodePool,
 	return min(total, s.rest.Servers()), retryAfter, nil
 }
 
-// Meets returns whether servers of some type that a NodePool could get meet each of the requirements, whether or not
-// they are free.
+// Meets reports whether servers of one type that the NodePool could get meet each of the requirements, free or not.
 func (c *CloudProvider) Meets(ctx context.Context, nodePool *karpv1.NodePool, requirements ...*labels.Requirement) (bool, error) {
 	s, err := c.scopeOf(ctx, nodePool)
 	if apierrors.IsNotFound(err) {

@@ -22,7 +22,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// machineFor is the Machine for a NodeClaim. types are those that the NodeClaim may get.
+// machineFor returns the Machine for a NodeClaim. types are the types that the NodeClaim may get.
 func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, types []*cloudprovider.InstanceType,
 	advertised func(key string) bool, options Options,
 ) *v1alpha1.Machine {
@@ -44,7 +44,7 @@ func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, typ
 			RequestedDrivers: driversFor(nodeClaim, types),
 			Properties:       maps.Clone(v1alpha1.ByCanonicalKey(class.Spec.Properties)),
 			TenantClusterRef: &v1alpha1.NameReference{Name: options.TenantCluster},
-			// Core removes the last one once it has put labels and taints on the node: until then no pod may run.
+			// Core removes the last taint once it has put labels and taints on the node: until then no pod may run.
 			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpv1.UnregisteredNoExecuteTaint),
 			StartupTaints: slices.Clone(nodeClaim.Spec.StartupTaints),
 			Labels:        maps.Clone(nodeClaim.Labels),
@@ -53,7 +53,7 @@ func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, typ
 	}
 }
 
-// gangFor is the gang whose servers are claimed in one decision. It is nil if the server is of use by itself.
+// gangFor returns the gang whose servers the manager claims in one decision, or nil if the server is of use by itself.
 func gangFor(nodeClaim *karpv1.NodeClaim) *v1alpha1.MachineGang {
 	gangs := v1alpha1.GangsOf(nodeClaim)
 	if len(gangs) != 1 || gangs[0].MinCount < 2 || len(gangs[0].Name) > v1alpha1.MaxGangName {
@@ -62,12 +62,11 @@ func gangFor(nodeClaim *karpv1.NodeClaim) *v1alpha1.MachineGang {
 	return &gangs[0]
 }
 
-// resourcesFor is what the pods of the NodeClaim need. Their number is left out: core has compared it with the types that
-// the requirements name, and hosts have no such resource.
+// resourcesFor returns the requests of the NodeClaim's pods. It leaves out the number of pods: core has compared it
+// with the types in the requirements, and hosts do not have that resource.
 //
-// The NodeClaim of a static NodePool requests no resources, only types, by its requirements. If only types with
-// accelerators are left, one of them is requested: otherwise the manager would refuse, as it must for Machines that request
-// none.
+// The NodeClaim of a static NodePool requests no resources, only types, by its requirements. If all of these types have
+// accelerators, resourcesFor requests one accelerator. The manager must refuse a Machine that requests none.
 func resourcesFor(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType) corev1.ResourceList {
 	if len(nodeClaim.Spec.Resources.Requests) == 0 {
 		return oneAccelerator(nodeClaim, types)
@@ -89,8 +88,7 @@ func oneAccelerator(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.Instance
 	return corev1.ResourceList{v1alpha1.Accelerators(cheapest.Capacity)[0]: *resource.NewQuantity(1, resource.DecimalSI)}
 }
 
-// cheapestAccelerated is the cheapest type that a NodeClaim may get, if all of those have accelerators. It is nil if one of
-// them has none.
+// cheapestAccelerated returns the cheapest type that a NodeClaim may get, or nil unless all have accelerators.
 func cheapestAccelerated(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType) *cloudprovider.InstanceType {
 	wanted := instancetypes.OfServer(scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...))
 	var fitting cloudprovider.InstanceTypes
@@ -109,7 +107,7 @@ func cheapestAccelerated(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.Ins
 	return fitting.OrderByPrice(wanted)[0]
 }
 
-// nodeClaimOf is the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
+// nodeClaimOf returns the NodeClaim of a claimed Machine. It has no capacity if the NodeType does not exist any more.
 func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpv1.NodeClaim {
 	instanceType, _ := c.management.Catalog.InstanceTypeOf(machine)
 	nodeClaim := &karpv1.NodeClaim{
@@ -131,8 +129,8 @@ func (c *CloudProvider) nodeClaimOf(machine *v1alpha1.Machine) *karpv1.NodeClaim
 	return nodeClaim
 }
 
-// labelsOf are the labels of the node as far as they follow from the server, with those that Karpenter needs in order
-// to consolidate it: type, zone, capacity type.
+// labelsOf returns the labels of the node that follow from the server, including the labels that Karpenter needs to
+// consolidate the node: type, zone and capacity type.
 func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType) map[string]string {
 	labels := lo.Assign(machine.Status.NodeLabels, v1alpha1.OtherSpellings(machine.Status.NodeLabels))
 	if pool, found := machine.Labels[karpv1.NodePoolLabelKey]; found {
@@ -153,15 +151,16 @@ func labelsOf(machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceTyp
 	return labels
 }
 
-// anyServer is met by every server. A Machine must have a requirement, and the NodeClaim of a static NodePool may have none
-// that hosts and types know.
+// anyServer is a requirement that every server meets. A Machine must have a requirement, and the NodeClaim of a static
+// NodePool may have none that hosts and types know.
 var anyServer = corev1.NodeSelectorRequirement{
 	Key: corev1.LabelOSStable, Operator: corev1.NodeSelectorOpIn, Values: []string{string(corev1.Linux)},
 }
 
-// requirementsFor are those of a NodeClaim that servers can meet. No server meets those for Karpenter and the NodePool, such
-// as the name of the NodePool or labels that the node will get. Labels that are selectable in core, and those
-// that say which types a server matches, stay even if no type has them: without one a server that does not have it could be claimed.
+// requirementsFor returns the requirements of a NodeClaim that servers can meet. It leaves out requirements for
+// Karpenter and the NodePool, for example the name of the NodePool or labels that the node will get. Labels that are
+// selectable in core, and labels of types, stay even if no type has them: without the requirement, the manager could
+// claim a server that does not have the label.
 func requirementsFor(nodeClaim *karpv1.NodeClaim, advertised func(key string) bool) []corev1.NodeSelectorRequirement {
 	var result []corev1.NodeSelectorRequirement
 	for _, requirement := range nodeClaim.Spec.Requirements {
@@ -179,7 +178,7 @@ func requirementsFor(nodeClaim *karpv1.NodeClaim, advertised func(key string) bo
 	return result
 }
 
-// nodeSelectorRequirement is the same with the operators of Kubernetes: Karpenter has two more.
+// nodeSelectorRequirement converts a requirement to the operators of Kubernetes: Karpenter has two more.
 func nodeSelectorRequirement(requirement karpv1.NodeSelectorRequirementWithMinValues) corev1.NodeSelectorRequirement {
 	return instancetypes.WithCoreOperator(corev1.NodeSelectorRequirement{
 		Key: v1alpha1.CanonicalKey(requirement.Key), Operator: requirement.Operator, Values: slices.Clone(requirement.Values),
@@ -189,9 +188,9 @@ func nodeSelectorRequirement(requirement karpv1.NodeSelectorRequirementWithMinVa
 // maxDrivers is how many drivers a Machine can name.
 const maxDrivers = 32
 
-// driversFor are the DRA drivers whose devices core has allocated to the claims of the NodeClaim's pods. The NodeClaim of a
-// static NodePool has no pods: if only types with accelerators are left, and the cheapest has only devices, its driver is
-// requested.
+// driversFor returns the DRA drivers whose devices core has allocated to the claims of the NodeClaim's pods. The
+// NodeClaim of a static NodePool has no pods: if all its types are accelerated, and the cheapest has only devices,
+// driversFor requests the driver of that type.
 func driversFor(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType) []string {
 	if requested := requestedDrivers(nodeClaim); len(requested) > 0 {
 		return requested[:min(len(requested), maxDrivers)]
@@ -206,7 +205,7 @@ func driversFor(nodeClaim *karpv1.NodeClaim, types []*cloudprovider.InstanceType
 	return drivers(cheapest)[:1]
 }
 
-// requestedDrivers are those that core has written on the NodeClaim, sorted.
+// requestedDrivers returns the drivers that core has written on the NodeClaim, sorted.
 func requestedDrivers(nodeClaim *karpv1.NodeClaim) []string {
 	var requested []string
 	for driver := range strings.SplitSeq(nodeClaim.Annotations[karpv1.DRADriversAnnotationKey], ",") {
@@ -218,7 +217,7 @@ func requestedDrivers(nodeClaim *karpv1.NodeClaim) []string {
 	return slices.Compact(requested)
 }
 
-// drivers are those of the devices of the type, in the order of the NodeType.
+// drivers returns the drivers of the type's devices, in the order of the NodeType.
 func drivers(instanceType *cloudprovider.InstanceType) []string {
 	// A driver has a second template for its counters.
 	return lo.Uniq(lo.Map(instanceType.DynamicResources.ResourceSliceTemplates,
@@ -229,9 +228,9 @@ func accelerated(instanceType *cloudprovider.InstanceType) bool {
 	return len(v1alpha1.Accelerators(instanceType.Capacity)) > 0 || len(drivers(instanceType)) > 0
 }
 
-// awaitedDrivers is the annotation by which core delays the initialization of a node until drivers have published their
-// devices, with only those drivers that publish devices on nodes of the type. Core names every driver whose devices were
-// allocated, also that of devices that belong to no node, and would wait for ever for those.
+// awaitedDrivers returns the annotation that makes core delay the initialization of a node until drivers have published
+// their devices. It names only drivers that publish devices on nodes of the type. Core names every driver with an
+// allocated device, even if the device belongs to no node, and would wait for ever for these drivers.
 func awaitedDrivers(nodeClaim *karpv1.NodeClaim, instanceType *cloudprovider.InstanceType) map[string]string {
 	if _, annotated := nodeClaim.Annotations[karpv1.DRADriversAnnotationKey]; !annotated {
 		return nil

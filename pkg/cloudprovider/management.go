@@ -19,28 +19,28 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// errNotSynced is returned while the caches of the management cluster are being filled: after an empty list Karpenter would
-// delete nodes that are alive.
+// errNotSynced: the caches of the management cluster are filling. After an empty list Karpenter would delete live
+// nodes.
 var errNotSynced = errors.New("the cache of the management cluster is not filled yet")
 
-// Management reads and writes the management cluster. One that NewManagement has not made sees no changes: Create must find the
-// decision of the manager in the Machine that its client has created.
+// Management reads and writes the management cluster. A Management that NewManagement has not made sees no changes:
+// Create then finds the manager's decision only if it is in the Machine that Client has created.
 type Management struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
 	// Live reads from the API server itself.
 	Live client.Reader
-	// Catalog has the NodeTypes, kept up to date by the watch.
+	// Catalog is the catalog of NodeTypes. The watch keeps it up to date.
 	Catalog *instancetypes.Catalog
 
 	machines subscriptions
-	// released counts the Machines that are gone and had a server.
+	// released counts the Machines that had a server and are gone.
 	released atomic.Uint64
 	handlers []toolscache.ResourceEventHandlerRegistration
 }
 
-// NewManagement adds the catalog and the subscriptions of Create to the informers of the cache. It must be called before the
-// cache starts, or with one that can reach its API server. An error names the kind that cannot be watched.
+// NewManagement adds the catalog and the subscriptions of Create to the informers of the cache. Call it before the
+// cache starts, or with a cache that can reach its API server. An error names the kind that cannot be watched.
 func NewManagement(ctx context.Context, informers cache.Cache, writer client.Client, live client.Reader,
 	catalog *instancetypes.Catalog) (*Management, error) {
 	m := &Management{Client: writer, Live: live, Catalog: catalog}
@@ -72,21 +72,21 @@ func (m *Management) Synced() error {
 	return nil
 }
 
-// subscriptions deliver changes of Machines to the calls of Create that wait for them, from the informer that exists
-// anyway: a watch for each NodeClaim would cost the API server a connection each.
+// subscriptions deliver changes of Machines to waiting calls of Create, from the informer that exists anyway. A watch
+// for each NodeClaim would cost the API server one connection each.
 type subscriptions struct {
 	mu sync.Mutex
-	// waiting are the channels by the name of the Machine: all are in one namespace. Each holds at most the newest state.
+	// waiting are the channels by the name of the Machine, in one namespace. A channel holds only the newest state.
 	waiting map[string]map[chan change]struct{}
 }
 
 // change is a change of a Machine.
 type change struct {
-	machine *v1alpha1.Machine // shared with the cache: not to be changed
+	machine *v1alpha1.Machine // shared with the cache: do not change it
 	deleted bool
 }
 
-// subscribe returns what to receive from, and what to call when done.
+// subscribe returns the channel of changes, and the function that ends the subscription.
 func (s *subscriptions) subscribe(name string) (<-chan change, func()) {
 	changes := make(chan change, 1)
 	s.mu.Lock()
@@ -108,7 +108,7 @@ func (s *subscriptions) subscribe(name string) (<-chan change, func()) {
 	}
 }
 
-// publish never blocks: a state that has not been received yet is replaced.
+// publish never blocks: it replaces a state that Create has not received yet.
 func (s *subscriptions) publish(update change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *subscriptions) publish(update change) {
 	}
 }
 
-// handler of the informer. released is called when a Machine that had a server is gone. The catalog observes every change.
+// handler returns the handler of the informer. It calls released for each deleted Machine that had a server.
 func (s *subscriptions) handler(released func(), catalog *instancetypes.Catalog) toolscache.ResourceEventHandler {
 	return kube.Handler(func(machine *v1alpha1.Machine) {
 		catalog.Observe(machine)

@@ -16,7 +16,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// Names and labels are those of other providers, whose dashboards read them.
+// The names and labels are the same as in other providers, so that existing dashboards can read them.
 var (
 	cpuDescription    = describe("cpu_cores", "CPUs of an instance type.")
 	memoryDescription = describe("memory_bytes", "Memory of an instance type in bytes.")
@@ -30,13 +30,13 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("karpenter_cloudprovider_instance_type_"+name, help, append([]string{"instance_type"}, labels...), nil)
 }
 
-// Metrics are those of the instance types that the tenant may have. They are computed at each scrape, so the series of a type end with it.
+// Metrics are the metrics of the tenant's types. Each scrape computes them, so the series of a type end with it.
 type Metrics struct{ provider *CloudProvider }
 
 // NewMetrics returns the metrics of the types of a provider.
 func NewMetrics(provider *CloudProvider) Metrics { return Metrics{provider: provider} }
 
-// Register adds the metrics to those that the process serves.
+// Register adds the metrics to the metrics that the process serves.
 func (m Metrics) Register(context.Context, manager.Manager) error {
 	if err := ctrlmetrics.Registry.Register(m); err != nil {
 		return fmt.Errorf("registering the metrics of instance types, %w", err)
@@ -65,7 +65,7 @@ func (m Metrics) Collect(metrics chan<- prometheus.Metric) {
 	for _, instanceType := range instancetypes.LimitTypes(scope.rest, scope.catalog.InstanceTypes(scope.filter())) {
 		gauge(cpuDescription, instanceType.Capacity.Cpu().AsApproximateFloat64(), instanceType.Name)
 		gauge(memoryDescription, instanceType.Capacity.Memory().AsApproximateFloat64(), instanceType.Name)
-		// A zone has several offerings, of which all have the price of the type and few have servers.
+		// A zone has several offerings. All have the price of the type, but few have servers.
 		type place struct{ capacityType, zone string }
 		available := map[place]float64{}
 		for _, offering := range instanceType.Offerings {

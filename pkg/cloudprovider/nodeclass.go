@@ -18,9 +18,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// nodeClassOf returns the MetalNodeClass that a NodeClaim refers to, if it is ready. If it does not exist or is not ready, core
-// deletes the NodeClaim, as with other providers, and schedules its pods again. It is read live: NodeClaims and classes are followed apart,
-// so that a cache may have a NodeClaim, and the class as it was before. A server would be claimed that cannot be installed.
+// nodeClassOf returns the MetalNodeClass of a NodeClaim, if the class is ready. If not, core deletes the NodeClaim, as
+// with other providers, and schedules its pods again. The read is live: caches follow NodeClaims and classes
+// separately, so a cache may have the NodeClaim and an older class. Then the manager would claim a server that it
+// cannot install.
 func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.MetalNodeClass, error) {
 	reference := nodeClaim.Spec.NodeClassRef
 	if reference == nil {
@@ -40,7 +41,7 @@ func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpv1.NodeC
 	ready := class.StatusConditions().Root()
 	switch {
 	case ready != nil && ready.ObservedGeneration != class.Generation:
-		// It was changed, and its condition is about an earlier generation.
+		// The class was changed, and its condition is about an earlier generation.
 	case ready.IsTrue():
 		return class, nil
 	case ready.IsFalse():
@@ -49,7 +50,7 @@ func (c *CloudProvider) nodeClassOf(ctx context.Context, nodeClaim *karpv1.NodeC
 	return nil, createError(reasonNodeClassUnknown, fmt.Errorf("whether MetalNodeClass %s is ready is not known yet", reference.Name))
 }
 
-// notReadyReasons are the messages of the conditions of a class that is not ready. Ready itself only names the others.
+// notReadyReasons joins the messages of a class's false conditions. Ready itself only names these conditions.
 func notReadyReasons(class *v1alpha1.MetalNodeClass) string {
 	var reasons []string
 	for _, condition := range class.Status.Conditions {

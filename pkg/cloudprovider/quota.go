@@ -19,8 +19,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
-// QuotaReached is a message if the tenant's quota leaves no server of any type that a NodePool could get for a pod and
-// that has a free one, or if the tenant is being deleted. It is empty otherwise.
+// QuotaReached returns a message if the quota allows no free server of any type that a NodePool could get for a pod, or
+// if the tenant is being deleted. Otherwise it returns "".
 func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (string, error) {
 	s, err := c.scopeOf(ctx, nil)
 	if err != nil || s.rest.Quota == nil {
@@ -40,7 +40,7 @@ func (c *CloudProvider) QuotaReached(ctx context.Context, pod *corev1.Pod) (stri
 	})
 }
 
-// leaves is a message if the tenant is being deleted.
+// leaves returns a message if the tenant is being deleted.
 func (s scope) leaves() string {
 	if s.tenant.DeletionTimestamp.IsZero() {
 		return ""
@@ -71,7 +71,7 @@ func (c *CloudProvider) PoolQuotaReached(ctx context.Context, nodePool *karpv1.N
 	return message, nil
 }
 
-// charged returns the Machines that are charged to a tenant, nil if its quota has no bound. The Machines are all of its
+// charged returns the Machines that count for a tenant's quota, or nil without a quota. machines are all in its
 // namespace.
 func (c *CloudProvider) charged(ctx context.Context, tenant *v1alpha1.TenantCluster,
 	machines []v1alpha1.Machine) ([]*v1alpha1.Machine, error) {
@@ -85,9 +85,9 @@ func (c *CloudProvider) charged(ctx context.Context, tenant *v1alpha1.TenantClus
 	return quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines), nil
 }
 
-// restOf is what the quota of a tenant leaves beside what it has or is about to get with the Machines that are charged
-// to it. The manager enforces the quota; this keeps core from creating NodeClaims that would be refused. assumed are
-// the types that Machines without a server will get, by name.
+// restOf returns the free part of a tenant's quota: the quota without the Machines that are charged to the tenant. The
+// manager enforces the quota. restOf keeps core from creating NodeClaims that the manager would refuse. assumed are the
+// types that Machines without a server will get, by the name of the Machine.
 func (c *CloudProvider) restOf(tenant *v1alpha1.TenantCluster, charged []*v1alpha1.Machine,
 	assumed map[string]string) quota.Rest {
 	used := quota.Used(charged, "", func(machine *v1alpha1.Machine) string { return assumed[machine.Name] })
@@ -100,7 +100,7 @@ func (c *CloudProvider) restOf(tenant *v1alpha1.TenantCluster, charged []*v1alph
 	rest.Usage.Servers = 0
 	for _, machine := range charged {
 		if !machine.HasHost() && (machine.Spec.TenantClusterRef == nil || !machine.DeletionTimestamp.IsZero()) {
-			continue // It stands alone and may be refused, or is deleted without ever having had a server.
+			continue // A stand-alone Machine may be refused; a deleted one without a server never had one.
 		}
 		rest.Usage.Servers++
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// Get returns the NodeClaim of a provider ID. It returns a NodeClaimNotFoundError only if the API server itself says
-// that there is no such Machine, or if the provider ID is not one of this provider: after it core stops draining.
+// Get returns the NodeClaim of a provider ID. It returns a NodeClaimNotFoundError only if the API server itself has no
+// Machine with it, or if another provider made the provider ID: core then stops draining.
 func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.NodeClaim, error) {
 	_, _, name, ok := v1alpha1.ParseProviderID(providerID)
 	if !ok {
@@ -41,17 +41,17 @@ func (c *CloudProvider) Get(ctx context.Context, providerID string) (*karpv1.Nod
 		}
 		restored = err == nil && machine.IsRestored() && machine.Status.ProviderID == ""
 	}
-	// It was restored without its status, and the manager will find its server again.
+	// The Machine was restored without its status. The manager will find its server again.
 	if restored {
 		return nil, fmt.Errorf("reading machine %s, it was restored and does not say yet which server it has", name)
 	}
 	return nil, notFound("no machine has provider ID %q", providerID)
 }
 
-// List returns the NodeClaims of all Machines of this provider that have a server. It returns an error if the NodeClaim of one
-// without has registered: the Machine was restored from a backup without its status, and core would delete the NodeClaim,
-// and the server with it, as soon as its node is not ready. Machines that have lost their server are left out, so that core does
-// delete their NodeClaims, unless there are too many: the inventory of the management cluster may not be complete.
+// List returns the NodeClaims of all Machines of this provider that have a server. It returns an error if a Machine has
+// no server but its NodeClaim has registered: the Machine was restored from a backup without its status, and core would
+// delete the NodeClaim, and the server with it, as soon as its node is not ready. List leaves out Machines that have
+// lost their server, so that core deletes their NodeClaims, unless they are too many: the inventory may be incomplete.
 func (c *CloudProvider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	if err := c.management.Synced(); err != nil {
 		return nil, fmt.Errorf("listing machines, %w", err)
@@ -101,8 +101,8 @@ func (c *CloudProvider) checkUnregistered(ctx context.Context, machine *v1alpha1
 	return nil
 }
 
-// isOurs returns whether a Machine was created by this provider for this tenant, and not by hand or for another tenant in the
-// same namespace.
+// isOurs reports whether this provider created a Machine for this tenant. Others are made by hand, or for another
+// tenant in the same namespace.
 func (c *CloudProvider) isOurs(machine *v1alpha1.Machine) bool {
 	reference := machine.Spec.TenantClusterRef
 	return reference != nil && reference.Name == c.options.TenantCluster && machine.Labels[v1alpha1.NodeClaimLabelKey] != ""

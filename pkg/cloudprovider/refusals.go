@@ -27,30 +27,29 @@ import (
 )
 
 const (
-	// noServerMemory is how long a NodePool counts as one that gets no server of a type, unless it gets one. The reason, such as a
-	// quota or another tenant, does not show in the instance types.
+	// noServerMemory is how long a NodePool counts as one that gets no server of a type, unless it gets one. Instance
+	// types do not show the reason, for example a quota or another tenant.
 	noServerMemory = 5 * time.Minute
-	// firstRetry is how long a type is not offered after a server that looked free was not, when the catalog is up to date, or after a
-	// Machine of that name could not be had.
+	// firstRetry is how long a type is not offered after the manager found no server although the catalog showed a free
+	// one, or after a Machine of that name could not be created.
 	firstRetry = time.Second
-	// firstBackoff is the same after any other refusal. A cache that was behind is up to date by then.
+	// firstBackoff is the delay after any other refusal. A stale cache is up to date by then.
 	firstBackoff = 10 * time.Second
-	// maxPlaceBackoff is the longest time if no server was free in the one place that was asked for: the type is not offered in other
-	// places meanwhile.
+	// maxPlaceBackoff is the longest delay if one requested place had no free server: the type is offered nowhere then.
 	maxPlaceBackoff = 20 * time.Second
-	// gangPeriod is how long NodeClaims wait for the others of their gang, which core makes at one time.
+	// gangPeriod is how long a NodeClaim waits for the others of its gang. Core makes all of them at one time.
 	gangPeriod = 30 * time.Second
-	// maxBackoff is the longest time, which is reached by doubling, and how much longer a refusal is remembered for that.
+	// maxBackoff is the longest delay, reached by doubling. A refusal is remembered that much longer.
 	maxBackoff = 10 * time.Minute
 )
 
-// refusals has what was refused lately. A type that was refused to a NodePool is not offered to it for a while.
-// Without that, core would make the same NodeClaims again every ten seconds, for ever.
+// refusals remembers recent refusals. A type that was refused to a NodePool is not offered to it for a while. Otherwise
+// core would make the same NodeClaims again every ten seconds, for ever.
 type refusals struct {
 	clock clock.PassiveClock
-	// byType has a refusal for a poolType, and noServer each poolType that was refused for lack of one server, and has got none since.
+	// byType has a refusal by poolType. noServer has each poolType that lacked even one server and has got none since.
 	byType, noServer *cache.Expiring
-	// incomplete has since when a NodeClaim, by UID, waits for the others of its gang.
+	// incomplete has the time since which a NodeClaim, by UID, waits for the others of its gang.
 	incomplete *cache.Expiring
 }
 
@@ -59,8 +58,8 @@ func newRefusals(clk clock.Clock) refusals {
 		incomplete: cache.NewExpiringWithClock(clk)}
 }
 
-// waitsTooLong returns whether a NodeClaim has waited for the others of its gang for so long that core makes none of them any more: it was
-// killed between two of them, or has planned another number of servers than it was asked about.
+// waitsTooLong reports whether a NodeClaim has waited for its gang so long that core will not make the others any more.
+// Core was killed between two of them, or planned another number of servers than it was asked about.
 func (r refusals) waitsTooLong(nodeClaim types.UID) bool {
 	now := r.clock.Now()
 	since, found := r.incomplete.Get(nodeClaim)
@@ -71,29 +70,29 @@ func (r refusals) waitsTooLong(nodeClaim types.UID) bool {
 	return now.Sub(since.(time.Time)) >= gangPeriod
 }
 
-// poolType is what was refused to whom. pods is empty, or the size of the pods that alone get none.
+// poolType is the NodePool and the type of a refusal. pods is empty, or the only size of pods that is refused.
 type poolType struct{ nodePool, nodeType, pods string }
 
-// attempt is what a NodeClaim asked for of a type.
+// attempt is a NodeClaim's request for a type.
 type attempt struct {
 	generation generation
-	// place is which of the type's servers, empty for any.
+	// place selects some of the type's servers. It is empty for any.
 	place string
 }
 
-// refusal is the last one of a type to a NodePool.
+// refusal is the last refusal of a type to a NodePool.
 type refusal struct {
 	attempt
-	// since and until are when it was refused, and how long it is not offered.
+	// since is when the type was refused, and until is how long it is not offered.
 	since, until    time.Time
 	reason, message string
 }
 
-// generation is that of everything on which a refusal depends. Once it is another, the refusal says nothing any more.
+// generation identifies everything that a refusal depends on. A refusal of another generation no longer counts.
 type generation struct {
 	nodePool, class, tenant, nodeType objectVersion
-	// freed is how often servers of the type became free. released is how many servers the tenant has given back, and
-	// with them addresses and shares of quotas.
+	// freed counts how often servers of the type became free. released counts the servers that the tenant has given
+	// back; with each, addresses and shares of quotas become free.
 	freed, released uint64
 }
 
@@ -106,7 +105,7 @@ func versionOf(object client.Object) objectVersion {
 	return objectVersion{object.GetUID(), object.GetGeneration()}
 }
 
-// generation returns what a refusal of a type to the NodePool of a scope depends on now.
+// generation returns the current state of everything that a refusal depends on.
 func (c *CloudProvider) generation(s scope, nodeType string) generation {
 	g := generation{nodePool: versionOf(s.nodePool), class: versionOf(s.class), tenant: versionOf(s.tenant),
 		released: c.management.released.Load()}
@@ -116,7 +115,7 @@ func (c *CloudProvider) generation(s scope, nodeType string) generation {
 	return g
 }
 
-// after leaves out what changes nothing about a refusal for the reason.
+// after clears the parts of the generation that do not affect a refusal for the reason.
 func (g generation) after(reason string) generation {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed, reasonPodNotPlaced:
@@ -128,9 +127,8 @@ func (g generation) after(reason string) generation {
 	return g
 }
 
-// record a refusal to a NodeClaim whose launch began at that time. It returns false if core made the
-// NodeClaim before it knew of an earlier refusal. What is refused again, although nothing has changed, is tried ever
-// more seldom.
+// record records a refusal to a NodeClaim whose launch began at that time. It returns false if core made the NodeClaim
+// before it knew of an earlier refusal, or if the same refusal still lasts. Each further refusal doubles the delay.
 func (r refusals) record(key poolType, refused attempt, began time.Time, condition metav1.Condition) (refusal, bool) {
 	now, delay, longest := r.clock.Now(), firstBackoff, maxBackoff
 	switch condition.Reason {
@@ -160,7 +158,7 @@ func (r refusals) record(key poolType, refused attempt, began time.Time, conditi
 	return recorded, true
 }
 
-// find returns the refusal because of which a type is not offered to a NodePool now.
+// find returns the refusal that keeps a type from being offered to a NodePool now.
 func (r refusals) find(key poolType, current generation) (refusal, bool) {
 	stored, _ := r.byType.Get(key)
 	found, _ := stored.(refusal)
@@ -170,17 +168,17 @@ func (r refusals) find(key poolType, current generation) (refusal, bool) {
 	return found, true
 }
 
-// launch is one call of Create, with what was known when it began.
+// launch is one call of Create, and the state that it saw when it began.
 type launch struct {
 	nodeClaim *karpv1.NodeClaim
-	// nodePool is nil if it is gone: then the NodeClaim is not made again.
+	// nodePool is nil if it is gone: core does not make the NodeClaim again then.
 	nodePool *karpv1.NodePool
 	began    time.Time
-	// types that looked free, with what is asked of each. The others are not offered anyway.
+	// types are the types that looked free, with the request for each. Other types are not offered anyway.
 	types map[string]attempt
 }
 
-// newLaunch returns a launch for a NodeClaim of that class. types are those that the tenant may get.
+// newLaunch returns a launch for a NodeClaim of that class. types are the types that the tenant may get.
 func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass,
 	tenant *v1alpha1.TenantCluster, types []*cloudprovider.InstanceType) (launch, error) {
 	nodePool, err := c.nodePoolOf(ctx, nodeClaim)
@@ -201,7 +199,7 @@ func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpv1.NodeCla
 	return l, nil
 }
 
-// placeOf returns which of the servers of a type are wanted, by the labels in which they differ. It is empty if all are.
+// placeOf returns which servers of a type are wanted, by their differing labels. It is empty if all are wanted.
 func placeOf(offered, wanted scheduling.Requirements) string {
 	var parts []string
 	for key, all := range offered {
@@ -218,8 +216,8 @@ func placeOf(offered, wanted scheduling.Requirements) string {
 
 const untilChanged = "unless the NodePool, its MetalNodeClass, the NodeType or the TenantCluster changes"
 
-// lacksServer returns whether a refusal for the reason says that there is not even one more server for the NodePool. A gang lacks the last
-// of several, and a rate ends by itself.
+// lacksServer reports whether a refusal for the reason means that not even one more server is available for the
+// NodePool. A gang lacks the last of several servers, and a rate limit ends by itself.
 func (l launch) lacksServer(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNoAddress:
@@ -228,7 +226,7 @@ func (l launch) lacksServer(reason string) bool {
 	return false
 }
 
-// backOff keeps core from asking for the same again, and publishes an event if that is for long.
+// backOff keeps core from asking for the same again. It publishes an event if the delay is long.
 func (c *CloudProvider) backOff(l launch, condition metav1.Condition) {
 	var until time.Time
 	var begun []string
@@ -249,7 +247,7 @@ func (c *CloudProvider) backOff(l launch, condition metav1.Condition) {
 		strings.Join(begun, ", "), until.UTC().Format(time.RFC3339), untilChanged, condition.Reason, condition.Message)))
 }
 
-// refused returns the refusal because of which a type is not offered to the NodePool of a scope.
+// refused returns the refusal that keeps a type from being offered to the NodePool of a scope.
 func (c *CloudProvider) refused(s scope, nodeType string) (refusal, bool) {
 	if s.nodePool == nil || c.refusals.byType.Len() == 0 {
 		return refusal{}, false
@@ -257,8 +255,7 @@ func (c *CloudProvider) refused(s scope, nodeType string) (refusal, bool) {
 	return c.refusals.find(poolType{nodePool: s.nodePool.Name, nodeType: nodeType}, c.generation(s, nodeType))
 }
 
-// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if
-// nothing is known of that.
+// Refusal returns why a NodePool that gives back a server of a type would not even get it again, or "".
 func (c *CloudProvider) Refusal(ctx context.Context, nodePool *karpv1.NodePool, nodeType string) (string, error) {
 	s, err := c.scopeOf(ctx, nodePool)
 	if err != nil {
@@ -273,8 +270,8 @@ func (c *CloudProvider) Refusal(ctx context.Context, nodePool *karpv1.NodePool, 
 	return "", nil
 }
 
-// RefusedLately returns whether a server of a type was refused to the NodePool within the last five minutes because there was none, and it
-// has got none since.
+// RefusedLately reports whether a NodePool was refused a server of a type within the last five minutes because none was
+// available, and has got none since.
 func (c *CloudProvider) RefusedLately(nodePool, nodeType string) bool {
 	_, found := c.refusals.noServer.Get(poolType{nodePool: nodePool, nodeType: nodeType})
 	return found

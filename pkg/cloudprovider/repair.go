@@ -27,14 +27,13 @@ import (
 const (
 	// notReadyToleration is longer than a reboot: a big server needs 15 minutes to initialize its memory.
 	notReadyToleration = 30 * time.Minute
-	// DefaultFaultToleration is for conditions that report faults of the hardware. It leaves time to reset the device, and to move
-	// pods by hand.
+	// DefaultFaultToleration is for hardware faults. It leaves time to reset the device, and to move pods by hand.
 	DefaultFaultToleration = 10 * time.Minute
 )
 
-// faults are conditions of nodes that are True while something is broken that makes a node of no use. Those of
-// node-problem-detector are in its default configuration; those of NVIDIA's are set by NVSentinel, out of what DCGM, which
-// the GPU operator installs, and the kernel's log say, and only for what is fatal. The GPU operator by itself sets none.
+// faults are conditions of nodes that are True while a fault makes the node useless. The conditions of
+// node-problem-detector are in its default configuration. NVSentinel sets the conditions of NVIDIA GPUs, only for fatal
+// faults, from the kernel log and from DCGM, which the GPU operator installs. The GPU operator by itself sets none.
 var faults = []corev1.NodeConditionType{
 	// node-problem-detector: kernel-monitor.json.
 	"KernelDeadlock", "ReadonlyFilesystem", "XfsShutdown",
@@ -45,20 +44,20 @@ var faults = []corev1.NodeConditionType{
 	"SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff",
 }
 
-// issueReported is what Machines say, as the condition of their nodes, of a server that a user or NVSentinel has reported.
+// issueReported is the condition that Machines record when a user or NVSentinel has reported an issue of the server.
 const issueReported = "IssueReported"
 
-// anyReason makes a policy one for its condition alone. Karpenter takes a policy without an expression for the fallback, and wants
-// exactly one.
+// anyReason is an expression that matches every reason. Karpenter takes a policy without an expression for the
+// fallback, and wants exactly one fallback.
 const anyReason = ".*"
 
-// DefaultRebootConditions are faults that a reset often ends: those of the driver, of memory that is remapped when the GPU starts, and the
-// errors that the driver reports. A GPU that has fallen off the bus, a link or a sensor that is broken stays broken.
+// DefaultRebootConditions are faults that a reset often ends: faults of the driver, of memory that is remapped when the
+// GPU starts, and errors that the driver reports. A GPU off the bus, or a broken link or sensor, stays broken.
 func DefaultRebootConditions() []string {
 	return []string{"GpuDriverWatch", "GpuMemWatch", "SysLogsXIDError"}
 }
 
-// CheckRebootConditions returns which conditions are none that a server can be rebooted for.
+// CheckRebootConditions returns an error that names the first condition that is not in faults.
 func CheckRebootConditions(conditions []string) error {
 	for _, condition := range conditions {
 		if !slices.Contains(faults, corev1.NodeConditionType(condition)) {
@@ -68,8 +67,8 @@ func CheckRebootConditions(conditions []string) error {
 	return nil
 }
 
-// RepairPolicies are the conditions of a node for which Karpenter repairs its server, if the feature gate NodeRepair is on. Their reason
-// does not matter, and pods do not delay the repair. For core's former controller all are replacements.
+// RepairPolicies are the node conditions that make Karpenter repair a server, if the feature gate NodeRepair is on. The
+// reason of a condition does not matter, and pods do not delay the repair. For the former repair all are replacements.
 func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	policy := func(condition corev1.NodeConditionType, status corev1.ConditionStatus, reason string, toleration time.Duration,
 		action cloudprovider.RepairAction,
@@ -92,8 +91,9 @@ func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
 	return policies
 }
 
-// Reboot has the server of a NodeClaim reset once for each operation. The Machine keeps the operation with the request, in one write: after
-// it, and after the manager has served and removed the request, the same operation asks for nothing. It returns before the reset.
+// Reboot requests one reset of a NodeClaim's server for each operation. One write records the operation and the request
+// on the Machine. A second call for the same operation requests nothing, even after the manager has served and removed
+// the request. Reboot returns before the reset.
 func (c *CloudProvider) Reboot(ctx context.Context, nodeClaim *karpv1.NodeClaim, operationID string) error {
 	machine, err := c.machineOf(ctx, nodeClaim)
 	switch {
@@ -108,15 +108,15 @@ func (c *CloudProvider) Reboot(ctx context.Context, nodeClaim *karpv1.NodeClaim,
 			"spec.power.state of machine %s is Off: a server that is to be off is not rebooted", machine.Name))
 	}
 	return kube.Patch(ctx, c.management.Client, machine, "requesting a reboot by", func() {
-		// The kernel that a GPU hangs may never end by itself.
+		// A kernel that a GPU hangs may never shut down by itself.
 		machine.Annotations = lo.Assign(machine.Annotations, map[string]string{
 			v1alpha1.RebootAnnotationKey: v1alpha1.RebootHard, v1alpha1.RebootOperationAnnotationKey: operationID})
 	})
 }
 
-// recordUnhealthy writes on a Machine that is deleted because its node is unhealthy why that is, so that the manager quarantines
-// the server. Otherwise Karpenter might replace a broken server by itself. A record that the API server refuses is left out: it would be
-// refused the next time, too, and the server would never be given back.
+// recordUnhealthy records on a Machine why its node is unhealthy, if that is why it is deleted. The manager then
+// quarantines the server. Otherwise Karpenter might replace a broken server by itself. If the API server refuses the
+// record, the Machine goes without: a retry would be refused, too, and the server would never be given back.
 func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
 	if machine.ReportedNode().Unhealthy != nil {
 		return nil
@@ -136,9 +136,9 @@ func (c *CloudProvider) recordUnhealthy(ctx context.Context, machine *v1alpha1.M
 	return err
 }
 
-// whyRepaired returns why a NodeClaim is replaced: the issue that is reported on it, or what has made core delete it by isRepair. It is
-// nil for any other deletion. A reboot that is not over then has failed, whatever the node says, which may have been well before. One that
-// the manager has not had Metal3 do says nothing about the server: then the node is asked.
+// whyRepaired returns why a NodeClaim is replaced: the issue that is reported on it, or the fault that made core delete
+// it (isRepair). It returns nil for any other deletion. A reboot that is not over by then has failed, even if the node
+// looked well before. A reboot that the manager has not requested says nothing of the server: then the node decides.
 func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine,
 ) (*v1alpha1.UnhealthyNode, error) {
 	issue, reported := nodeClaim.Annotations[v1alpha1.ReportIssueAnnotationKey]
@@ -170,9 +170,9 @@ func (c *CloudProvider) whyRepaired(ctx context.Context, nodeClaim *karpv1.NodeC
 	return c.unhealthy(node, nodeClaim), nil
 }
 
-// isRepair returns whether core has deleted the NodeClaim to replace an unhealthy node, in a TenantCluster that is not being drained. Then
-// core has bound how long pods may stay before it deleted the NodeClaim. Core bounds that for any other deletion by the NodeClaim's own
-// terminationGracePeriod, from the deletion on: another bound is a repair's, whatever the clocks show that have written the two times.
+// isRepair reports whether core has deleted the NodeClaim to replace an unhealthy node. Before a repair deletes a
+// NodeClaim, core sets a termination time. For any other deletion, core computes that time from the deletion and the
+// NodeClaim's own terminationGracePeriod. So any other time is a repair's, whatever the clocks show.
 func isRepair(nodeClaim *karpv1.NodeClaim) bool {
 	if nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.NodeName == "" {
 		return false
@@ -182,8 +182,9 @@ func isRepair(nodeClaim *karpv1.NodeClaim) bool {
 	return err == nil && (period == nil || period.Duration == 0 || !end.Equal(nodeClaim.DeletionTimestamp.Add(period.Duration)))
 }
 
-// unhealthy returns the condition for which core has replaced a node, nil if the node has none. Core has measured how long it has lasted.
-// With a terminationGracePeriod of 0 a repair looks like any other deletion, and only a fault counts: a node that is not ready may boot.
+// unhealthy returns the condition that made core replace a node, or nil if the node has none. Core has measured how
+// long the condition lasted. With a terminationGracePeriod of 0 a repair looks like any other deletion, so only a fault
+// counts: a node that is not ready may be booting.
 func (c *CloudProvider) unhealthy(node *corev1.Node, nodeClaim *karpv1.NodeClaim) *v1alpha1.UnhealthyNode {
 	anyDeletion := nodeClaim.Spec.TerminationGracePeriod != nil && nodeClaim.Spec.TerminationGracePeriod.Duration == 0
 	var why *v1alpha1.UnhealthyNode
@@ -205,7 +206,7 @@ func (c *CloudProvider) unhealthy(node *corev1.Node, nodeClaim *karpv1.NodeClaim
 	return why
 }
 
-// shortened is as much of a message as a Machine takes.
+// shortened cuts a message to the length that a Machine takes.
 func shortened(message string) string {
 	runes := []rune(message)
 	return string(runes[:min(len(runes), v1alpha1.MaxUnhealthyMessage)])

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipam allocates addresses to Machines and sweeps up those whose Machine is gone. An address that is taken is
-// an IPAddress named for its network and itself, so that the API server rejects a second allocation, with any number of
-// managers and with stale caches.
+// Package ipam allocates addresses to Machines, and frees the addresses of deleted Machines. An allocated address is an
+// IPAddress whose name is the network and the address. So the API server rejects a second allocation, even with several
+// managers or stale caches.
 package ipam
 
 import (
@@ -28,17 +28,17 @@ import (
 
 // Allocator allocates and releases addresses. It keeps no state.
 type Allocator struct {
-	// Client writes, and may read from a cache: that the cache is old costs an attempt and no more.
+	// Client writes, and may read from a cache: a stale cache costs only an attempt.
 	Client client.Client
 	// Live reads from the API server, past every cache.
 	Live client.Reader
 }
 
-// Ensure gives the owner an address of the pool. An owner that has one keeps it, whatever the pool is now: to have it
-// moved to another pool, Release it first. The owner must exist, and must be kept until it is released, or the sweep
+// Ensure gives the owner an address of the pool. An owner with an address keeps it, even if the pool has changed: call
+// Release first to move the owner to another pool. The owner must exist until its address is released, or the sweep
 // takes the address back. The error is an *ipam.ExhaustedError if all addresses are taken.
 //
-// It writes at most once, unless others take addresses of the pool at the same moment.
+// Ensure writes at most once, unless others take addresses of the pool at the same moment.
 func (a Allocator) Ensure(ctx context.Context, owner v1alpha1.MachineReference, pool ipam.Pool) (ipam.Allocation, error) {
 	found, had, err := a.find(ctx, owner)
 	if err != nil || had {
@@ -47,7 +47,7 @@ func (a Allocator) Ensure(ctx context.Context, owner v1alpha1.MachineReference, 
 	if err := a.take(ctx, owner, pool); err != nil {
 		return ipam.Allocation{}, err
 	}
-	// Another manager may have done the same meanwhile. Of two addresses, both keep the one that was taken first.
+	// Another manager may have done the same meanwhile. Both managers keep the older of the two addresses.
 	if found, had, err = a.find(ctx, owner); err == nil && !had {
 		err = fmt.Errorf("allocating an address for Machine %s/%s, the address was taken back at once", owner.Namespace, owner.Name)
 	}
@@ -60,7 +60,7 @@ func (a Allocator) find(ctx context.Context, owner v1alpha1.MachineReference) (i
 	if err != nil || len(objects) == 0 {
 		return ipam.Allocation{}, false, err
 	}
-	// The objects never change, so that their version is that of their creation.
+	// The objects never change, so their versions are in the order of their creation.
 	slices.SortFunc(objects, func(x, y v1alpha1.IPAddress) int {
 		order, err := resourceversion.CompareResourceVersion(x.ResourceVersion, y.ResourceVersion)
 		if err != nil {
@@ -91,7 +91,7 @@ func (a Allocator) Release(ctx context.Context, owner v1alpha1.MachineReference)
 	return nil
 }
 
-// addressesOf lists the addresses of an owner. It is a live read: an address that is overlooked is leaked, or had twice.
+// addressesOf lists the addresses of an owner by a live read: an overlooked address would leak, or be doubled.
 func (a Allocator) addressesOf(ctx context.Context, owner v1alpha1.MachineReference) ([]v1alpha1.IPAddress, error) {
 	list := &v1alpha1.IPAddressList{}
 	if err := a.Live.List(ctx, list, client.MatchingLabels{v1alpha1.MachineUIDLabelKey: string(owner.UID)}); err != nil {
@@ -100,14 +100,14 @@ func (a Allocator) addressesOf(ctx context.Context, owner v1alpha1.MachineRefere
 	return slices.DeleteFunc(list.Items, func(object v1alpha1.IPAddress) bool { return object.Spec.MachineRef != owner }), nil
 }
 
-// free deletes an address, and no other that has been made under the same name since.
+// free deletes an address, but no newer object of the same name.
 func (a Allocator) free(ctx context.Context, object *v1alpha1.IPAddress) error {
 	owner := object.Spec.MachineRef
 	return kube.Delete(ctx, a.Client, object, fmt.Sprintf("releasing the address of Machine %s/%s,", owner.Namespace, owner.Name))
 }
 
-// take creates an address of the pool for the owner. What is taken is looked up in the cache, and once more past it
-// before the pool is said to be exhausted.
+// take creates an address of the pool for the owner. It looks up taken addresses in the cache, and once more in the API
+// server before it reports that the pool is exhausted.
 func (a Allocator) take(ctx context.Context, owner v1alpha1.MachineReference, pool ipam.Pool) error {
 	if pool.Size() == 0 {
 		return fmt.Errorf("allocating an address for Machine %s/%s, the pool is empty", owner.Namespace, owner.Name)
@@ -139,12 +139,12 @@ const (
 	heldDelay = time.Minute
 )
 
-// InUse is whether a server may still be using an address of the Machine although the Machine is gone, because it has
-// not been cleaned yet. It must not read from a cache.
+// InUse reports whether a server may still use an address of the Machine although the Machine is gone, because the
+// server has not been cleaned yet. It must not read from a cache.
 type InUse func(ctx context.Context, machine v1alpha1.MachineReference) (bool, error)
 
-// Sweep is the controller that takes addresses back whose Machine does not exist any more, because it was deleted by
-// force, or because the address was allocated by a run that had been overtaken.
+// Sweep is the controller that frees addresses of Machines that do not exist any more. Either the Machine was deleted
+// by force, or an outdated run allocated the address.
 type Sweep struct {
 	allocator Allocator
 	inUse     InUse
@@ -190,7 +190,7 @@ func machineExists(ctx context.Context, reader client.Reader, reference v1alpha1
 	return found && machine.ClaimUID() == reference.UID, err
 }
 
-// Register adds the controller to a manager, whose client and cache must be those of the Allocator.
+// Register adds the controller to a manager. The manager must have the client and cache of the Allocator.
 func (s *Sweep) Register(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.IPAddress{}, uidField, kube.Of(uidOf)); err != nil {
 		return fmt.Errorf("indexing IPAddresses by %s, %w", uidField, err)
@@ -206,7 +206,7 @@ func uidOf(address *v1alpha1.IPAddress) []string {
 	return []string{string(address.Spec.MachineRef.UID)}
 }
 
-// addressesOf are the addresses of a Machine.
+// addressesOf returns requests for the addresses of a Machine.
 func (s *Sweep) addressesOf(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 	return kube.Requests(ctx, s.allocator.Client, &v1alpha1.IPAddressList{},
 		client.MatchingFields{uidField: string(machine.ClaimUID())})

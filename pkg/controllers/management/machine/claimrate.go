@@ -15,32 +15,33 @@ import (
 )
 
 const (
-	// DefaultUnusedClaimsPerHour is one every ten seconds. A claim that comes to nothing is written into the record of its server, the
-	// Machine and the BareMetalHost: the bytes of so many are in docs/capacity-planning.md.
+	// DefaultUnusedClaimsPerHour is one claim every ten seconds. A claim that comes to nothing is written into the
+	// record of its server, the Machine and the BareMetalHost. docs/capacity-planning.md has the bytes.
 	DefaultUnusedClaimsPerHour = 360
 	// minUnusedClaims is how many claims of a namespace may be unused at a time, whatever its quota.
 	minUnusedClaims = 100
 )
 
-// claimRate bounds how often a namespace claims servers and gives them back before they are installed. A claim counts until its server is
-// installed, or until the hourly rate has made up for it. As many may count as two times the servers that the namespace may have: all of
-// them may be asked for at once, given up before they are installed, and asked for again. Whoever uses the servers is never held up,
-// because no more claims can be open than servers, and cleaning bounds how often an installed server is claimed.
+// claimRate bounds how often a namespace claims servers and gives them back before they are installed. A claim counts
+// until its server is installed, or until the hourly rate has made up for it. Up to twice as many claims may count as
+// the namespace may have servers: it may request all of them at once, give them up before they are installed, and
+// request them again. The bound never delays a namespace that uses its servers: there are no more open claims than
+// servers, and cleaning bounds how often an installed server is claimed.
 type claimRate struct {
-	// perHour is the rate; zero is no bound.
+	// perHour is the rate. Zero means no bound.
 	perHour    int
 	lock       sync.Mutex
 	namespaces map[string]*unusedClaims
 }
 
-// unusedClaims are those of a namespace.
+// unusedClaims counts the unused claims of a namespace.
 type unusedClaims struct {
-	// count at a time.
+	// count is how many claims count now. It decreases at the hourly rate.
 	count float64
 	since time.Time
-	// limit was exceeded when a Machine was refused last; zero if none was since the last claim.
+	// limit is the limit that the last refused Machine exceeded; zero if no Machine was refused since the last claim.
 	limit float64
-	// open are the Machines whose claim counts, by name. They may not be installed yet.
+	// open are the Machines whose claims count, by name. Their servers may not be installed yet.
 	open map[string]types.UID
 }
 
@@ -48,7 +49,7 @@ func claimsAllowed(namespace string) scheduling.Event {
 	return scheduling.Event{Kind: scheduling.ClaimsAllowed, Of: namespace}
 }
 
-// counted returns the claims of a namespace that count at a time. The lock must be held.
+// counted returns the claims of a namespace that count now. The caller must hold the lock.
 func (c *claimRate) counted(namespace string, now time.Time) *unusedClaims {
 	unused := c.namespaces[namespace]
 	if unused == nil {
@@ -62,8 +63,8 @@ func (c *claimRate) counted(namespace string, now time.Time) *unusedClaims {
 	return unused
 }
 
-// check returns why a Machine may not claim a server now, nil if it may. Allowance is how many servers the namespace may have; it is asked
-// only if that matters.
+// check returns why a Machine may not claim a server now, or nil if it may. allowance returns how many servers the
+// namespace may have. check calls it only if the answer matters.
 func (c *claimRate) check(
 	machine types.NamespacedName, uid types.UID, now time.Time, allowance func() (int64, error),
 ) (*unschedulable, error) {
@@ -102,7 +103,7 @@ func (c *claimRate) claimed(machine types.NamespacedName, uid types.UID, now tim
 	}
 }
 
-// uncount ends the count of a claim: its server is installed, or it was not claimed after all.
+// uncount ends the count of a claim: its server is installed, or was not claimed after all.
 func (c *claimRate) uncount(machine types.NamespacedName, uid types.UID, now time.Time) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -112,7 +113,7 @@ func (c *claimRate) uncount(machine types.NamespacedName, uid types.UID, now tim
 	}
 }
 
-// vanished notes that a Machine does not exist any more. Its claim counts on.
+// vanished notes that a Machine does not exist any more. Its claim still counts.
 func (c *claimRate) vanished(machine types.NamespacedName) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -121,7 +122,7 @@ func (c *claimRate) vanished(machine types.NamespacedName) {
 	}
 }
 
-// allowed returns the namespaces that were refused a claim, and may have one now. It forgets those without claims that count.
+// allowed returns the namespaces that were refused a claim and may have one now. It forgets the idle ones.
 func (c *claimRate) allowed(now time.Time) (namespaces []string) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

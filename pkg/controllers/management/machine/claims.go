@@ -27,12 +27,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// TakenError means that the chosen server cannot be claimed, because it has another consumer or has changed since.
+// TakenError means that the chosen server cannot be claimed: it has another consumer, or has changed since the choice.
 type TakenError struct {
-	// Host is namespace/name of the server.
+	// Host is the namespace/name of the server.
 	Host   string
 	Reason string
-	// Live is the server as the API server has it, nil if it does not exist.
+	// Live is the server as the API server has it, or nil if it does not exist.
 	Live *bmov1alpha1.BareMetalHost
 }
 
@@ -41,22 +41,22 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("server %s cannot be had: %s", e.Host, e.Reason)
 }
 
-// hostClaims are the writes on servers. A HostClaim of Metal3 would replace only these. Every write is a compare-and-swap on the
-// version of the host that is passed in or read: an error for which apierrors.IsConflict holds means that the host has changed
-// meanwhile and nothing has been written.
+// hostClaims writes to servers. A HostClaim of Metal3 would replace only these writes. Every write is a
+// compare-and-swap on the version of the host that is passed in or read. An error that satisfies apierrors.IsConflict
+// means that the host has changed meanwhile, and that nothing was written.
 type hostClaims struct {
 	client client.Client
-	// live reads past every cache.
+	// live reads from the API server, past every cache.
 	live client.Reader
-	// hooks are the names of those that hold a server beside v1alpha1.NetworkHook.
+	// hooks are the names of the hooks, besides v1alpha1.NetworkHook, that hold a server.
 	hooks sets.Set[string]
-	// record of who had which server when.
+	// record is the record of who had which server when.
 	record usage.Record
 }
 
-// Claim makes the server the Machine's if it can be had, or is the Machine's already. The error is a *TakenError if the server
-// cannot be had. It reads the cache first. If the cache is stale, the server may have another consumer, and the write fails with a
-// conflict. For any other result Claim reads the API server.
+// Claim gives the server to the Machine, unless the Machine has it already. The error is a *TakenError if the server is
+// not available. Claim reads the cache first. If the cache is stale, the server may have another consumer, and the
+// write fails with a conflict. After any other result of the cache Claim reads the API server.
 func (c hostClaims) Claim(
 	ctx context.Context, reference v1alpha1.HostReference, machine *v1alpha1.Machine,
 ) (*bmov1alpha1.BareMetalHost, error) {
@@ -115,8 +115,8 @@ func (c hostClaims) claimLive(ctx context.Context, reference v1alpha1.HostRefere
 	return c.claim(ctx, host, machine)
 }
 
-// lacks is what the server has less of than the type says that it was chosen as: it may have been inspected since then. A
-// type that has gone says nothing.
+// lacks lists the resources that the server has less of than the type that it was chosen as: it may have been inspected
+// since then. If the type is gone, lacks returns "".
 func (c hostClaims) lacks(ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine) (string, error) {
 	nodeType := &v1alpha1.NodeType{}
 	_, err := kube.Find(ctx, c.client, types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, nodeType, client.UnsafeDisableDeepCopy)
@@ -140,8 +140,8 @@ func (c hostClaims) claim(
 	})
 }
 
-// Install sets the image, user data and power of the server. The documents are in the Secret of the Machine that has it, and the address
-// is what a DHCP server is to give it, nil to leave that alone.
+// Install sets the image, user data and power of the server. The documents are in the Secret of the Machine that has
+// the server. address is the address that a DHCP server is to give it, or nil to leave that alone.
 func (c hostClaims) Install(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, planned *plan.Plan, documents bootstrap.Documents, address *plan.Address,
 ) (*bmov1alpha1.BareMetalHost, error) {
@@ -170,7 +170,7 @@ func (c hostClaims) Power(ctx context.Context, host *bmov1alpha1.BareMetalHost, 
 	return c.write(ctx, host, "switching the power of", func(host *bmov1alpha1.BareMetalHost) { host.Spec.Online = powered })
 }
 
-// Reboot requests one reboot from Metal3, and marks the host with its time and operation.
+// Reboot requests one reboot from Metal3, and writes mark, its time and operation, on the host.
 func (c hostClaims) Reboot(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, hard bool, mark string,
 ) (*bmov1alpha1.BareMetalHost, error) {
@@ -188,7 +188,7 @@ func (c hostClaims) Reboot(
 	})
 }
 
-// Rebooted takes the mark of Reboot away.
+// Rebooted removes the mark of Reboot.
 func (c hostClaims) Rebooted(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	return c.write(ctx, host, "taking the mark of a reboot off", func(host *bmov1alpha1.BareMetalHost) {
 		delete(host.Annotations, v1alpha1.RebootedAnnotationKey)
@@ -203,7 +203,7 @@ func (c hostClaims) SwitchOff(ctx context.Context, host *bmov1alpha1.BareMetalHo
 	})
 }
 
-// Empty tells Metal3 to take the image and all data off the server and to switch it off.
+// Empty tells Metal3 to remove the image and all data from the server and to switch it off.
 func (c hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	return c.write(ctx, host, "taking the image off", func(host *bmov1alpha1.BareMetalHost) {
 		expectCleaning(host)
@@ -213,7 +213,7 @@ func (c hostClaims) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) 
 	})
 }
 
-// Release removes the claim from a clean server, after the record says that it ends.
+// Release removes the claim from a clean server, after the record of its end.
 func (c hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost) error {
 	if !isEmptied(host) {
 		return errors.New("releasing host " + host.Namespace + "/" + host.Name + ", its spec still asks for an image or power")
@@ -231,8 +231,8 @@ func (c hostClaims) Release(ctx context.Context, host *bmov1alpha1.BareMetalHost
 	return err
 }
 
-// document is a field of a host that refers to a Secret, and the annotation that keeps what an operator has there while a Machine has the
-// host. All metadata is an operator's.
+// document is a field of a host that refers to a Secret. While a Machine has the host, the annotation saved keeps the
+// operator's own reference. All metadata is an operator's.
 type document struct {
 	host  *bmov1alpha1.BareMetalHost
 	field **corev1.SecretReference
@@ -244,7 +244,7 @@ func documentsOf(host *bmov1alpha1.BareMetalHost) (userData, networkData documen
 		document{host, &host.Spec.NetworkData, v1alpha1.SavedNetworkDataAnnotationKey}
 }
 
-// replace puts what a Machine has, which may be nothing, in the place of what an operator has there.
+// replace sets the Machine's reference, which may be nil, and saves the operator's.
 func (d document) replace(secret *corev1.SecretReference) {
 	if before := *d.field; before != nil {
 		annotate(d.host, d.saved, before.Namespace+"/"+before.Name)
@@ -252,8 +252,8 @@ func (d document) replace(secret *corev1.SecretReference) {
 	*d.field = secret
 }
 
-// isReplaced returns whether a Machine's document is in the field, or nothing in the place of an operator's. What else is there, an
-// operator has written.
+// isReplaced reports whether the field has a Machine's document, or is empty although an operator had one there. An
+// operator has written anything else.
 func (d document) isReplaced() bool {
 	if *d.field == nil {
 		_, saved := d.host.Annotations[d.saved]
@@ -263,7 +263,7 @@ func (d document) isReplaced() bool {
 	return claimed && (*d.field).Name == userDataName(o)
 }
 
-// restoreDocuments puts back what an operator had on a host.
+// restoreDocuments puts the operator's references back.
 func restoreDocuments(host *bmov1alpha1.BareMetalHost) {
 	userData, networkData := documentsOf(host)
 	for _, d := range []document{userData, networkData} {
@@ -278,8 +278,8 @@ func restoreDocuments(host *bmov1alpha1.BareMetalHost) {
 	}
 }
 
-// unmark takes off a host everything that claims have written on it beside its spec. A request to reboot that Metal3 has
-// not served yet would reboot the next owner's server.
+// unmark removes everything that claims have written on a host beside its spec. A reboot request that Metal3 has not
+// served yet would reboot the next owner's server.
 func unmark(host *bmov1alpha1.BareMetalHost) {
 	for _, key := range []string{v1alpha1.NodeTypeAnnotationKey, v1alpha1.ClaimAnnotationKey, v1alpha1.CleaningAnnotationKey,
 		v1alpha1.ReleasingAnnotationKey} {
@@ -297,8 +297,8 @@ func unmark(host *bmov1alpha1.BareMetalHost) {
 	host.Annotations = ipam.Restore(host.Annotations)
 }
 
-// write sends what change does to a copy of the host, and nothing else, so that fields of a newer Metal3 than the one this is
-// built with survive. The patch carries the version, which makes it a compare-and-swap.
+// write sends only the changes that change makes to a copy of the host: fields that only a newer Metal3 knows survive.
+// The patch contains the version, which makes it a compare-and-swap.
 func (c hostClaims) write(
 	ctx context.Context, before *bmov1alpha1.BareMetalHost, doing string, change func(*bmov1alpha1.BareMetalHost),
 ) (*bmov1alpha1.BareMetalHost, error) {

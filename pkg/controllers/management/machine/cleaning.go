@@ -19,8 +19,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// eligibility of a server for a Machine. Where only the cleaning is missing, the NodeProvider says whether that is a reason. If it
-// or the NodeType has gone, it is.
+// eligibility returns whether a Machine may have the server. If only the cleaning is missing, the NodeProvider decides
+// whether that is a reason to refuse. It is a reason if the NodeProvider or the NodeType is gone.
 func (c hostClaims) eligibility(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, machine *v1alpha1.Machine,
 ) (inventory.Eligibility, error) {
@@ -40,8 +40,8 @@ func (c hostClaims) eligibility(
 	return eligibility.For(machine.Namespace, provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant), nil
 }
 
-// markUncleaned records, on a host that is about to be installed, whose data its disks hold from now on. The record is part of the
-// write of the image, so that no crash leaves a host without it.
+// markUncleaned records, on a host that is about to be installed, whose data its disks hold from now on. The record is
+// part of the write of the image, so that no crash leaves a host without it.
 func markUncleaned(host *bmov1alpha1.BareMetalHost) {
 	if _, uncleaned := host.Annotations[v1alpha1.LastTenantAnnotationKey]; uncleaned {
 		delete(host.Annotations, v1alpha1.CleaningAnnotationKey)
@@ -54,9 +54,9 @@ func markUncleaned(host *bmov1alpha1.BareMetalHost) {
 	annotate(host, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace)
 }
 
-// expectCleaning is part of the write that takes the image off a host, upon which Metal3 deprovisions what it has begun to install,
-// and cleans it unless that is disabled by then. What is erased in a tenant's network does not count as clean: another machine there
-// can answer Ironic in the place of the agent that erases.
+// expectCleaning is part of the write that removes the image from a host. Metal3 then deprovisions the host if it has
+// begun to install it, and cleans it unless cleaning is disabled by then. Cleaning in a tenant's network does not
+// count: another machine there can answer Ironic in the place of the agent that erases.
 func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 	if host.Spec.Image == nil { // taken off by a person, and Metal3 may have deprovisioned it already, or by us, and somebody has set others
 		if follows(host) {
@@ -68,7 +68,8 @@ func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 	clean := false
 	switch host.Status.Provisioning.State {
 	case bmov1alpha1.StatePreparing, bmov1alpha1.StateAvailable, bmov1alpha1.StateReady:
-		// It has not begun: firmware and RAID settings come before the image. If it had, it would have been cleaned in the network.
+		// Metal3 has not begun the installation: firmware and RAID settings come before the image. If it had, the host
+		// would have been cleaned in the network.
 		_, before, networked := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], " ")
 		clean = isUnchanged(host) && (!networked || before == lastInstallation(host))
 	case bmov1alpha1.StateProvisioning, bmov1alpha1.StateProvisioned:
@@ -79,24 +80,24 @@ func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 	}
 }
 
-// awaitCleaning is becomesClean for a host whose image is off. Others may change, one edit after the other, what does not matter for its
-// cleaning.
+// awaitCleaning is becomesClean for a host without an image. Later edits, one at a time, may change fields that do not
+// matter for the cleaning.
 func awaitCleaning(host *bmov1alpha1.BareMetalHost) {
 	becomesClean(host)
 	host.Annotations[v1alpha1.CleaningAnnotationKey] += awaited + cleaningOf(host)
 }
 
-// awaited is before what matters for the cleaning of a host, in its annotation.
+// awaited separates the generation from the digest of cleaningOf in the annotation of a host.
 const awaited = "/"
 
-// cleaningOf is a digest of what decides whether Metal3 cleans a host that has no image, and which server that is.
+// cleaningOf returns a digest of the fields that identify a server and decide whether Metal3 cleans it.
 func cleaningOf(host *bmov1alpha1.BareMetalHost) string {
 	return digestOf(fmt.Sprint(host.Spec.AutomatedCleaningMode, host.Spec.ExternallyProvisioned, host.Spec.CustomDeploy != nil,
 		host.Spec.BMC.Address, host.Spec.BootMACAddress))
 }
 
-// follows returns whether nothing that matters for the cleaning of a host has changed since awaitCleaning. Two edits since then are too
-// many: the first may have disabled the cleaning, and the second may have enabled it again.
+// follows reports whether nothing that matters for the cleaning of a host has changed since awaitCleaning. Two edits
+// are too many: the first may have disabled the cleaning, and the second may have enabled it again.
 func follows(host *bmov1alpha1.BareMetalHost) bool {
 	noted, cleaning, is := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], awaited)
 	generation, err := strconv.ParseInt(noted, 10, 64)
@@ -104,7 +105,8 @@ func follows(host *bmov1alpha1.BareMetalHost) bool {
 	return is && err == nil && 0 <= edits && edits <= 1 && host.Spec.Image == nil && cleaning == cleaningOf(host)
 }
 
-// followEdit notes that a host which is being cleaned has been edited, if that does not matter. The next edit is compared with this one.
+// followEdit notes an edit of a host that is being cleaned, if the edit does not matter. The next edit is compared with
+// this one.
 func (c hostClaims) followEdit(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	note := strconv.FormatInt(host.Generation, 10) + awaited + cleaningOf(host)
 	if !follows(host) || host.Annotations[v1alpha1.CleaningAnnotationKey] == note {
@@ -115,24 +117,24 @@ func (c hostClaims) followEdit(ctx context.Context, host *bmov1alpha1.BareMetalH
 	})
 }
 
-// becomesClean is part of a write that changes the spec of a host. Every such change is one generation, so that another one shows.
+// becomesClean is part of a write that changes the spec of a host. Each change is one generation: later ones show.
 func becomesClean(host *bmov1alpha1.BareMetalHost) {
 	annotate(host, v1alpha1.CleaningAnnotationKey, strconv.FormatInt(host.Generation+1, 10))
 }
 
-// isUnchanged returns whether the spec of a host is as becomesClean has left it. The cleaning mode is part of it.
+// isUnchanged reports whether the spec of a host is as becomesClean has left it. The cleaning mode is part of the spec.
 func isUnchanged(host *bmov1alpha1.BareMetalHost) bool {
 	generation, _, _ := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], " ")
 	return generation == strconv.FormatInt(host.Generation, 10)
 }
 
-// lastInstallation is when Metal3 has last begun to install a host, to be compared with itself.
+// lastInstallation returns when Metal3 last began to install a host. It is only for comparing two of these times.
 func lastInstallation(host *bmov1alpha1.BareMetalHost) string {
 	return host.Status.OperationHistory.Provision.Start.UTC().Format(time.RFC3339)
 }
 
-// isCleaned returns whether nothing of its tenant is left on a host, which is read past the cache and available again: cleaning was
-// on all the time since the image was taken off, and what was installed last has been deprovisioned.
+// isCleaned reports whether nothing of its tenant is left on an available host that was read past the cache: cleaning
+// was on ever since the image was removed, and Metal3 has deprovisioned the last installation.
 func isCleaned(host *bmov1alpha1.BareMetalHost) bool {
 	history := host.Status.OperationHistory
 	return follows(host) && (history.Provision.Start.IsZero() ||

@@ -21,14 +21,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// assignment is what a Machine gets.
+// assignment is the server and the plan that a Machine gets.
 type assignment struct {
 	choice inventory.Choice
 	plan   *plan.Plan
 }
 
-// decide assigns a server, a share of the quota and an address together, and assumes them, or returns why the Machine
-// is unschedulable. It reads caches and writes nothing. scheduler.deciding must be held.
+// decide assigns and assumes a server, a share of the quota and an address together, or returns why the Machine is
+// unschedulable. It reads caches and writes nothing. The caller must hold scheduler.deciding.
 func (r *Reconciler) decide(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
 	if c.machine.Spec.Gang != nil && !c.machine.HasHost() {
 		return r.decideTogether(ctx, c)
@@ -61,8 +61,8 @@ func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment
 	}
 }
 
-// assign looks for a server of the cheapest type that the Machine may have, is within the quota, can be installed as,
-// and has an address for. If it fits several types and cannot have any of them, it is refused for the cheapest.
+// assign looks for a server of the cheapest type that the Machine may have, that is within the quota, that can be
+// installed and that has an address. If it can have none of several types, the refusal is for the cheapest.
 func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
 	request, tried, rest := c.request, map[string]bool{}, r.quotaOf(ctx, c)
 	request.Allowed = func(nodeType, provider string) bool {
@@ -121,8 +121,8 @@ func (r *Reconciler) chooseServer(c *candidate, request inventory.Request, rest 
 	return choice, nil, nil
 }
 
-// unlessInvalid returns the refusal of a Machine, unless what the Machine itself sets is invalid. Then it gets no
-// server of any type before that is corrected.
+// unlessInvalid returns the refusal of a Machine, unless the Machine's own settings are invalid. An invalid Machine
+// gets no server of any type until it is corrected.
 func (r *Reconciler) unlessInvalid(
 	ctx context.Context, machine *v1alpha1.Machine, no *unschedulable,
 ) (*unschedulable, error) {
@@ -133,8 +133,7 @@ func (r *Reconciler) unlessInvalid(
 	return no, err
 }
 
-// assignAs resolves what the Machine is to be installed with on the server that has been chosen, and checks whether
-// the tenant may have a server in its domains, and whether there is an address for it.
+// assignAs resolves the plan of the Machine on the chosen server. It checks the server's domains and a free address.
 func (r *Reconciler) assignAs(
 	ctx context.Context, c *candidate, choice inventory.Choice, rest func() (quota.Rest, error),
 ) (*assignment, *unschedulable, error) {
@@ -167,13 +166,13 @@ func (r *Reconciler) assignAs(
 	return &assignment{choice: choice, plan: planned}, nil, err
 }
 
-// quotaOf returns what the quota leaves beside the servers that the Machine's tenant has or is about to get. It counts
-// when it is first called: most Machines that wait find no server.
+// quotaOf returns a function that computes the free part of the tenant's quota, beside the servers that the tenant has
+// or is about to get. It counts only when it is first called: most waiting Machines find no server.
 func (r *Reconciler) quotaOf(ctx context.Context, c *candidate) func() (quota.Rest, error) {
 	return sync.OnceValues(func() (quota.Rest, error) { return r.restOfQuota(ctx, c) })
 }
 
-// checkOpenings refuses a server in a domain that would be one too many for the tenant.
+// checkOpenings refuses a server that would give the tenant one domain too many.
 func (r *Reconciler) checkOpenings(
 	c *candidate, choice inventory.Choice, rest func() (quota.Rest, error),
 ) (*unschedulable, error) {
@@ -226,8 +225,8 @@ func (r *Reconciler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest,
 		func(nodeType string) int64 { return accelerators[nodeType] }), nil
 }
 
-// checkAddress looks for an address of the pool that is neither taken nor assumed. A Machine needs none if the pool is
-// nil. The error is an *ipam.ExhaustedError if there is none.
+// checkAddress looks for an address of the pool that is neither taken nor assumed. If pool is nil, the Machine needs
+// none. The error is an *ipam.ExhaustedError if no address is free.
 func (r *Reconciler) checkAddress(ctx context.Context, machine *v1alpha1.Machine, pool *ipam.Pool) error {
 	if pool == nil {
 		return nil
@@ -240,7 +239,7 @@ func (r *Reconciler) checkAddress(ctx context.Context, machine *v1alpha1.Machine
 	return pool.Check(owner, taken.Items, r.scheduler.assumedPools(owner))
 }
 
-// forget ends what is assumed for a Machine.
+// forget ends all assumptions for a Machine.
 func (r *Reconciler) forget(machine *v1alpha1.Machine) {
 	r.scheduler.forget(client.ObjectKeyFromObject(machine), r.inventory)
 }

@@ -50,11 +50,11 @@ func (r *Reconciler) recordDrift(before, after *v1alpha1.Machine) {
 	r.event(after, v1alpha1.EventType(is.Reason), is.Reason, is.Message)
 }
 
-// Fields that the cache of Machines is indexed by, to find those that a change may make drift.
+// Fields that index the cache of Machines, to find the Machines that a change may make drift.
 const (
 	// typeField is the name of the NodeType of a Machine's server.
 	typeField = "status.nodeTypeRef.name"
-	// referenceField are the objects that a Machine's own properties refer to.
+	// referenceField lists the objects that a Machine's own properties refer to.
 	referenceField = "spec.properties"
 )
 
@@ -66,8 +66,7 @@ func (r *Reconciler) installedOfProvider(ctx context.Context, provider *v1alpha1
 	return r.installedOfTypes(ctx, func(nodeType *v1alpha1.NodeType) bool { return nodeType.Spec.ProviderRef.Name == provider.Name })
 }
 
-// installedWith are the Machines that a Machine made now in their place would be installed with the object: those whose
-// own properties refer to it, and those of types that do.
+// installedWith returns the Machines whose own or type's properties refer to the object: a replacement would use it.
 func (r *Reconciler) installedWith(ctx context.Context, object client.Object) []reconcile.Request {
 	reference := referenceTo(object)
 	requests := r.machinesBy(ctx, client.MatchingFields{referenceField: reference})
@@ -82,10 +81,10 @@ func (r *Reconciler) installedWith(ctx context.Context, object client.Object) []
 	})...)
 }
 
-// installedOfTypes are the Machines of the NodeTypes for which it holds. There are few of them, and all are in the cache.
+// installedOfTypes returns the Machines of the NodeTypes that satisfy holds. All NodeTypes are in the cache.
 func (r *Reconciler) installedOfTypes(ctx context.Context, holds func(*v1alpha1.NodeType) bool) (requests []reconcile.Request) {
 	nodeTypes := &v1alpha1.NodeTypeList{}
-	// It reads from the cache, which fails only when the process is stopping.
+	// The read from the cache fails only when the process is stopping.
 	if err := r.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
@@ -97,7 +96,7 @@ func (r *Reconciler) installedOfTypes(ctx context.Context, holds func(*v1alpha1.
 	return requests
 }
 
-// references are the objects that a set of properties names, by itself and by its OSImage.
+// references returns the objects that a set of properties names, directly or through its OSImage.
 func (r *Reconciler) references(ctx context.Context, set properties.Set) []string {
 	all := set.References()
 	if len(all) > 0 && all[0].Kind == properties.KindOSImage {

@@ -17,7 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// gangField is what the cache of Machines is indexed by: the name of the gang.
+// gangField indexes the cache of Machines by the name of the gang.
 const gangField = "spec.gang.name"
 
 func gangOf(machine *v1alpha1.Machine) []string {
@@ -27,16 +27,16 @@ func gangOf(machine *v1alpha1.Machine) []string {
 	return []string{machine.Spec.Gang.Name}
 }
 
-// refusedMember is a Machine whose gang was refused, and why.
+// refusedMember is a Machine whose gang was refused, with the reason.
 type refusedMember struct {
 	uid types.UID
 	no  *unschedulable
 }
 
-// decideTogether decides on all Machines of a gang that have no server: each is assigned one, or none is. Two tenants that want the same
-// servers for their gangs would have a half of them each, and neither could work. What is decided about the other Machines is left in the
-// queue for their workers, as the loop leaves it. A Machine whose binding fails later is decided on again, with those of the gang that have
-// no server by then: a server that is bound is not given back for that.
+// decideTogether decides on all Machines of a gang that have no server: each gets one, or none does. Otherwise two
+// tenants that want the same servers for their gangs could get half of them each, and neither could work. It leaves the
+// decisions about the other Machines in the queue for their workers, as the loop does. If the binding of a Machine
+// fails later, it is decided on again, with the members that have no server by then. Bound servers stay bound.
 func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
 	key, version := client.ObjectKeyFromObject(c.machine), r.scheduler.queue.Version()
 	if decided, found := r.scheduler.queue.Value(key); found && decided.assigned != nil && r.stands(&decided, c.machine) {
@@ -69,7 +69,8 @@ func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignm
 		if err != nil {
 			return nil, nil, err
 		}
-		// What is undone counts as a change of the inventory, after which the gang would be decided on at once, without end.
+		// The undone assignments count as a change of the inventory. Without this filter the gang would be decided on
+		// again at once, without end.
 		no = &unschedulable{reason: no.reason, hints: slices.DeleteFunc(append(no.hints, choiceChanged),
 			func(event scheduling.Event) bool { return event == hostChanged }),
 			message: fmt.Sprintf("there is a server for %d of the %d Machines of gang %s that have none, and each would get one or none: %s", i,
@@ -97,7 +98,7 @@ func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignm
 	return c.assigned, no, nil
 }
 
-// othersOf returns the other Machines of the gang that have no server, and how many Machines the gang has with those that have one.
+// othersOf returns the other Machines of the gang that have no server, and how many Machines the gang has in all.
 func (r *Reconciler) othersOf(ctx context.Context, c *candidate) (others []*candidate, count int, err error) {
 	machines := &v1alpha1.MachineList{}
 	if err := r.client.List(ctx, machines, client.InNamespace(c.machine.Namespace),
@@ -130,7 +131,7 @@ func (r *Reconciler) othersOf(ctx context.Context, c *candidate) (others []*cand
 	return others, count, nil
 }
 
-// undo ends what has just been assumed for a Machine. Nobody has seen it, so it is no event for those that wait.
+// undo ends a new assumption for a Machine. Nobody has seen the assumption, so undo is no event for waiting Machines.
 func (r *Reconciler) undo(c *candidate) {
 	key := client.ObjectKeyFromObject(c.machine)
 	delete(r.scheduler.assumed, key)

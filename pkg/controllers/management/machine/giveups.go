@@ -15,24 +15,25 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
 )
 
-// countPeriod is how often Machines under way are counted at most, and how soon one that is not given up yet is looked at again.
+// countPeriod is the shortest time between two counts of Machines under way, and between two checks of an overdue one.
 const countPeriod = time.Minute
 
-// giveUps bounds how many Machines are given up because their deadline has passed. If those of many pass together, the servers are hardly
-// to blame: a registry, a network or Metal3 is. Unlike the collection of Machines it needs no confirmation, because what is given up holds
-// no data. So time ends it: the next ones go when the window is over.
+// giveUps bounds how many Machines are given up because their deadline has passed. If many deadlines pass together, the
+// servers are hardly to blame: a registry, a network or Metal3 is. Unlike the collection of Machines, it needs no
+// confirmation, because a Machine that is given up holds no data. So time ends it: the next ones go when the window is
+// over.
 //
-// Each namespace is bounded, and all together without the one that has given up most: the Machines of one tenant do not keep the bad
-// servers of others.
+// There is one bound for each namespace, and one for all namespaces except the one with the most give-ups: the Machines
+// of one tenant must not keep the bad servers of others.
 type giveUps struct {
 	lock    sync.Mutex
 	recent  map[string]breaker.Recent // by namespace
 	counted time.Time
-	// underWay are the Machines that were under way or recent when they were counted, by namespace; all of them under "".
+	// underWay counts, by namespace, the Machines that were under way or recent at the last count. "" is the sum.
 	underWay map[string]int
 }
 
-// mayGiveUp returns why a Machine whose deadline has passed is not given up yet, and is empty if it is.
+// mayGiveUp returns why an overdue Machine is not given up yet, or "" if it may be.
 func (r *Reconciler) mayGiveUp(ctx context.Context, machine *v1alpha1.Machine) (string, error) {
 	g := &r.giveUps
 	g.lock.Lock()

@@ -11,24 +11,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// maxPause is the longest time between two beats of a manager that runs. If more passes, the manager or its machine was stopped, or the
-// clock was set.
+// maxPause is the longest time between two beats of a running manager. After a longer time the manager or its machine
+// was stopped, or the clock was set.
 const maxPause = time.Minute
 
-// heartbeat knows since when the manager has run without a pause. Time that it has not seen says nothing about a Machine: Metal3 may have
-// been stopped with it, and a clock that is set shows hours that have not passed. The zero value is ready to use.
+// heartbeat knows since when the manager has run without a pause. A pause says nothing about a Machine: Metal3 may have
+// been stopped, too, and a clock that is set shows hours that have not passed. The zero value is ready to use.
 type heartbeat struct {
 	lock sync.Mutex
-	// since is the first beat, because the process may have waited for long to become the leader, or the first one after the last pause.
+	// since is the first beat, because the process may have waited for long to become the leader, or the first beat after
+	// the last pause.
 	last, since time.Time
-	// ahead is what the clock showed before it was set back: what was noted up to then is older than it seems.
+	// ahead is the time that the clock showed before it was set back: notes up to that time are older than they seem.
 	ahead time.Time
 }
 
-// beat is called more often than maxPause. It returns for how long there was no beat, by a clock that may have been set, if that is too
-// long.
+// beat notes that the manager runs. Call it more often than maxPause. It returns the time since the last beat if that
+// is too long, or else 0. The clock may have been set, so the time may be negative.
 func (h *heartbeat) beat(now time.Time) (pause time.Duration) {
-	now = now.Round(0) // the monotonic clock does not see that the other one is set
+	now = now.Round(0) // the monotonic clock does not show that the wall clock was set
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	last := h.last
@@ -46,8 +47,8 @@ func (h *heartbeat) beat(now time.Time) (pause time.Duration) {
 	return pause
 }
 
-// isOld returns whether what was noted at a time is from before another, or from before the clock was set back. That may have been before
-// this process was started: then a note from the future shows it.
+// isOld reports whether a note is from before a given time, or from before the clock was set back. The clock may have
+// been set back before this process started: then a note from the future shows it.
 func (h *heartbeat) isOld(noted, before time.Time) bool {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -57,9 +58,9 @@ func (h *heartbeat) isOld(noted, before time.Time) bool {
 	return noted.Before(before) || !noted.After(h.ahead)
 }
 
-// earliest is when a Machine with that deadline may be given up at the earliest. After a start and after a pause the whole deadline begins
-// again. Nobody knows how much of it has passed: Metal3 may have been stopped as well, and the last progress may have been noted by the
-// clock of another machine.
+// earliest returns when a Machine with that deadline may be given up at the earliest. After a start and after a pause
+// the whole deadline begins again. Nobody knows how much has passed: Metal3 may have been stopped as well, and the clock
+// of another machine may have noted the last progress.
 func (h *heartbeat) earliest(deadline time.Duration) time.Time {
 	h.lock.Lock()
 	defer h.lock.Unlock()

@@ -19,10 +19,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// hookPrefixes are those of the hooks that hold a server.
+// hookPrefixes are the prefixes of the hooks that hold a server.
 var hookPrefixes = []string{v1alpha1.PreProvisionHookPrefix, v1alpha1.PreReturnHookPrefix}
 
-// networkFor is the network that the servers of a tenant are moved into, "" if they stay where they are.
+// networkFor returns the network that a tenant's servers are moved into, or "" if they stay where they are.
 func networkFor(tenant *v1alpha1.TenantCluster) string {
 	if tenant == nil || tenant.Spec.Network == nil {
 		return ""
@@ -30,17 +30,17 @@ func networkFor(tenant *v1alpha1.TenantCluster) string {
 	return tenant.Spec.Network.String()
 }
 
-// networkOf is the network that the server of a Machine is moved into, "" if it stays where it is. Addresses are counted by
-// network: two tenants whose networks are apart may use the same ones.
+// networkOf returns the network that a Machine's server is moved into, or "" if it stays where it is. Addresses are
+// counted by network: two tenants with separate networks may use the same addresses.
 func networkOf(machine *v1alpha1.Machine) string { return machine.Status.Network }
 
-// networkOfHost is the network that a host was claimed for.
+// networkOfHost returns the network that a host was claimed for.
 func networkOfHost(host *bmov1alpha1.BareMetalHost) string {
 	return host.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
 }
 
-// setNetworkHooks makes the copies of our hooks on the Machine say what has been decided. They are written with the choice of a
-// server, so that no controller is too late, and replace what another user has written there.
+// setNetworkHooks makes the copies of our hooks on the Machine match the decision. It replaces what others have written
+// there. The write of the choice includes the hooks, so that no controller sees them too late.
 func setNetworkHooks(machine *v1alpha1.Machine, network string) {
 	for _, prefix := range hookPrefixes {
 		key := v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)
@@ -52,9 +52,9 @@ func setNetworkHooks(machine *v1alpha1.Machine, network string) {
 	}
 }
 
-// setHooks writes the hooks on the host, with the claim: that of the network, and those of the Machine that the manager knows. Hooks
-// take effect on the host only, because the tenant can edit or recreate the Machine. Nothing is installed on the server, and no other
-// Machine claims it, before the owners of the hooks have removed them.
+// setHooks writes the hooks on the host, with the claim: the network's hook, and the Machine's hooks that the manager
+// knows. Hooks take effect on the host only, because the tenant can edit or recreate the Machine. Until the owners of
+// the hooks have removed them, nothing is installed on the server and no other Machine claims it.
 func (c hostClaims) setHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
 	for _, prefix := range hookPrefixes {
 		for _, name := range v1alpha1.Hooks(machine.Annotations, prefix) {
@@ -68,8 +68,8 @@ func (c hostClaims) setHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMe
 	}
 }
 
-// returnHooks are the names of the hooks that a release waits for: those of the host, and those that the manager knows and that
-// have been set on the Machine since the claim.
+// returnHooks returns the names of the hooks that a release waits for: the host's hooks, and the known hooks that were
+// set on the Machine since the claim.
 func (c hostClaims) returnHooks(host *bmov1alpha1.BareMetalHost, ofMachine map[string]string) []string {
 	names := sets.New(v1alpha1.Hooks(host.Annotations, v1alpha1.PreReturnHookPrefix)...)
 	for _, name := range v1alpha1.Hooks(ofMachine, v1alpha1.PreReturnHookPrefix) {
@@ -80,7 +80,7 @@ func (c hostClaims) returnHooks(host *bmov1alpha1.BareMetalHost, ofMachine map[s
 	return sets.List(names)
 }
 
-// Move asks for the move into the network that the host was claimed for, which may be under way or done: it can be repeated.
+// Move requests the move into the network that the host was claimed for. It may be repeated at any time.
 func (c hostClaims) Move(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	key := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)
 	if _, asked := host.Annotations[key]; asked {
@@ -91,8 +91,8 @@ func (c hostClaims) Move(ctx context.Context, host *bmov1alpha1.BareMetalHost) (
 	})
 }
 
-// recoverNetwork takes the network from the host if the status lacks it, because the Machine was restored. Whether an empty server
-// is in that network is unknown then, so it is moved once more.
+// recoverNetwork reads the network from the host if the status lacks it, because the Machine was restored. It is not
+// known whether an empty server is in that network, so recoverNetwork has it moved once more.
 func (r *Reconciler) recoverNetwork(ctx context.Context, now *run) (err error) {
 	if now.machine.Status.Network != "" || !ownsHost(ownerOf(now.machine), now.host) || networkOfHost(now.host) == "" {
 		return nil
@@ -109,8 +109,8 @@ func (r *Reconciler) recoverNetwork(ctx context.Context, now *run) (err error) {
 	return nil
 }
 
-// waitForHooks waits until all hooks have been removed before anything is installed. Their copies on the Machine are corrected, for
-// controllers that read them there.
+// waitForHooks waits until all hooks have been removed, before anything is installed. It corrects their copies on the
+// Machine for controllers that read them there.
 func (r *Reconciler) waitForHooks(ctx context.Context, now *run) (result, error) {
 	names, annotations := v1alpha1.Hooks(now.host.Annotations, v1alpha1.PreProvisionHookPrefix), now.machine.Annotations
 	correct := func(machine *v1alpha1.Machine) {
@@ -125,13 +125,13 @@ func (r *Reconciler) waitForHooks(ctx context.Context, now *run) (result, error)
 	if correct(corrected); maps.Equal(corrected.Annotations, annotations) {
 		return outcome, nil
 	}
-	if err := r.flush(ctx, now); err != nil { // the patch reads the status that is stored
+	if err := r.flush(ctx, now); err != nil { // the patch reads the stored status
 		return result{}, err
 	}
 	return outcome, r.patch(ctx, now, "correcting the hooks of", correct)
 }
 
-// describeHooks lists the hooks that are left, with the messages of their owners.
+// describeHooks lists the remaining hooks, with the messages of their owners.
 func describeHooks(names []string, messages map[string]string, prefix string) string {
 	var parts []string
 	for _, name := range names {
@@ -144,7 +144,7 @@ func describeHooks(names []string, messages map[string]string, prefix string) st
 	return strings.Join(parts, "; ") + "; "
 }
 
-// reportIgnored says which annotations of a Machine that is about to get a server are without effect.
+// reportIgnored publishes events about annotations without effect on a Machine that is about to get a server.
 func (r *Reconciler) reportIgnored(machine *v1alpha1.Machine) {
 	if text := machine.Annotations[v1alpha1.ClaimUIDAnnotationKey]; text != "" && text != string(machine.ClaimUID()) {
 		r.event(machine, corev1.EventTypeWarning, string(EventAnnotationIgnored),
@@ -155,7 +155,7 @@ func (r *Reconciler) reportIgnored(machine *v1alpha1.Machine) {
 			if name != v1alpha1.NetworkHook && !r.claims.hooks.Has(name) {
 				r.event(machine, corev1.EventTypeWarning, string(EventAnnotationIgnored),
 					fmt.Sprintf("hook %s holds nothing: the manager does not have it in its flag --hooks", v1alpha1.HookKey(prefix, name)))
-				return // one says enough: a tenant may set any number
+				return // one event is enough: a tenant may set any number of hooks
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func annotate(object client.Object, key, value string) {
 	object.SetAnnotations(annotations)
 }
 
-// patch changes the Machine's metadata, if there is anything to change. It is a compare-and-swap on the resource version.
+// patch changes the Machine's metadata, unless the change does nothing. It is a compare-and-swap.
 func (r *Reconciler) patch(ctx context.Context, now *run, doing string, change func(*v1alpha1.Machine)) error {
 	after := now.machine.DeepCopy()
 	if change(after); equality.Semantic.DeepEqual(after, now.machine) {

@@ -21,9 +21,9 @@ import (
 
 const machineKind = "Machine"
 
-// owner identifies a Machine. A name alone would not do: a Machine that was deleted and made again under the same
-// name has no right to the server of the first, unless it was restored from a backup of that. Nor would the UID alone: it is
-// the one that the Machine says it claims under.
+// owner identifies a Machine by name and claim UID. The name alone would not do: a Machine that was deleted and
+// recreated has no right to the first one's server, unless it was restored from a backup. The UID alone would not do
+// either: the Machine itself names the UID that it claims under.
 type owner struct {
 	types.NamespacedName
 	UID types.UID
@@ -33,7 +33,7 @@ func ownerOf(machine *v1alpha1.Machine) owner {
 	return owner{NamespacedName: client.ObjectKeyFromObject(machine), UID: machine.ClaimUID()}
 }
 
-// reference is what stands in a host's consumerRef.
+// reference returns the consumerRef of a host that the Machine claims.
 func (o owner) reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(),
@@ -55,7 +55,7 @@ func ownsHost(o owner, host *bmov1alpha1.BareMetalHost) bool {
 	return ok && consumer == o
 }
 
-// failures say what Metal3's types of errors mean. Tenants read these alone: see inventory.Word.
+// failures explain Metal3's types of errors. Tenants read only these texts: see inventory.Word.
 var failures = map[bmov1alpha1.ErrorType]string{
 	bmov1alpha1.ProvisionedRegistrationError: "Metal3 could not register it again, although it is installed",
 	bmov1alpha1.RegistrationError:            "Metal3 does not reach its BMC, or is refused there",
@@ -68,8 +68,7 @@ var failures = map[bmov1alpha1.ErrorType]string{
 	bmov1alpha1.ServicingError:       "Metal3 could not change its firmware",
 }
 
-// hostError returns what is wrong with a host, "" if Metal3 reports no error. It has no full stop at its end, so that a
-// sentence can go on after it.
+// hostError returns the error of a host, or "" if Metal3 reports none. It ends without a full stop: text may follow.
 func hostError(host *bmov1alpha1.BareMetalHost) string {
 	if host.Status.ErrorType == "" && host.Status.ErrorMessage == "" && host.Status.OperationalStatus != bmov1alpha1.OperationalStatusError {
 		return ""
@@ -84,7 +83,7 @@ func hostError(host *bmov1alpha1.BareMetalHost) string {
 		shell.Command("kubectl describe baremetalhost -n %s %s", host.Namespace, host.Name))
 }
 
-// ignored returns why Metal3 does nothing on a host, "" if it does what the spec says.
+// ignored returns why Metal3 does not act on a host, or "" if Metal3 follows its spec.
 func ignored(host *bmov1alpha1.BareMetalHost) string {
 	name := host.Namespace + "/" + host.Name
 	for _, annotation := range []string{bmov1alpha1.PausedAnnotation, bmov1alpha1.DetachedAnnotation} {
@@ -101,22 +100,22 @@ func ignored(host *bmov1alpha1.BareMetalHost) string {
 	return ""
 }
 
-// isProvisioned returns whether Metal3 has installed the image that the spec names.
+// isProvisioned reports whether Metal3 has installed the image that the spec names.
 func isProvisioned(host *bmov1alpha1.BareMetalHost) bool {
 	return host.Status.Provisioning.State == bmov1alpha1.StateProvisioned &&
 		host.Spec.Image != nil && host.Status.Provisioning.Image.URL == host.Spec.Image.URL
 }
 
-// isEmptied returns whether a host's spec asks for nothing any more, so that Metal3 will clean and stop it. A host that
-// must not be powered off stays online; Metal3 refuses anything else.
+// isEmptied reports whether a host's spec requests nothing any more, so that Metal3 will clean and stop it. A host that
+// must not be powered off stays online: Metal3 refuses anything else.
 func isEmptied(host *bmov1alpha1.BareMetalHost) bool {
 	userData, networkData := documentsOf(host)
 	return host.Spec.Image == nil && !userData.isReplaced() && !networkData.isReplaced() &&
 		(!host.Spec.Online || host.Spec.DisablePowerOff)
 }
 
-// stateSince is the provisioning state of a host, and since when it is in it, for the states that Metal3 measures. It needs a host that was
-// read live: a cached one has no history.
+// stateSince returns the provisioning state of a host and, for states that Metal3 measures, when it began. It needs a
+// host that was read live: a cached host has no history.
 func stateSince(host *bmov1alpha1.BareMetalHost) string {
 	state := host.Status.Provisioning.State
 	since := ""
@@ -126,8 +125,8 @@ func stateSince(host *bmov1alpha1.BareMetalHost) string {
 	return cmp.Or(inventory.Word(state), "not registered with Metal3 yet") + since
 }
 
-// unclean returns why a host that has been emptied cannot go back to the pool yet, "" if it can. The second value is
-// true if that will not pass by itself.
+// unclean returns why an emptied host cannot go back to the pool yet, or "" if it can. The second value is true if the
+// reason will not pass by itself.
 func unclean(host *bmov1alpha1.BareMetalHost) (string, bool) {
 	name := host.Namespace + "/" + host.Name
 	if message := hostError(host); message != "" {

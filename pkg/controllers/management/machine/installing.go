@@ -25,8 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 )
 
-// install collects the parts of the installation, records them in the status, and then changes the host in a single
-// write.
+// install collects the parts of the installation, records them in the status, and then changes the host in one write.
 func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	machine, host := now.machine, now.host
 	planned, err := r.resolveAgain(ctx, now)
@@ -52,7 +51,7 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if changed := now.changedPlan(planned); changed != nil {
 		return result{again: true, facts: changed}, nil
 	}
-	// The next address is for a Machine that has its server already, also after a restart.
+	// Reserve the next address for a Machine that already has its server, also after a restart.
 	r.scheduler.assumePool(machine, planned.Pool)
 	address, err := r.address(ctx, machine, planned)
 	var exhausted *ipam.ExhaustedError
@@ -86,15 +85,15 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	return outcome, nil
 }
 
-// mayNotWrite is what to do about a namespace of servers in which the manager has no rights.
+// mayNotWrite says what to do about a namespace of servers where the manager has no rights.
 func mayNotWrite(namespace string) string {
 	return "the manager may not claim servers, or write Secrets, in namespace " + namespace + ", where its server is: add the namespace to " +
 		"manager.hostNamespaces of the chart karpenter-metal3"
 }
 
-// resolveAgain returns the plan of a Machine that has a server. It is the one that the server was chosen with, unless that was in an
-// earlier run: hooks may have held the server for hours. Then the plan is resolved again, and validated for the server if it is
-// another than the status says. The error is a *plan.InvalidError if it cannot be carried out.
+// resolveAgain returns the plan of a Machine that has a server: the plan that the server was chosen with, or a new one
+// if an earlier run chose it, because hooks may have held the server for hours. If the new plan differs from the
+// status, resolveAgain checks it for the server. The error is a *plan.InvalidError if the plan cannot be carried out.
 func (r *Reconciler) resolveAgain(ctx context.Context, now *run) (*plan.Plan, error) {
 	if now.plan != nil {
 		return now.plan, nil
@@ -110,7 +109,7 @@ func (r *Reconciler) resolveAgain(ctx context.Context, now *run) (*plan.Plan, er
 	return planned, nil
 }
 
-// imageOf is the image of a plan as Metal3 takes it.
+// imageOf converts the image of a plan for Metal3.
 func imageOf(planned *plan.Plan) *bmov1alpha1.Image {
 	image := &bmov1alpha1.Image{URL: planned.Image.URL, Checksum: planned.Image.Checksum,
 		ChecksumType: bmov1alpha1.ChecksumType(planned.Image.ChecksumType)}
@@ -120,7 +119,7 @@ func imageOf(planned *plan.Plan) *bmov1alpha1.Image {
 	return image
 }
 
-// completeHost returns the host as templates may read it. The cache has only what decisions read (inventory.TrimHost).
+// completeHost returns the host for templates: the cache has only the fields for decisions (inventory.TrimHost).
 func (r *Reconciler) completeHost(
 	ctx context.Context, planned *plan.Plan, cached *bmov1alpha1.BareMetalHost,
 ) (*bmov1alpha1.BareMetalHost, error) {
@@ -134,27 +133,26 @@ func (r *Reconciler) completeHost(
 	return host, nil
 }
 
-// reports is what the Machine is doing or waiting for.
+// reports returns a result that tells what the Machine is doing or waiting for.
 func (now *run) reports(phase v1alpha1.MachinePhase, reason, format string, arguments ...any) result {
 	return result{facts: &facts{phase: phase, reason: reason, message: fmt.Sprintf(format, arguments...), host: now.host}}
 }
 
-// waitClaimed leaves the Machine claimed, for the reason.
+// waitClaimed keeps the Machine in the phase Claimed, for the reason.
 func (now *run) waitClaimed(reason, message string, hints ...scheduling.Event) result {
 	outcome := now.reports(v1alpha1.MachineClaimed, reason, "%s", message)
 	outcome.hints = hints
 	return outcome
 }
 
-// waitForUserData waits for a Secret, or for the right to it.
+// waitForUserData waits for a Secret, or for the right to write it.
 func (now *run) waitForUserData(missing string) result {
 	outcome := now.waitClaimed(v1alpha1.ReasonWaitingForBootstrapData, missing)
 	outcome.after = userDataRetry
 	return outcome
 }
 
-// waitForCorrection waits until what is invalid is corrected, in objects that no watch maps to this Machine. It passes on
-// other errors.
+// waitForCorrection waits until an invalid object is corrected, which no watch reports. It returns other errors.
 func (now *run) waitForCorrection(err error) (result, error) {
 	if problem, wrong := plan.Problem(err); wrong {
 		return now.waitClaimed(v1alpha1.ReasonInvalidSpec, problem, objectChanged), nil
@@ -162,8 +160,8 @@ func (now *run) waitForCorrection(err error) (result, error) {
 	return result{}, err
 }
 
-// changedPlan returns what to write into the status if the plan is not the one that it has, which was made when the server was
-// chosen: what the status says is what is installed.
+// changedPlan returns the status of the new plan if it differs from the plan in the status, which is from the choice of
+// the server. The status must match the installation.
 func (now *run) changedPlan(planned *plan.Plan) *facts {
 	status, effective, installed := &now.machine.Status, planned.Set.Entries(), planned.Installed()
 	if equality.Semantic.DeepEqual(status.Properties, effective) && status.PropertiesHash == plan.Hash(installed) {
@@ -176,8 +174,8 @@ func (now *run) changedPlan(planned *plan.Plan) *facts {
 	}
 }
 
-// join returns the user data that spec.bootstrap refers to: the join, for a Machine with a tenant. If it is missing, join
-// returns a message that says what is. A Machine without a tenant needs none.
+// join returns the user data that spec.bootstrap refers to. It joins the node of a Machine with a tenant. If the data
+// is missing, join returns a message about it. A Machine without a tenant needs no data.
 func (r *Reconciler) join(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
 	switch tenant := machine.Spec.TenantClusterRef; {
 	case machine.Spec.Bootstrap.DataSecretName != "":
@@ -188,7 +186,7 @@ func (r *Reconciler) join(ctx context.Context, machine *v1alpha1.Machine) (data 
 	return nil, "", nil
 }
 
-// address returns the Machine's address, nil if it gets none from us.
+// address returns the Machine's address, or nil if the manager gives it none.
 func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, planned *plan.Plan) (*plan.Address, error) {
 	if planned.Pool == nil {
 		return nil, nil
@@ -196,7 +194,7 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 	owner := ownerOf(machine).machineReference()
 	allocation, err := r.addresses.Ensure(ctx, owner, *planned.Pool)
 	if err == nil && !planned.Pool.Holds(allocation) {
-		// The properties have changed since an attempt that failed. No server has booted with the address yet.
+		// The properties have changed since a failed attempt. No server has booted with the address yet.
 		if err := r.addresses.Release(ctx, owner); err != nil {
 			return nil, err
 		}
@@ -221,13 +219,13 @@ func (o owner) machineReference() v1alpha1.MachineReference {
 	return v1alpha1.MachineReference{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
-// overlapping does not say which pools: tenants read events, and the pools may be another tenant's. The log has them.
+// overlapping does not name the pools: tenants read events, and the pools may be another tenant's. The log names them.
 func overlapping(pool ipam.Pool) string {
 	return fmt.Sprintf("address pool %s overlaps others: what one gives out is missing in the other; give them ranges that are apart, or the "+
 		"same ones (%s)", pool, v1alpha1.PropertyNetworkIPRange)
 }
 
-// addressesOf are the addresses that a host of ours has been given, as its annotations say.
+// addressesOf returns the addresses that the manager gave to a host, from its annotations.
 func addressesOf(host *bmov1alpha1.BareMetalHost) []corev1.NodeAddress {
 	if _, ours := host.Annotations[v1alpha1.SavedNetworkAnnotationKey]; !ours {
 		return nil
@@ -239,12 +237,12 @@ func addressesOf(host *bmov1alpha1.BareMetalHost) []corev1.NodeAddress {
 	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: prefix.Addr().String()}}
 }
 
-// hostsPerPage bounds what one answer of the API server holds.
+// hostsPerPage bounds the hosts in one answer of the API server.
 const hostsPerPage = 500
 
-// HoldsServer returns the test for ipam.Sweep: whether a server still has a Machine for its consumer, so that its
-// address may still be in use. It reads all hosts, past every cache, which is why it is for Machines that have been
-// deleted by force and for nothing else.
+// HoldsServer returns the test for ipam.Sweep: whether a server still has the Machine as its consumer, so that the
+// Machine's address may still be in use. The test reads all hosts, past every cache, so it is only for Machines that
+// were deleted by force.
 func HoldsServer(live client.Reader) func(context.Context, v1alpha1.MachineReference) (bool, error) {
 	return func(ctx context.Context, machine v1alpha1.MachineReference) (bool, error) {
 		host, err := findServer(ctx, live,

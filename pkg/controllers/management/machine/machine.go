@@ -16,14 +16,14 @@
 //	any from waitingForHooks on ─► gaveUp, if it gets no further (progress.go) or its server is in error for good (replacing.go)
 //	any of them ─► releasing, once the Machine is being deleted
 //
-// What is installed follows from a plan (pkg/fleet/plan), which is validated for the chosen server before that is
-// claimed, so that no server is claimed for a wrong property, template or key. Hooks (hooks.go) hold a Machine before
+// A plan (pkg/fleet/plan) decides what is installed. The manager validates the plan for the chosen server before the
+// claim, so that a wrong property, template or key never ties up a server. Hooks (hooks.go) hold a Machine before
 // anything is installed and before its server is released.
 //
-// Two rules keep a host from being claimed twice. The choice is written on the Machine, with the finalizer, before the host is
-// touched, and both writes are compare-and-swap on the resource version: one decides which host a Machine wants, the
-// other which Machine a host belongs to. The status names the host once it is claimed. What the two leave behind in the worst
-// case, a host whose consumer does not want it or is gone, the orphan sweep (orphanhosts.go, userdata.go) gives back.
+// Two rules keep a host from being claimed twice. The manager writes the choice on the Machine, with the finalizer,
+// before it touches the host. Both writes are compare-and-swap on the resource version: one decides which host a
+// Machine wants, the other which Machine a host belongs to. The status names the host once it is claimed. A crash can
+// leave a host without a Machine that wants it. The orphan sweep (orphanhosts.go, userdata.go) gives it back.
 package machine
 
 import (
@@ -56,7 +56,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Dependencies of a Reconciler. All are required.
+// Dependencies are the dependencies of a Reconciler. Only Deadline, UnusedClaimsPerHour and Hooks may be zero.
 type Dependencies struct {
 	// Client writes, and reads from a cache.
 	Client client.Client
@@ -64,16 +64,15 @@ type Dependencies struct {
 	Live      client.Reader
 	Inventory *inventory.Inventory
 	Recorder  events.EventRecorder
-	// Clock for the times in conditions and metrics, and for deadlines.
+	// Clock is the clock for the times in conditions and metrics, and for deadlines.
 	Clock clock.PassiveClock
-	// Deadline is how long a Machine may go without progress if its NodeType does not say. Zero is
-	// DefaultProvisioningDeadline.
+	// Deadline is the provisioning deadline if the NodeType sets none. Zero means DefaultProvisioningDeadline.
 	Deadline time.Duration
-	// Record of who had which server when.
+	// Record is the record of who had which server when.
 	Record usage.Record
-	// UnusedClaimsPerHour is how many servers a namespace may go on to claim and give back before they are installed. Zero is no bound.
+	// UnusedClaimsPerHour bounds claims that are given back uninstalled, by namespace. Zero means no bound.
 	UnusedClaimsPerHour int
-	// Hooks are the names of the hooks of other controllers that hold a server. Others in the annotations of Machines hold nothing.
+	// Hooks are the names of other controllers' hooks that hold a server. Other annotations hold nothing.
 	Hooks []string
 }
 
@@ -93,7 +92,7 @@ type Reconciler struct {
 	expectations kube.Expectations
 	handlers     map[state]handling
 	deadline     time.Duration
-	// searched are the UIDs of the Machines that all hosts have been read for, live and in vain, by types.NamespacedName.
+	// searched has, by name, the UIDs of Machines whose server a live read of all hosts did not find.
 	searched sync.Map
 	// quarantining is held while quarantined servers are counted and one is added.
 	quarantining sync.Mutex
@@ -102,36 +101,35 @@ type Reconciler struct {
 	stillness    stillness
 }
 
-// run is one look at one Machine. Handlers leave in it what they have written, for the next step.
+// run is one look at one Machine. Handlers update it with each write, for the next step.
 type run struct {
 	machine *v1alpha1.Machine
 	host    *bmov1alpha1.BareMetalHost
-	// written is the Machine as the API server has it, while a newer status has been put off; nil if there is none.
+	// written is the Machine as the API server has it, while a newer status is put off; nil otherwise.
 	written *v1alpha1.Machine
-	// plan is what the server is installed with, once it has been resolved.
+	// plan is the plan for the server's installation, once it has been resolved.
 	plan *plan.Plan
 }
 
-// handling does what a state needs. An error means that an API call failed, and everything is tried again later; what
-// is wrong with the Machine itself is no error but part of the result.
+// handling does what a state needs. An error means that an API call failed, and everything is tried again later. A
+// problem of the Machine itself is no error but part of the result.
 type handling func(context.Context, *run) (result, error)
 
 // result decides what is written into the status and when the Machine is reconciled again.
 type result struct {
-	// facts for the status; nil leaves it alone.
+	// facts update the status; nil leaves it alone.
 	facts *facts
-	// again is true when the next state can be taken on at once.
+	// again requests the next step at once.
 	again bool
-	// putsOff is true when the status need not be written before the next state has been looked at: nothing is lost with
-	// it, because it follows from what is written elsewhere.
+	// putsOff defers this status to the next write. A crash loses nothing: it can be computed again.
 	putsOff bool
-	// after is the time until the next reconcile without an event. Zero: at the slow resync.
+	// after is the time until the next reconcile without an event. Zero means the slow resync.
 	after time.Duration
-	// hints are the events without a watch that maps them to this Machine and that could get it further: a server becomes
-	// free, or a NodeType, OSImage or TenantCluster is created or corrected.
+	// hints are events that no watch maps to this Machine and that could get it further: a server becomes free, or a
+	// NodeType, OSImage or TenantCluster is created or corrected.
 	hints []scheduling.Event
-	// candidate is what the scheduler decides with again after such an event. Empty for a Machine that has its server, or
-	// has to be looked at by a worker first.
+	// candidate is the scheduler's input for another decision after one of the hints. It is empty for a Machine that
+	// has its server, or that a worker must look at first.
 	candidate candidate
 }
 
@@ -191,7 +189,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	outcome, err := r.advance(ctx, now)
 	hasServer := now.machine.Status.HostRef != nil
 	if (err != nil || outcome.again) && !hasServer {
-		outcome.hints, outcome.candidate = []scheduling.Event{objectChanged, choiceChanged}, candidate{} // it may be different next time
+		// The next decision may differ.
+		outcome.hints, outcome.candidate = []scheduling.Event{objectChanged, choiceChanged}, candidate{}
 	}
 	r.scheduler.park(scheduling.Machine[candidate]{
 		Key: request.NamespacedName, Created: machine.CreationTimestamp.Time, HasServer: hasServer, Hints: outcome.hints,
@@ -220,7 +219,7 @@ func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err
 		}
 	}
 	if now.written != nil {
-		// What had been put off must not be lost because of what came after it.
+		// A later step must not lose the status that was put off.
 		if late := r.flush(ctx, now); err == nil {
 			err = late
 		}
@@ -239,7 +238,7 @@ func (r *Reconciler) vanished(machine types.NamespacedName) {
 	r.scheduler.move(usageShrank(machine.Namespace))
 }
 
-// step does what the present state needs and writes what follows from it into the status.
+// step does what the present state needs and writes the resulting status.
 func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
 	if err := r.lookAtHost(ctx, now); err != nil {
 		return result{}, err
@@ -260,8 +259,8 @@ func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
 	return outcome, r.writeStatus(ctx, now, *outcome.facts, outcome.putsOff && outcome.again)
 }
 
-// lookAtHost reads the host of the Machine, past the cache if the cache shows it as lost: to give a server up, a cache
-// is not good enough.
+// lookAtHost reads the host of the Machine. If the cache shows the host as lost, it reads past the cache: a stale cache
+// must not make the manager give a server up.
 func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	reference := now.machine.Status.HostRef
 	if reference == nil || now.machine.Status.ProviderID == "" || !now.machine.DeletionTimestamp.IsZero() {
@@ -291,8 +290,7 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 	return nil
 }
 
-// writeStatus is the only place that writes a status. With putOff it is written together with that of the next state,
-// or by flush at the latest.
+// writeStatus is the only place that writes a status. putOff defers it to the next state, or to flush.
 func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff bool) error {
 	status := nextStatus(now.machine, f, metav1.NewTime(r.clock.Now()))
 	if now.written == nil {
@@ -309,7 +307,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff 
 	return err
 }
 
-// adds are the states whose handler adds to a status that has been put off.
+// adds are the states with a handler that adds to a status that was put off.
 var adds = map[state]bool{claiming: true, waitingForHooks: true, claimed: true, provisioning: true}
 
 // flush writes the status. It is a compare-and-swap on the Machine's version.

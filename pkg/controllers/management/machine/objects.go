@@ -17,13 +17,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// objects are those that Machines refer to, in the cache. What is listed is shared with the cache and must not be
-// changed.
+// objects reads the objects that Machines refer to. Listed objects are shared with the cache: do not change them.
 type objects struct{ cache client.Reader }
 
 var _ plan.Cluster = objects{}
 
-// Find implements plan.Cluster. What it finds must not be changed: a copy of a NodeType has the counts of all its domains.
+// Find implements plan.Cluster. Do not change the object: a copy would include the counts of all domains.
 func (o objects) Find(ctx context.Context, name string, object plan.Object) (bool, error) {
 	return kube.Find(ctx, o.cache, types.NamespacedName{Name: name}, object, client.UnsafeDisableDeepCopy)
 }

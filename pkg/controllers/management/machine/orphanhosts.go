@@ -21,8 +21,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// OrphanHosts releases hosts whose Machine no longer claims them: the Machine was deleted by force, or the claim was written
-// by a process that another had replaced.
+// OrphanHosts releases hosts whose Machine no longer claims them: the Machine was deleted by force, or an outdated
+// process wrote the claim.
 type OrphanHosts struct {
 	servers
 	inventory *inventory.Inventory
@@ -39,8 +39,8 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !ok {
 		return ctrl.Result{}, nil
 	}
-	// The order of the reads matters. A claim is written on the host after the choice is on the Machine. A live read of the
-	// Machine after that of the claim shows the choice as well, unless it has been dropped.
+	// The order of the reads matters. A claim is written on the host after the choice is on the Machine. So a live read
+	// of the Machine after the read of the claim shows the choice as well, unless the choice has been dropped.
 	found, exists, err := o.claimedBy(ctx, o.client, consumer, request.NamespacedName)
 	if err == nil && !found {
 		found, exists, err = o.claimedBy(ctx, o.live, consumer, request.NamespacedName)
@@ -61,8 +61,8 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			consumer.UID)
 		return ctrl.Result{}, nil
 	}
-	// No crash of ours leaves an image on a host whose Machine has another: the image comes last. A person has registered the server anew, and
-	// the node of the Machine may run on it.
+	// No crash of the manager leaves an image on a host whose Machine has another host: the image comes last. So a
+	// person has registered the server anew, and the node of the Machine may run on it.
 	if exists && host.Spec.Image != nil {
 		o.recorder.Eventf(host, nil, corev1.EventTypeWarning, string(EventNotReleased), string(EventNotReleased),
 			"it %s. The remedy, %s", inventory.RegisteredAnew(host), inventory.ReasonRegisteredAnew.Remedy(host))
@@ -72,8 +72,8 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		log.FromContext(ctx).Info("Releasing a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",
 			consumer.UID)
 	}
-	// A Machine that exists uses its Secret and its hooks for another host, maybe in the same namespace. How far it got with this
-	// one is unknown: the hooks on the host apply.
+	// A Machine that exists uses its Secret and its hooks for another host, maybe in the same namespace. It is not
+	// known how far it got with this host, so the hooks on the host apply.
 	pending, err := o.cleanAndRelease(ctx, consumer, host, nil, !exists)
 	switch {
 	case apierrors.IsConflict(err):
@@ -88,7 +88,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: resync}, nil
 }
 
-// claimedBy reads whether the Machine claims the host under that UID, and whether it exists at all.
+// claimedBy returns whether the Machine claims the host under that UID, and whether the Machine exists at all.
 func (o OrphanHosts) claimedBy(
 	ctx context.Context, reader client.Reader, consumer owner, host types.NamespacedName,
 ) (claims, exists bool, err error) {

@@ -28,22 +28,22 @@ import (
 // protect secures a Machine that already has a server, or had one before it was restored.
 func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 	err := r.patch(ctx, now, "adding the finalizer to", secure)
-	// One that is not found has been deleted, which the cache does not know yet.
+	// A Machine that is not found has been deleted, which the cache does not know yet.
 	return result{again: err == nil}, client.IgnoreNotFound(err)
 }
 
-// secure adds the finalizer, before anything exists that a Machine could leave behind, and records under which UID it claims,
-// for the day on which the Machine is restored under another.
+// secure adds the finalizer before the Machine can leave anything behind. It also records the UID that the Machine
+// claims under, in case the Machine is restored under another UID.
 func secure(machine *v1alpha1.Machine) {
 	controllerutil.AddFinalizer(machine, v1alpha1.MachineFinalizer)
-	if !machine.IsRestored() { // also in the place of what is no UID
+	if !machine.IsRestored() { // an annotation that is no UID is replaced, too
 		annotate(machine, v1alpha1.ClaimUIDAnnotationKey, string(machine.UID))
 	}
 }
 
-// choose validates what the Machine refers to, so that a typo ties up no server, has a server, a share of the quota and an
-// address assumed for it together, and writes the choice on the Machine. It is a compare-and-swap: of two managers, only one
-// goes on to claim.
+// choose validates the objects that the Machine refers to, so that a typo ties up no server. Then it assumes a server,
+// a share of the quota and an address together, and writes the choice on the Machine. The write is a compare-and-swap:
+// of two managers, only one goes on to claim.
 func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	if resumed, err := r.resume(ctx); err != nil || !resumed {
 		return result{hints: []scheduling.Event{objectChanged}}, err
@@ -64,7 +64,7 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{}, err
 	}
 	if no != nil {
-		r.forget(machine) // the loop may have assumed a server before the Machine, or its tenant, was changed
+		r.forget(machine) // the loop may have assumed a server before the Machine or its tenant changed
 		return refused(machine, c, no), r.dropChoice(ctx, now)
 	}
 	r.reportIgnored(machine)
@@ -86,8 +86,8 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 	}}, nil
 }
 
-// decision returns what has been decided about a Machine, by the loop or else now: the candidate with an assignment, or why the
-// Machine is unschedulable. Then the candidate is nil if the Machine gets no server from its tenant.
+// decision returns the decision about a Machine, from the loop or made now: a candidate with an assignment, or why the
+// Machine is unschedulable. Then a nil candidate means that the Machine gets no server from its tenant.
 func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*candidate, *unschedulable, error) {
 	if c, decided := r.take(machine); decided {
 		return c, c.no, nil
@@ -102,7 +102,7 @@ func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*
 	}
 	c := newCandidate(machine.DeepCopy(), tenant, inventory.RequestOf(machine, tenant))
 	c.machine.Status.Network = networkFor(tenant) // its addresses are of that network
-	// A server that has become free is for those that have waited: a namespace that makes Machines without end would have all of them.
+	// A free server goes to waiting Machines first: else a namespace that makes Machines without end would get all.
 	r.schedulePending(ctx)
 	r.scheduler.deciding.Lock()
 	defer r.scheduler.deciding.Unlock()
@@ -112,15 +112,15 @@ func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*
 	return &c, no, err
 }
 
-// dropChoice takes the choice off a Machine that gets no server, or not that one. While a choice stands there, the provider
-// waits for its claim.
+// dropChoice removes the choice from a Machine that gets no server, or not the chosen one. While a choice is there, the
+// provider waits for its claim.
 func (r *Reconciler) dropChoice(ctx context.Context, now *run) error {
 	return r.patch(ctx, now, "taking the choice off", func(machine *v1alpha1.Machine) {
 		delete(machine.Annotations, v1alpha1.ChosenHostAnnotationKey)
 	})
 }
 
-// refused is the result for a Machine that is unschedulable. Candidate is nil if it has not been validated.
+// refused returns the result for an unschedulable Machine. candidate is nil if the Machine has not been validated.
 func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable) result {
 	phase := v1alpha1.MachinePending
 	if isPinned(machine) && candidate != nil && no.hostless {
@@ -135,13 +135,13 @@ func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable)
 	return outcome
 }
 
-// isPinned returns whether the Machine gets one server or none. It fails as long as that cannot be had, and still gets
-// it when that changes.
+// isPinned reports whether only one server will do for the Machine. The Machine fails while that server is not
+// available, and still gets it later.
 func isPinned(machine *v1alpha1.Machine) bool {
 	return v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyServerName) != ""
 }
 
-// tenant returns the TenantCluster that the Machine is charged to, nil if there is none, or why the Machine gets no server.
+// tenant returns the TenantCluster that the Machine is charged to, if any, or why the Machine gets no server.
 func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
 	tenants, err := r.objects.tenants(ctx, machine.Namespace)
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 			"TenantCluster of that name in namespace %s: create it, or recreate the Machine with another one",
 			machine.Namespace, machine.Name, key.Name, key.Namespace)), nil
 	}
-	// The provider would find it out only after the claim, and wait with the server until the deadline, again and again.
+	// The provider would find this out only after the claim, and hold the server until the deadline, again and again.
 	join := bootstrap.Join{NodeName: machine.Name, APIServerEndpoint: tenant.Spec.APIServerEndpoint, Labels: machine.Spec.Labels,
 		Taints: slices.Concat(machine.Spec.Taints, machine.Spec.StartupTaints), KubeletArgs: machine.Spec.KubeletArgs.Strings()}
 	if err := join.ValidateNode(); err != nil {
@@ -182,8 +182,8 @@ func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[stri
 	return namespace.Labels, err
 }
 
-// resume returns whether decisions can be made: the inventory is complete, and has the servers assumed that an earlier
-// process has chosen for Machines and not claimed, as far as it knows. A claim of that process may still arrive.
+// resume reports whether decisions can be made: the inventory is complete, and the servers that an earlier process has
+// chosen but not claimed are assumed, as far as they are known. A claim of that process may still arrive.
 func (r *Reconciler) resume(ctx context.Context) (bool, error) {
 	s := r.scheduler
 	if s.resumed.Load() || !r.inventory.Synced() {
@@ -201,15 +201,17 @@ func (r *Reconciler) resume(ctx context.Context) (bool, error) {
 	for i := range machines.Items {
 		machine := &machines.Items[i]
 		if chosen, _ := machine.ChosenHost(); chosen != nil && machine.Status.ProviderID == "" {
-			r.hold(machine, chosen.HostReference, chosen.NodeType) // one that it cannot have any more it does not get
+			// If the Machine cannot have the server any more, hold assumes nothing.
+			r.hold(machine, chosen.HostReference, chosen.NodeType)
 		}
 	}
 	s.resumed.Store(true)
 	return true, nil
 }
 
-// hold has the server that was chosen for a Machine be assumed until it is claimed, where its domain is for one tenant.
-// It says why the server cannot be had, if another tenant has the domain by now. scheduler.deciding must be held.
+// hold assumes the server that was chosen for a Machine until it is claimed, if its domain is for one tenant. It
+// returns why another tenant's domain, or another Machine's claim, prevents that. The caller must hold
+// scheduler.deciding.
 func (r *Reconciler) hold(machine *v1alpha1.Machine, host v1alpha1.HostReference, nodeType string) (refused string) {
 	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
 	choice := inventory.Choice{Tenant: machine.Namespace, Host: host, NodeType: nodeType}
@@ -236,7 +238,7 @@ func (s *scheduler) bound(machine *v1alpha1.Machine) {
 	}
 }
 
-// claimableSince returns since when nothing but the manager held up the claim of a Machine; zero if that is not known.
+// claimableSince returns since when only the manager has held up the claim of a Machine, or zero if that is not known.
 func (s *scheduler) claimableSince(machine *v1alpha1.Machine) time.Time {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
@@ -246,7 +248,7 @@ func (s *scheduler) claimableSince(machine *v1alpha1.Machine) time.Time {
 	return time.Time{}
 }
 
-// claim writes the consumerRef on the server that has been chosen.
+// claim writes the consumerRef on the chosen server.
 func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	if resumed, err := r.resume(ctx); err != nil || !resumed {
 		return result{hints: []scheduling.Event{objectChanged}}, err
@@ -280,8 +282,7 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	}
 	now.host = host
 	r.scheduler.bound(now.machine)
-	// The next state mostly has something to say at once. Until that is written, the claim stands on the host, where a
-	// run that comes after a crash finds it.
+	// The next state mostly reports something at once. Until then, a run after a crash finds the claim on the host.
 	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed, host: host,
 		claimNumber: r.inventory.ClaimNumber(hostKey(reference), now.machine.UID, now.machine.Status.NodeTypeRef.Name),
@@ -294,7 +295,7 @@ func (r *Reconciler) chooseAnother(ctx context.Context, now *run, taken *TakenEr
 	r.forget(now.machine)
 	r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
 	if now.written != nil {
-		now.machine.Status, now.written = now.written.Status, nil // of this server nothing has been written yet
+		now.machine.Status, now.written = now.written.Status, nil // nothing about this server has been written yet
 	}
 	outcome := result{again: true}
 	if now.machine.Status.HostRef != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// powerToSet returns what a host's spec.online has to be, and whether it differs. A host with disablePowerOff stays on. So does one in a
-// tenant's network until Metal3 has seen it on: its report of the power may be older than the installation, and a release would take
-// the host for switched off.
+// powerToSet returns the value that a host's spec.online must have, and whether the host has another value. A host with
+// disablePowerOff stays on. A host in a tenant's network stays on until Metal3 has seen it on: Metal3's report of the
+// power may be older than the installation, and a release would take the host for switched off.
 func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (powered, differs bool) {
 	if machine.Spec.Power == nil {
 		return false, false
@@ -32,21 +32,21 @@ func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (pow
 	return powered, host.Spec.Online != powered
 }
 
-// wantsPower returns whether the Machine wants its server to be on.
+// wantsPower reports whether the Machine wants its server to be on.
 func wantsPower(machine *v1alpha1.Machine) bool {
 	return machine.Spec.Power == nil || machine.Spec.Power.State != v1alpha1.PowerOff
 }
 
-// needsPowerChange returns whether a host with an image has to be switched on or off, or rebooted.
+// needsPowerChange reports whether a host with an image must be switched on or off, or rebooted.
 func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
 	_, differs := powerToSet(machine, host)
 	_, _, requested := rebootRequest(machine)
 	_, rebooted := host.Annotations[v1alpha1.RebootedAnnotationKey]
-	// A request waits for as long as Metal3 does nothing on the host: it is not the server that fails then.
+	// A request waits while Metal3 ignores the host: the server has not failed.
 	return differs || rebooted || (requested && wantsPower(machine) && ignored(host) == "")
 }
 
-// rebootRequest returns the request to reboot the server, and the annotation that it is in.
+// rebootRequest returns the request to reboot the server, and the key of its annotation.
 func rebootRequest(machine *v1alpha1.Machine) (key, kind string, requested bool) {
 	for _, key = range v1alpha1.Spellings(v1alpha1.RebootAnnotationKey) {
 		if kind, requested = machine.Annotations[key]; requested {
@@ -70,8 +70,8 @@ func (r *Reconciler) switchPower(ctx context.Context, now *run) (result, error) 
 	return result{again: true}, nil
 }
 
-// reboot serves a request to reboot exactly once, in four writes: the host's annotations, the status, removing the request,
-// removing the mark from the host. It reads live: a cache may still show a request that has been served.
+// reboot serves a request to reboot exactly once, in four writes: the host's annotations, the status, removing the
+// request, removing the mark from the host. It reads live: a cache may still show a request that has been served.
 func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 	machine, host := &v1alpha1.Machine{}, &bmov1alpha1.BareMetalHost{}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(now.machine), machine); err != nil {
@@ -115,7 +115,7 @@ func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
 	})
 }
 
-// rebootMark is the mark on a host of a reboot for an operation: the time, and a digest of the operation, which a tenant may have written.
+// rebootMark returns the mark that a reboot leaves on a host: the time, and a digest of the operation.
 func rebootMark(operation string, moment time.Time) string {
 	return moment.UTC().Format(time.RFC3339) + " " + digestOf(operation)
 }
@@ -124,7 +124,7 @@ func digestOf(operation string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(operation)))
 }
 
-// rebootedAt is the time of a reboot that is not recorded completely.
+// rebootedAt returns the time of a reboot that is not recorded completely, and whether there is one.
 func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
 	text, found := host.Annotations[v1alpha1.RebootedAnnotationKey]
 	text, _, _ = strings.Cut(text, " ")
@@ -132,8 +132,8 @@ func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
 	return metav1.NewTime(lastReboot), found
 }
 
-// rebootedFor returns whether the mark on a host is for the operation. Another client wrote a mark without a digest: it may have rebooted
-// the host, which is not rebooted again.
+// rebootedFor reports whether the mark on a host is for the operation. If the mark has no digest, another client wrote
+// it and may have rebooted the host: then it counts for every operation, and the host is not rebooted again.
 func rebootedFor(host *bmov1alpha1.BareMetalHost, operation string) bool {
 	_, digest, known := strings.Cut(host.Annotations[v1alpha1.RebootedAnnotationKey], " ")
 	return !known || digest == digestOf(operation)
@@ -147,7 +147,7 @@ func recorded(machine *v1alpha1.Machine, lastReboot metav1.Time) bool {
 		!machine.Status.Power.LastReboot.Time.Before(lastReboot.Time)
 }
 
-// powerOf is the power status for a host.
+// powerOf returns the power status for a host.
 func powerOf(before *v1alpha1.MachinePowerStatus, host *bmov1alpha1.BareMetalHost) *v1alpha1.MachinePowerStatus {
 	power := &v1alpha1.MachinePowerStatus{State: v1alpha1.PowerOff}
 	if host.Status.PoweredOn {

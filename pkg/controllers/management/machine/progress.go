@@ -21,15 +21,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// stage is a stage with the step that it is a part of and its name for people.
+// stage is a stage of the installation, with its step and a description for people.
 type stage struct {
 	name        v1alpha1.MachineStage
 	step        int32
 	description string
 }
 
-// Reaching a stage for the first time is progress. No stage is reached twice: when Metal3 retries, it repeats stages, and
-// that is no progress.
+// Reaching a stage for the first time is progress. A stage that Metal3 repeats in a retry is none.
 var (
 	stageNetwork     = stage{v1alpha1.StageNetwork, 1, "moving into the network of the tenant"}
 	stageUserData    = stage{v1alpha1.StageUserData, 2, "preparing user data"}
@@ -43,8 +42,7 @@ var (
 	stages = []stage{stageNetwork, stageUserData, stageWaiting, stagePreparing, stageWriting, stageBooting, stageProvisioned, stageJoined}
 )
 
-// stageOf is the stage that a Machine is at. It reports false for a Machine that has no server, or whose server is in
-// error.
+// stageOf returns the stage of a Machine. It returns false without a server, or if the server is in error.
 func stageOf(machine *v1alpha1.Machine, f *facts) (stage, bool) {
 	switch f.phase {
 	case v1alpha1.MachineClaimed:
@@ -74,8 +72,8 @@ func stageOf(machine *v1alpha1.Machine, f *facts) (stage, bool) {
 	return stage{}, false
 }
 
-// nextProgress is the progress of a Machine, nil before it has a claim. It changes when the Machine reaches a stage, is
-// suspended or is resumed. Time alone does not change it.
+// nextProgress returns the progress of a Machine, or nil before it has a claim. Progress changes when the Machine
+// reaches a stage, is suspended or is resumed. Time alone does not change it.
 func nextProgress(machine *v1alpha1.Machine, f *facts, estimate *v1alpha1.ProvisioningEstimate, now metav1.Time) *v1alpha1.MachineProgress {
 	current, underWay := stageOf(machine, f)
 	if machine.Status.Progress == nil {
@@ -112,7 +110,7 @@ func firstProgress(machine *v1alpha1.Machine, stage stage, estimate *v1alpha1.Pr
 	return progress
 }
 
-// lastStage is the last stage that the Machine reaches.
+// lastStage returns the last stage that the Machine reaches.
 func lastStage(machine *v1alpha1.Machine) stage {
 	if machine.Spec.TenantClusterRef == nil {
 		return stageProvisioned
@@ -122,13 +120,13 @@ func lastStage(machine *v1alpha1.Machine) stage {
 
 func isArrival(machine *v1alpha1.Machine, stage stage) bool { return stage == lastStage(machine) }
 
-// isDone returns whether a Machine has reached its last stage, or has no progress to make.
+// isDone reports whether a Machine has reached its last stage, or has no progress to make.
 func isDone(progress *v1alpha1.MachineProgress) bool {
 	return progress == nil || progress.Step >= progress.Steps
 }
 
-// isSuspended returns whether the deadline does not count, because the reason for the lack of progress is known: an error, a
-// paused host, a server that is to be off, or a standstill.
+// isSuspended reports whether the deadline does not count because the reason for the lack of progress is known: an
+// error, a paused host, a server that is to be off, or a standstill.
 func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
 	if f.standstill != "" {
 		return true
@@ -142,7 +140,7 @@ func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
 	return false
 }
 
-// progressPrefix is the first part of the message of a Machine: "writing image, step 3 of 5, 12 min; usually 18 min: ".
+// progressPrefix returns the first part of a Machine's message: "writing image, step 3 of 5, 12 min; usually 18 min: ".
 func progressPrefix(progress *v1alpha1.MachineProgress, estimate *v1alpha1.ProvisioningEstimate, minutes int64) string {
 	text := fmt.Sprintf("%s, step %d of %d, %d min", progress.Description, progress.Step, progress.Steps, minutes)
 	if estimate != nil {
@@ -159,12 +157,11 @@ func inMinutes(d time.Duration) string {
 	return fmt.Sprintf("%d min", int64(d.Round(time.Minute)/time.Minute))
 }
 
-// staleMinutes is by how many minutes a message may be behind the clock. Counting every minute would cost a write per
-// minute for each Machine.
+// staleMinutes is how many minutes a message may be behind the clock. Each update costs a write for each Machine.
 const staleMinutes = 5
 
-// withProgress prefixes a message with the progress and the minutes it has taken. It returns the current message if only a
-// few minutes have passed and nothing else has changed.
+// withProgress prefixes a message with the progress and its minutes. It returns the current message if only a few
+// minutes have passed and nothing else has changed.
 func withProgress(current, message string, progress *v1alpha1.MachineProgress, estimate *v1alpha1.ProvisioningEstimate,
 	now metav1.Time) string {
 	minutes := int64(now.Sub(progress.StartTime.Time) / time.Minute)
@@ -176,10 +173,10 @@ func withProgress(current, message string, progress *v1alpha1.MachineProgress, e
 	return progressPrefix(progress, estimate, minutes) + message
 }
 
-// DefaultProvisioningDeadline is how long a Machine may go without progress if its NodeType does not say.
+// DefaultProvisioningDeadline is how long a Machine may go without progress if its NodeType sets no deadline.
 const DefaultProvisioningDeadline = time.Hour
 
-// provisioningPolicy is what the type of a Machine says about provisioning.
+// provisioningPolicy is the provisioning policy of a NodeType.
 type provisioningPolicy struct {
 	deadline time.Duration
 	onError  v1alpha1.OnErrorPolicy
@@ -187,8 +184,7 @@ type provisioningPolicy struct {
 	estimate *v1alpha1.ProvisioningEstimate
 }
 
-// policyOf reads the policy from the type of a Machine. Defaults apply if the type does not exist, which only a live read
-// can tell.
+// policyOf reads the policy from the type of a Machine. Defaults apply if a live read finds no type.
 func (r *Reconciler) policyOf(ctx context.Context, machine *v1alpha1.Machine) (provisioningPolicy, error) {
 	p := provisioningPolicy{deadline: cmp.Or(r.deadline, DefaultProvisioningDeadline), onError: v1alpha1.OnErrorHold}
 	if machine.Status.NodeTypeRef == nil {
@@ -210,8 +206,8 @@ func (r *Reconciler) policyOf(ctx context.Context, machine *v1alpha1.Machine) (p
 	return p, nil
 }
 
-// trackProgress adds the progress of the Machine to the facts. It gives up a Machine that has made no progress within its
-// deadline, or whose server is in error if its type says Replace.
+// trackProgress adds the progress of the Machine to the facts. It gives up a Machine that has made no progress within
+// its deadline, or whose server is in error if the policy is Replace.
 func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result) (result, error) {
 	machine, f := now.machine, outcome.facts
 	if f.choice != nil || f.clearChoice || f.givenUp != "" || !machine.DeletionTimestamp.IsZero() {
@@ -221,7 +217,7 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 		return outcome, nil
 	}
 	if isDone(machine.Status.Progress) && machine.Status.Progress != nil {
-		return outcome, nil // it has arrived; its type need not be read
+		return outcome, nil // it has arrived: no need to read its type
 	}
 	policy, err := r.policyOf(ctx, machine)
 	if err != nil {
@@ -242,7 +238,7 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 		return outcome, nil
 	}
 	if f.reason == v1alpha1.ReasonHostError {
-		outcome.hints = []scheduling.Event{objectChanged} // for its NodeType to say otherwise
+		outcome.hints = []scheduling.Event{objectChanged} // wait for a change of its NodeType
 		if policy.onError == v1alpha1.OnErrorReplace && isLasting(now.host) {
 			return r.replace(ctx, now, outcome, policy)
 		}
@@ -270,7 +266,7 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 	return outcome, nil
 }
 
-// due is when a Machine without further progress is given up.
+// due returns when a Machine without further progress is given up.
 func (r *Reconciler) due(progress *v1alpha1.MachineProgress, deadline time.Duration) time.Time {
 	due, earliest := progress.LastProgressTime.Add(deadline), r.heartbeat.earliest(deadline)
 	if due.Before(earliest) {

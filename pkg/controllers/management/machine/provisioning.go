@@ -35,8 +35,8 @@ func (r *Reconciler) watchProvisioned(_ context.Context, now *run) (result, erro
 		"server %s is provisioned; it joins no tenant", server)), nil
 }
 
-// watchJoined blanks the user data before the status says Joined, so that a crash in between repeats it, and ends the quarantine
-// of a server whose Machine was given up too early.
+// watchJoined blanks the user data before the status becomes Joined, so that a crash in between repeats it. It ends the
+// quarantine if the Machine was given up too early, and the fault if the node has run for provenAfter.
 func (r *Reconciler) watchJoined(ctx context.Context, now *run) (result, error) {
 	if quarantine, ours := inventory.QuarantineOf(now.host); ours && quarantine.Machine == client.ObjectKeyFromObject(now.machine) &&
 		meta.IsStatusConditionTrue(now.machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
@@ -64,7 +64,7 @@ func (r *Reconciler) watchJoined(ctx context.Context, now *run) (result, error) 
 		client.ObjectKeyFromObject(now.host), now.machine.ReportedNode().Name)), nil
 }
 
-// poweredOff replaces what is reported of a server that is to be off.
+// poweredOff changes the report of a server that is to be off.
 func poweredOff(now *run, outcome result) result {
 	verb := "is"
 	switch {
@@ -80,8 +80,7 @@ func poweredOff(now *run, outcome result) result {
 		client.ObjectKeyFromObject(now.host), verb)
 }
 
-// watchInError keeps a server in error with its Machine, so that it can be examined. The Machine recovers when the server
-// does.
+// watchInError keeps a server in error with its Machine, for examination. The Machine recovers when the server does.
 func (r *Reconciler) watchInError(_ context.Context, now *run) (result, error) {
 	if !now.host.DeletionTimestamp.IsZero() {
 		message := fmt.Sprintf("server %s is lost: its BareMetalHost is being deleted. Delete the Machine; %s",

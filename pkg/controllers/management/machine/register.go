@@ -38,12 +38,13 @@ const (
 	orphanSecretsControllerName = "machine.orphansecrets"
 )
 
-// hostField is what the cache of Machines is indexed by, beside the fields of typeField and referenceField.
+// hostField indexes the cache of Machines by their host. Other indexes are typeField, referenceField and gangField.
 const hostField = "status.hostRef"
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Register adds the controllers of this package to a manager. Its client and cache must be those of the Reconciler.
+// Register adds the controllers of this package to a manager. The manager must have the client and cache of the
+// Reconciler.
 func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 	for field, value := range map[string]client.IndexerFunc{
 		hostField: kube.Of(hostOf), typeField: kube.Of(typeOf), referenceField: kube.Of(ownReferencesOf), gangField: kube.Of(gangOf),
@@ -69,8 +70,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// register has a change of what Machines are installed with wake those that it may make drift, and no others. It also moves the
-// Machines that wait.
+// register enqueues a Machine only if the changed object is part of what it was installed from. It moves waiting ones.
 func (r *Reconciler) register(mgr manager.Manager) error {
 	r.listen()
 	if err := mgr.Add(manager.RunnableFunc(r.runScheduler)); err != nil {
@@ -110,7 +110,7 @@ func (o OrphanHosts) register(mgr manager.Manager) error {
 		Complete(o)
 }
 
-// register adds no watch on Secrets: it would need the right to read all of them. The hosts say which namespaces to look into.
+// register adds no watch on Secrets: a watch would need the right to read all of them. The hosts name the namespaces.
 func (o OrphanSecrets) register(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(orphanSecretsControllerName).
@@ -119,20 +119,21 @@ func (o OrphanSecrets) register(mgr manager.Manager) error {
 		Complete(o)
 }
 
-// hostUpdated lets updates of a host through that change more than when Metal3 has last written it. Without it, every Machine would
-// be reconciled once for each of these writes. Updates without a change are those of a resync.
+// hostUpdated drops updates of a host that change only the time of Metal3's last write. Otherwise every Machine would
+// be reconciled once for each of these writes. It passes updates without any change: a resync sends them.
 var hostUpdated = predicate.Funcs{UpdateFunc: func(updated event.UpdateEvent) bool {
 	before, known := updated.ObjectOld.(*bmov1alpha1.BareMetalHost)
 	after, same := updated.ObjectNew.(*bmov1alpha1.BareMetalHost)
 	if !known || !same || before.ResourceVersion == after.ResourceVersion {
 		return true
 	}
-	other := *before // the cache has the host: what is not replaced is only read
+	other := *before // the cache shares the host: only replace fields of the copy
 	other.ResourceVersion, other.Status.LastUpdated = after.ResourceVersion, after.Status.LastUpdated
-	return !reflect.DeepEqual(&other, after) // apimachinery's takes several times as long, for each write of each server
+	// apimachinery's DeepEqual takes several times as long, for each write of each server.
+	return !reflect.DeepEqual(&other, after)
 }}
 
-// standAloneChanged lets namespaces through of which the label for stand-alone Machines is new or another. A manager that starts looks
+// standAloneChanged passes namespaces with a new or changed label for stand-alone Machines. A manager that starts looks
 // at all Machines anyway.
 var standAloneChanged = predicate.Funcs{
 	CreateFunc: func(created event.CreateEvent) bool {
@@ -145,7 +146,7 @@ var standAloneChanged = predicate.Funcs{
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
-// machinesOfHost are the Machines that a host's state matters to: the one that has claimed it, and those that want to.
+// machinesOfHost returns the Machines that depend on a host's state: its consumer, and the Machines that want it.
 func (r *Reconciler) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
 	requests := r.machinesBy(ctx, client.MatchingFields{hostField: client.ObjectKeyFromObject(host).String()})
 	if consumer, ours := consumerOf(host); ours {
@@ -158,8 +159,8 @@ func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOptio
 	return kube.Requests(ctx, r.client, &v1alpha1.MachineList{}, options...)
 }
 
-// movePending moves the Machines that wait: an object that they refer to may have been created or changed. The deletion of
-// one counts, too: of two TenantClusters in its namespace that allow it, a Machine that stands alone may have had none.
+// movePending moves the waiting Machines: an object that they refer to may have been created or changed. A deletion
+// counts, too: a stand-alone Machine gets no server while two TenantClusters in its namespace allow it.
 func (r *Reconciler) movePending() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.scheduler.move(objectChanged) },
@@ -168,7 +169,7 @@ func (r *Reconciler) movePending() handler.EventHandler {
 	}
 }
 
-// movePendingForAddress moves the Machines that could take an address that has been released.
+// movePendingForAddress moves the Machines that could take a released address.
 func (r *Reconciler) movePendingForAddress() handler.EventHandler {
 	return handler.Funcs{DeleteFunc: func(_ context.Context, deleted event.DeleteEvent, _ queue) {
 		if address, ok := deleted.Object.(*v1alpha1.IPAddress); ok {
@@ -184,8 +185,8 @@ func hostOf(machine *v1alpha1.Machine) []string {
 	return nil
 }
 
-// hostOfDeleted is the host that a deleted Machine wanted. The inventory stops assuming it for that Machine: if the
-// Machine was deleted by force, nothing else would end it.
+// hostOfDeleted returns the host that a deleted Machine wanted. The inventory stops assuming the host for that Machine:
+// if the Machine was deleted by force, nothing else would end the assumption.
 func (o OrphanHosts) hostOfDeleted(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 	host, found := machine.Host()
 	if !found {
@@ -196,7 +197,7 @@ func (o OrphanHosts) hostOfDeleted(_ context.Context, machine *v1alpha1.Machine)
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// namespaceOfHost is a request for all Secrets of the host's namespace.
+// namespaceOfHost returns a request for all Secrets of the host's namespace.
 func namespaceOfHost(_ context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: host.Namespace}}}
 }
@@ -210,23 +211,23 @@ func secretOfDeleted(_ context.Context, machine *v1alpha1.Machine) []reconcile.R
 	}}}
 }
 
-// Priorities in the queue of the controller. A Machine that has no server holds up its tenant: Karpenter launches nothing
-// else for the pod meanwhile; installing takes minutes anyway. So in a burst all Machines have their servers before the
+// Priorities in the queue of the controller. A Machine without a server holds up its tenant: Karpenter launches nothing
+// else for the pod meanwhile. Installing takes minutes anyway. So in a burst all Machines get their servers before the
 // first of them costs the many writes and reconciles of an installation.
 const (
 	withoutServer = 1
 	withServer    = 0
 )
 
-// Each namespace may have so many Machines looked at before the installations and releases of others, and then so many each second.
-// Further ones are looked at in their turn: the queue serves the higher priority for as long as there is one, and a namespace that makes
-// Machines without end would stop all others.
+// The manager looks at burstOfMachines Machines of a namespace before the installations and releases of others, and
+// then at machinesPerSecond. Further Machines have no priority: the queue always serves the higher priority first, so a
+// namespace that makes Machines without end would stop all others.
 const (
 	burstOfMachines   = 500
 	machinesPerSecond = 10
 )
 
-// urgency is the priority of a Machine.
+// urgency returns the priority of a Machine.
 func urgency(machine *v1alpha1.Machine) int {
 	if machine.Status.HostRef != nil || condition(machine, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonTooManyPending {
 		return withServer
@@ -234,8 +235,8 @@ func urgency(machine *v1alpha1.Machine) int {
 	return withoutServer
 }
 
-// claimsFirst moves new Machines before those that have a server already. At a start, those without a server are new: the fleet may have
-// ten thousand others to look at first.
+// claimsFirst moves new Machines before Machines that already have a server. At a start, every Machine without a server
+// is new: the fleet may have ten thousand others to look at first.
 func claimsFirst() handler.EventHandler {
 	lock, limits := sync.Mutex{}, map[string]*rate.Limiter{}
 	return handler.Funcs{CreateFunc: func(_ context.Context, created event.CreateEvent, waiting queue) {
@@ -249,13 +250,13 @@ func claimsFirst() handler.EventHandler {
 		}
 		precedes := limits[machine.Namespace].Allow()
 		lock.Unlock()
-		if precedes { // any other is in the queue like an update is
+		if precedes { // any other Machine waits in the queue as after an update
 			enqueue(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(machine)}, urgency(machine))
 		}
 	}}
 }
 
-// enqueue adds a request with a priority, to a queue that has any.
+// enqueue adds a request with a priority, if the queue supports priorities.
 func enqueue(waiting queue, request reconcile.Request, priority int) {
 	if ordered, ok := waiting.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, request)

@@ -18,8 +18,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// done ends what may be assumed for a Machine without a server. Nothing else is left to do: the Machine waits for finalizers of
-// others.
+// done ends all assumptions for a Machine without a server. Only finalizers of others are left.
 func (r *Reconciler) done(_ context.Context, now *run) (result, error) {
 	r.forget(now.machine)
 	return result{}, nil
@@ -28,7 +27,7 @@ func (r *Reconciler) done(_ context.Context, now *run) (result, error) {
 // release cleans and releases the server and removes the finalizer.
 func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 	owner, outcome := ownerOf(now.machine), "no server was claimed"
-	// It must not get a server or an address any more, because cleaning takes long. It still owns its server.
+	// The Machine gets no server or address any more, because cleaning takes long. It still owns its server.
 	r.scheduler.assumePool(now.machine, nil)
 	reference := now.machine.Status.HostRef
 	if reference == nil {
@@ -50,7 +49,7 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 			return result{facts: unclean}, nil
 		}
 		outcome = fmt.Sprintf("server %s %s", hostKey(*reference), what)
-		// The address stays until the server is off and clean: it would still use it.
+		// The address stays until the server is off and clean: the server would still use it.
 		if err := r.addresses.Release(ctx, owner.machineReference()); err != nil {
 			return result{}, err
 		}
@@ -65,8 +64,8 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 	return result{}, nil
 }
 
-// releaseHost releases a host that the Machine owns, which only a live read can tell. It returns the facts while that is
-// under way, and a message once it is done.
+// releaseHost releases the host of a Machine, after a live read has shown that the Machine owns it. It returns the
+// facts while the release is under way, and a message once it is done.
 func (r *Reconciler) releaseHost(
 	ctx context.Context, machine *v1alpha1.Machine, key types.NamespacedName,
 ) (unclean *facts, outcome string, err error) {
@@ -106,9 +105,9 @@ type servers struct {
 	claims hostClaims
 }
 
-// cleanAndRelease takes the release of an owner's host a step further. It returns the facts while that is under way,
-// and nil once the host is released. The Secret is deleted before the claim: afterwards it would not be found, and the
-// next owner of the host must not find it. annotations are those of the Machine, if it exists: hooks, and messages of their owners.
+// cleanAndRelease takes the release of an owner's host a step further. It returns the facts while the release is under
+// way, and nil once the host is released. It deletes the Secret before the claim: without the claim nobody would find
+// the Secret, and the next owner of the host must not find it. annotations are the Machine's: hooks and messages.
 func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, annotations map[string]string,
 	withUserData bool) (*facts, error) {
 	var err error
@@ -142,7 +141,7 @@ func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1
 	return nil, client.IgnoreNotFound(r.claims.Release(ctx, host))
 }
 
-// heldBy are the facts while hooks hold the release of a host.
+// heldBy returns the facts while hooks hold the release of a host.
 func heldBy(hooks []string, annotations map[string]string, host *bmov1alpha1.BareMetalHost, until string) *facts {
 	return &facts{
 		phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonWaitingForHook, host: host,
@@ -151,22 +150,22 @@ func heldBy(hooks []string, annotations map[string]string, host *bmov1alpha1.Bar
 	}
 }
 
-// isInstalling returns whether Metal3 is installing a host. It does not switch it off before that has ended. After an error, it
-// deprovisions the host by itself.
+// isInstalling reports whether Metal3 is installing a host. Metal3 does not switch the host off before that has ended.
+// After an error, Metal3 deprovisions the host by itself.
 func isInstalling(host *bmov1alpha1.BareMetalHost) bool {
 	return host.Status.Provisioning.State == bmov1alpha1.StateProvisioning && hostError(host) == ""
 }
 
-// leavesFirst returns whether a host leaves its tenant's network before its image is taken off, upon which its disks are erased. Any other
-// is cleaned where it is, and does not count as clean (expectCleaning): it cannot be switched off, or Metal3 cleans it already because
-// its installation has failed.
+// leavesFirst reports whether a host leaves its tenant's network before its image is removed, because the removal
+// erases its disks. Any other host in a network is cleaned there, and does not count as clean (expectCleaning): it
+// cannot be switched off, or Metal3 cleans it already because its installation has failed.
 func leavesFirst(host *bmov1alpha1.BareMetalHost) bool {
 	return networkOfHost(host) != "" && host.Spec.Image != nil && !host.Spec.DisablePowerOff &&
 		(isInstalling(host) || host.Status.Provisioning.State == bmov1alpha1.StateProvisioned)
 }
 
-// leaveNetwork switches a host off with its image on, and then waits until it has been moved. It is switched off only after Metal3 has
-// seen it on: Metal3's report of the power may be older than the installation.
+// leaveNetwork switches a host off, with its image on, and then waits until it has been moved. It switches the host off
+// only after Metal3 has seen it on: Metal3's report of the power may be older than the installation.
 func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHost, annotations map[string]string) (*facts, error) {
 	var err error
 	idle, seen := ignored(host), host.Status.PoweredOn || !host.Spec.Online

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// lastingCount is how often in a row Metal3 has to report an error that may pass before it is believed.
+	// lastingCount is how often in a row Metal3 must report an error that may pass before the manager believes it.
 	lastingCount = 3
-	// quarantineShare is the part of a type's servers, and quarantineLeast the number, that may be quarantined by
-	// itself. A wrong image or a broken switch fails on one server after the other, and is no reason to lose them all.
+	// quarantineShare and quarantineLeast bound the automatic quarantine of a type's servers, by share and by number. A
+	// wrong image or a broken switch fails on one server after the other, and is no reason to lose them all.
 	quarantineShare = 0.2
 	quarantineLeast = 2
-	// suspectShare and suspectLeast are the same for what one namespace says of servers that Metal3 finds nothing wrong with. It may be
-	// its own image that does not boot, and it must not take the servers of others out of the pool.
+	// suspectShare and suspectLeast are the bounds for servers that one namespace suspects and Metal3 finds nothing
+	// wrong with. The namespace's own image may not boot, and it must not take the servers of others out of the pool.
 	suspectShare = 0.05
 	suspectLeast = 1
 )
 
-// isLasting returns whether an error of a host is one that trying again does not mend. That an operation on the server has
-// failed is known once Metal3 says so: it would start all over. That its BMC does not answer may pass: Metal3 asks
-// again after about 2 and then 4 minutes, and if it gets no answer for the third time in a row, that is believed.
+// isLasting reports whether trying again will not mend an error of a host. A failed operation is lasting once Metal3
+// reports it, because Metal3 would start all over. An unreachable BMC may pass: Metal3 asks again after about 2 and
+// then 4 minutes, and the third failure in a row is lasting.
 func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 	switch host.Status.ErrorType {
 	case bmov1alpha1.ProvisioningError, bmov1alpha1.PreparationError, bmov1alpha1.InspectionError:
@@ -41,7 +41,7 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 	return host.Status.ErrorCount >= lastingCount
 }
 
-// replace gives up on a Machine whose server is in error, unless too many servers of its type are quarantined already.
+// replace gives up a Machine whose server is in error, unless too many servers of its type are quarantined already.
 func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, policy provisioningPolicy) (result, error) {
 	full := r.quarantineIsFull(now.host, r.why(now.machine, now.host, v1alpha1.ReasonHostError))
 	if full == "" && mayBeToBlame(outcome.facts) {
@@ -57,11 +57,11 @@ func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, poli
 	return r.giveUpOn(ctx, now, outcome.facts, v1alpha1.ReasonHostError, policy)
 }
 
-// mayBeToBlame returns whether the installation came so far that the server can be the cause.
+// mayBeToBlame reports whether the installation came so far that the server can be the cause.
 func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
 
-// why a server is quarantined. That a Machine does not get further, or that its node is unhealthy, is the word of its tenant, unless
-// Metal3 reports an error, too.
+// why returns the reason to quarantine a server. If a Machine makes no progress, or its node is unhealthy, only its
+// tenant claims so, unless Metal3 reports an error, too. Then the server is a suspect.
 func (r *Reconciler) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, reason string) inventory.Quarantine {
 	return inventory.Quarantine{
 		Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
@@ -70,7 +70,7 @@ func (r *Reconciler) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalH
 	}
 }
 
-// quarantine keeps the server of a Machine out of the pool from now on, unless too many are. It returns why it does not.
+// quarantine keeps the server of a Machine out of the pool, or returns why too many servers are quarantined.
 func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason string) (full string, err error) {
 	host, full, err := r.quarantineWithinLimit(ctx, now.host, r.why(now.machine, now.host, reason))
 	if err != nil || full != "" {
@@ -82,8 +82,8 @@ func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason 
 	return "", nil
 }
 
-// quarantineWithinLimit quarantines a server, one after the other: a fault of a whole type shows on all servers at once, and
-// the watch tells only later of those that have been quarantined.
+// quarantineWithinLimit quarantines one server at a time: a fault of a whole type shows on all servers at once, and the
+// watch reports the quarantined ones only later.
 func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha1.BareMetalHost,
 	why inventory.Quarantine) (quarantined *bmov1alpha1.BareMetalHost, full string, err error) {
 	r.quarantining.Lock()
@@ -101,9 +101,9 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha
 	return host, "", nil
 }
 
-// quarantineIsFull says that no more servers may be quarantined of the type that a host is claimed as, and is empty if they
-// may. The host knows its type also when the status of its Machine was lost. Servers that tenants suspect have a limit of their own,
-// so that no tenant takes the room that there is for what Metal3 finds.
+// quarantineIsFull returns why no more servers of a host's type may be quarantined, or "" if they may. The host names
+// its type even if its Machine has lost its status. Servers that tenants suspect have a limit of their own, so that no
+// tenant uses up the limit for faults that Metal3 finds.
 func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost, why inventory.Quarantine) string {
 	nodeType := why.NodeType
 	summary, known := r.inventory.Summary(nodeType)
@@ -128,8 +128,8 @@ func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost, why inven
 	return ""
 }
 
-// decidedBefore returns the reason for which a previous run gave the Machine up, if it was killed between the two
-// writes. The quarantine is the first of them, and a person may have read it.
+// decidedBefore returns the reason of a previous run that gave the Machine up but was killed between the two writes.
+// The first write is the quarantine, and a person may have read it.
 func decidedBefore(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) string {
 	if host == nil {
 		return ""
@@ -140,8 +140,8 @@ func decidedBefore(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) s
 	return ""
 }
 
-// giveUpOn gives a Machine up, in two writes: first its server is quarantined, if the server may be to blame, and then
-// the status says so, upon which the provider deletes the Machine and others look for a server.
+// giveUpOn gives a Machine up, in two writes. First it quarantines the server, if the server may be to blame. Then it
+// writes the status, and the provider deletes the Machine so that others look for a server.
 func (r *Reconciler) giveUpOn(ctx context.Context, now *run, f *facts, reason string, policy provisioningPolicy) (result, error) {
 	remedy := ""
 	_, quarantined := now.host.Annotations[v1alpha1.QuarantinedAnnotationKey]
@@ -162,7 +162,7 @@ func (r *Reconciler) giveUpOn(ctx context.Context, now *run, f *facts, reason st
 	}}, nil
 }
 
-// givenUpMessage says where the Machine was, for how long, in whose words, and what to do.
+// givenUpMessage tells where the Machine was, for how long, its last message, and what to do.
 func givenUpMessage(f *facts, reason string, policy provisioningPolicy, remedy string) string {
 	where := fmt.Sprintf("%s, step %d of %d", f.progress.Description, f.progress.Step, f.progress.Steps)
 	message := fmt.Sprintf("given up at %s, because its server is in error: %s", where, f.message)
@@ -183,14 +183,14 @@ func (r *Reconciler) watchGaveUp(_ context.Context, now *run) (result, error) {
 	}}, nil
 }
 
-// Quarantine keeps the server from being claimed until an operator removes the annotation. One that is there stays as it is.
+// Quarantine keeps the server from being claimed until an operator removes the annotation. An existing one stays.
 func (c hostClaims) Quarantine(
 	ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine,
 ) (*bmov1alpha1.BareMetalHost, error) {
 	return c.annotateOnce(ctx, host, "quarantining", v1alpha1.QuarantinedAnnotationKey, why.String())
 }
 
-// annotateOnce writes an annotation, unless the host has it with whatever value.
+// annotateOnce writes an annotation, unless the host has it with any value.
 func (c hostClaims) annotateOnce(ctx context.Context, host *bmov1alpha1.BareMetalHost, doing, key, value string) (
 	*bmov1alpha1.BareMetalHost, error) {
 	if _, has := host.Annotations[key]; has {
@@ -199,10 +199,10 @@ func (c hostClaims) annotateOnce(ctx context.Context, host *bmov1alpha1.BareMeta
 	return c.write(ctx, host, doing, func(host *bmov1alpha1.BareMetalHost) { annotate(host, key, value) })
 }
 
-// provenAfter is how long a node has run on a server whose last use ended in a fault until it counts as any other.
+// provenAfter is how long a node must run on a server with a fault before the server counts as any other.
 const provenAfter = time.Hour
 
-// EndFault lets a server be given out as any other.
+// EndFault removes the fault from a server: it can be chosen like any other.
 func (c hostClaims) EndFault(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	return c.write(ctx, host, "ending the fault of", func(host *bmov1alpha1.BareMetalHost) {
 		delete(host.Annotations, v1alpha1.FaultAnnotationKey)
@@ -216,10 +216,10 @@ func (c hostClaims) EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMet
 	})
 }
 
-// rebooting is what a Machine says, as the condition of its node, of a reboot that has failed: core's condition of the NodeClaim.
+// rebooting is the condition that a Machine records for its node after a failed reboot. It is core's, of the NodeClaim.
 const rebooting = "Rebooting"
 
-// awaitsReboot returns whether Metal3 has not rebooted a host that it was asked to: then it takes its annotation off.
+// awaitsReboot reports whether Metal3 has not yet rebooted a host as requested. Metal3 then removes the annotation.
 func awaitsReboot(host *bmov1alpha1.BareMetalHost) bool {
 	_, asked := host.Annotations[bmov1alpha1.RebootAnnotationPrefix]
 	return asked || ignored(host) != "" || hostError(host) != ""
@@ -228,8 +228,8 @@ func awaitsReboot(host *bmov1alpha1.BareMetalHost) bool {
 // EventUnhealthy: the server is quarantined, because the node on it was unhealthy.
 const EventUnhealthy EventReason = "QuarantinedUnhealthy"
 
-// quarantineUnhealthy quarantines a server whose node was unhealthy when Karpenter deleted it. It is the first write of the
-// release, so that a crash cannot skip it. The limit on quarantined servers applies.
+// quarantineUnhealthy quarantines a server whose node was unhealthy when Karpenter deleted it. It is the first write of
+// the release, so that a crash cannot skip it. The limit on quarantined servers applies.
 func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.Machine,
 	host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	why := machine.ReportedNode().Unhealthy

@@ -18,9 +18,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// recoverServer finds the server that is claimed for a Machine whose status does not say so, because it was restored from a
-// backup or because a crash came between the claim and the status. The next state finds the claim on it and continues, as if
-// the server had just been chosen. A Machine that has none gets one as any other does.
+// recoverServer finds the claimed server of a Machine whose status does not name it, because the Machine was restored
+// from a backup or a crash came between the claim and the status. The next state finds the claim on the server and
+// continues, as if the server had just been chosen. A Machine without a claimed server gets one like any other.
 func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error) {
 	wait := func(message string) (result, error) {
 		return result{facts: &facts{phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, message: message},
@@ -48,7 +48,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		message: fmt.Sprintf("server %s is claimed for this Machine already", name),
 	}
 	if host.Spec.Image == nil && networkOfHost(host) == "" {
-		// It has been moved back, or the tenant had no network when it was claimed. It is moved before it is installed.
+		// The host was moved back, or the tenant had no network then. It is moved before it is installed.
 		tenant, no, err := r.tenant(ctx, machine)
 		switch {
 		case err != nil:
@@ -59,7 +59,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		f.network = networkFor(tenant)
 	}
 	if machine.Status.PropertiesHash == "" && host.Spec.Image != nil {
-		// What was installed is unknown. It is taken to be what would be installed now.
+		// Nothing tells what was installed. Assume what would be installed now.
 		installed := machine.DeepCopy()
 		installed.Status.Network = networkOfHost(host)
 		planned, err := plan.Resolve(ctx, r.objects, installed, nodeType)
@@ -77,11 +77,11 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 	return result{again: true, putsOff: true, facts: f}, nil
 }
 
-// serverOf finds the server that is claimed for a Machine whose status names none or a wrong one. The host that was
-// chosen is read live: a process that has crashed may have claimed it a moment ago. A Machine that was restored may
-// name none, or by a former UID, and the choice may be unreadable; then it looks through all hosts, and reads them live
-// if the cache has none. It does that once: whatever claims for this Machine afterwards is this process, and a tenant
-// could have all hosts read by each patch of its Machine.
+// serverOf finds the claimed server of a Machine whose status names none or a wrong one. It reads the chosen host live:
+// a process that has crashed may have claimed it a moment ago. If the Machine was restored, it may name no host or use
+// a former UID, and the choice may be unreadable. Then serverOf looks through all hosts, and reads them live if the
+// cache has none. It does that once: only this process can claim for the Machine later, and otherwise a tenant could
+// cause a read of all hosts with each patch of its Machine.
 func (r *Reconciler) serverOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
 	o := ownerOf(machine)
 	chosen, unreadable := machine.ChosenHost()
@@ -133,8 +133,8 @@ func findServer(ctx context.Context, live client.Reader, o owner) (found *bmov1a
 	}
 }
 
-// ownedAmong is the host that the owner has claimed, nil if there is none. A crash can leave two; then it is the one with an
-// image.
+// ownedAmong returns the host that the owner has claimed, or nil. A crash can leave two: then it returns the host with
+// an image.
 func ownedAmong(list []bmov1alpha1.BareMetalHost, o owner) (found *bmov1alpha1.BareMetalHost) {
 	for i := range list {
 		if host := &list[i]; ownsHost(o, host) && (found == nil || found.Spec.Image == nil) {

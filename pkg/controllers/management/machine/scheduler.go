@@ -23,60 +23,59 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// scheduler decides which Machine gets which server, quota and address, on memory alone and one Machine at a time. What
-// it has decided is assumed until it shows in the caches, or until it is forgotten because binding has failed.
+// scheduler decides which Machine gets which server, quota and address, from memory alone and one Machine at a time. It
+// assumes each decision until the caches show it, or until forget ends it because binding has failed.
 type scheduler struct {
-	// deciding is held from the first look at the caches until what was decided is assumed.
+	// deciding is held from the first look at the caches until the decision is assumed.
 	deciding sync.Mutex
 	assumed  map[types.NamespacedName]assumption
-	// resumed is true once what an earlier process has chosen is assumed, too.
+	// resumed: the choices of an earlier process are assumed, too.
 	resumed atomic.Bool
 	queue   *scheduling.Queue[candidate]
-	// failed are the classes of Machines that were refused at a version of the queue: until there is another event, the other
-	// Machines of such a class need not be decided on.
+	// failed are the classes of Machines that were refused at version failedAt of the queue: until there is another
+	// event, the other Machines of these classes need no decision.
 	failed   map[string]struct{}
 	failedAt scheduling.Version
-	// refused are Machines whose gang was refused when it was decided on last.
+	// refused are the Machines whose gang was refused at its last decision.
 	refused map[types.NamespacedName]refusedMember
-	// choiceChanged is true when the inventory has changed since Machines were last moved by a choice.
+	// choiceChanged: the inventory has changed since the last event choiceChanged.
 	choiceChanged atomic.Bool
-	// kick wakes run. workers is the queue of the controller, whose workers bind.
+	// kick wakes runScheduler. workers is the queue of the controller, whose workers bind.
 	kick    chan struct{}
 	started sync.Mutex
 	workers queue
 }
 
-// assumption is what a Machine has been given or is about to take.
+// assumption is the server and the address that a Machine has been given or is about to take.
 type assumption struct {
 	uid types.UID
-	// host and nodeType that were chosen; empty for a Machine that had its server before the manager started.
+	// host and nodeType are the choice; empty for a Machine that had its server before the manager started.
 	host     types.NamespacedName
 	nodeType string
-	// claimable is since when nothing but the manager held up the claim; zero if that is not known.
+	// claimable is since when only the manager has held up the claim; zero if that is not known.
 	claimable time.Time
-	// claimed is true once the claim is on the host. From then on the host is not free, whenever its watch shows that.
+	// claimed: the claim is on the host. From then on the host is not free, even if its watch does not show that yet.
 	claimed bool
-	// owner of the address, and the pool that it will be taken from; nil if the Machine needs none.
+	// owner is the owner of the address, and pool the pool to take it from; nil if the Machine needs no address.
 	owner v1alpha1.MachineReference
 	pool  *ipam.Pool
 }
 
-// candidate is a Machine that has been validated, with what a decision about it needs.
+// candidate is a validated Machine, with the input for a decision about it.
 type candidate struct {
 	machine *v1alpha1.Machine
-	// tenant is nil for a Machine that stands alone.
+	// tenant is nil for a stand-alone Machine.
 	tenant  *v1alpha1.TenantCluster
 	request inventory.Request
-	// class is the same for Machines that are given the same servers.
+	// class is the same for Machines that may get the same servers.
 	class string
-	// reason and message of why it was unschedulable when it was decided on last, and whether all of its class are for the
-	// same reason.
+	// reason and message explain why the last decision was unschedulable. alike: the reason holds for its whole class.
 	reason, message string
 	alike           bool
 	// moved is when an event came that could make it schedulable; zero if a worker decides about it.
 	moved time.Time
-	// assigned or no is what the loop has decided since then and no worker has taken yet. It stands until an event that could change
-	// it: then the queue makes the Machine active again.
+	// assigned or no is the loop's decision since then, which no worker has taken yet. It stands until an event could
+	// change it: then the queue makes the Machine active again.
 	assigned *assignment
 	no       *unschedulable
 }
@@ -87,14 +86,14 @@ func newCandidate(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster, req
 	return candidate{machine: machine, tenant: tenant, request: request, class: class}
 }
 
-// differs returns whether the Machine has to say something else than it did. Of other Machines the message has counts that every
-// server changes, which are not worth a write for each; of a pinned one it says what is the matter with its server.
+// differs reports whether the refusal is worth a new status. For most Machines the message has counts that every server
+// changes, so only another reason is. For a pinned Machine the message explains the state of its server.
 func (c *candidate) differs(no *unschedulable) bool {
 	return no.reason != c.reason || isPinned(c.machine) && no.message != c.message
 }
 
-// claimable returns since when nothing but the manager holds up the claim: since the event that made the Machine schedulable, or since it
-// was created. For one that was refused before, and is looked at for another reason, that is now.
+// claimable returns since when only the manager holds up the claim: since the event that made the Machine schedulable,
+// or since its creation. For a Machine that was refused before, and is looked at for another reason, it is now.
 func (c *candidate) claimable(now time.Time) time.Time {
 	switch {
 	case !c.moved.IsZero():
@@ -109,13 +108,13 @@ func (c *candidate) claimable(now time.Time) time.Time {
 type unschedulable struct {
 	reason, message string
 	hints           []scheduling.Event
-	// alike is true if all Machines of the same class are refused for the same reason.
+	// alike: all Machines of the same class are refused for the same reason.
 	alike bool
-	// hostless is true if there is no server to be had.
+	// hostless: no eligible server matches the request.
 	hostless bool
 }
 
-// refuse returns why a Machine gets no server. A change of an object could make it schedulable, and so could the other events.
+// refuse returns why a Machine gets no server. The hints, or a change of an object, could make it schedulable.
 func refuse(reason, message string, hints ...scheduling.Event) *unschedulable {
 	return &unschedulable{reason: reason, message: message, hints: append(hints, objectChanged)}
 }
@@ -134,8 +133,8 @@ func usageShrank(namespace string) scheduling.Event {
 	return scheduling.Event{Kind: scheduling.UsageShrank, Of: namespace}
 }
 
-// choiceDelay is how long another choice of a server is put off for Machines that could not have the one they would have
-// got. It may cost a rendered template each, and a moving fleet must not cost one for every server that moves.
+// choiceDelay is the delay before another decision on Machines that could not have the server they would have got. Each
+// decision may render a template, and a moving fleet must not cost one for every server that moves.
 const choiceDelay = 5 * time.Second
 
 func newScheduler(clock clock.PassiveClock) *scheduler {
@@ -167,7 +166,7 @@ func (s *scheduler) notify(machine types.NamespacedName, hasServer bool) {
 	enqueue(s.workers, reconcile.Request{NamespacedName: machine}, priority)
 }
 
-// move makes the Machines active that an event could make schedulable, and wakes run.
+// move makes the Machines active that an event could make schedulable, and wakes runScheduler.
 func (s *scheduler) move(event scheduling.Event) {
 	s.queue.Move(event)
 	s.wake()
@@ -180,7 +179,7 @@ func (s *scheduler) wake() {
 	}
 }
 
-// park puts a Machine that has been looked at into the queue as unschedulable, or takes it out if it waits for nothing.
+// park puts a Machine into the queue as unschedulable after a worker's look, or removes it if it waits for nothing.
 func (s *scheduler) park(machine scheduling.Machine[candidate], since scheduling.Version) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
@@ -193,7 +192,7 @@ func (s *scheduler) park(machine scheduling.Machine[candidate], since scheduling
 	s.wake() // an event in between has made it active
 }
 
-// forget ends what is assumed for a Machine: its host, its share of the quota, and its address.
+// forget ends all assumptions for a Machine: its host, its share of the quota, and its address.
 func (s *scheduler) forget(machine types.NamespacedName, hosts *inventory.Inventory) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
@@ -217,8 +216,8 @@ func (s *scheduler) forgetLocked(machine types.NamespacedName, hosts *inventory.
 	}
 }
 
-// assumePool counts the Machine, which has its server, as one that takes an address of a pool; nil if it needs none. If it
-// was to take one of another pool, or a Machine of its name was that is gone, that address is free again.
+// assumePool counts a Machine with a server as one that takes an address of the pool, or no address if pool is nil. If
+// the Machine, or a former one of its name, was to take an address of another pool, that address becomes free.
 func (s *scheduler) assumePool(machine *v1alpha1.Machine, pool *ipam.Pool) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
@@ -237,7 +236,7 @@ func (s *scheduler) assumePool(machine *v1alpha1.Machine, pool *ipam.Pool) {
 	}
 }
 
-// assumedPools are the addresses that Machines other than the owner are about to take.
+// assumedPools returns the addresses that Machines other than the owner are about to take.
 func (s *scheduler) assumedPools(except v1alpha1.MachineReference) (all []ipam.Assumed) {
 	for _, assumption := range s.assumed {
 		if assumption.pool != nil && assumption.owner != except {
@@ -247,7 +246,7 @@ func (s *scheduler) assumedPools(except v1alpha1.MachineReference) (all []ipam.A
 	return all
 }
 
-// assumedBy are the addresses that other Machines are about to take.
+// assumedBy returns the addresses that Machines other than the given one are about to take.
 func (s *scheduler) assumedBy(others *v1alpha1.Machine) []ipam.Assumed {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
@@ -292,7 +291,7 @@ func (r *Reconciler) moveAllowed() {
 	}
 }
 
-// schedulePending decides on the active Machines in order, and has those looked at for which the answer is another now.
+// schedulePending decides on the active Machines in order, and has workers look at each Machine with a new answer.
 func (r *Reconciler) schedulePending(ctx context.Context) {
 	for r.scheduleNext(ctx) {
 	}
@@ -307,7 +306,7 @@ func (r *Reconciler) scheduleNext(ctx context.Context) bool {
 		return false
 	}
 	if waiting.HasServer || waiting.MovedBy == objectChanged || waiting.Value.machine == nil {
-		s.notify(waiting.Key, waiting.HasServer) // what it waits for is for its worker to find out
+		s.notify(waiting.Key, waiting.HasServer) // its worker finds out what it waits for
 		return true
 	}
 	if s.failedAt != version {
@@ -344,8 +343,9 @@ func (r *Reconciler) scheduleNext(ctx context.Context) bool {
 	return true
 }
 
-// take returns what the loop has decided about a Machine, for the worker that binds it. It returns false if it has not decided, if an
-// event could have changed the decision since, if the Machine is another now, or if what was assumed for it does not stand.
+// take returns the loop's decision about a Machine, for the worker that binds it. It returns false if there is no
+// decision, if an event could have changed the decision since, if the Machine has changed, or if the assumption for it
+// no longer stands.
 func (r *Reconciler) take(machine *v1alpha1.Machine) (*candidate, bool) {
 	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
 	s.deciding.Lock()
@@ -355,7 +355,7 @@ func (r *Reconciler) take(machine *v1alpha1.Machine) (*candidate, bool) {
 	return c, found && (c.assigned != nil || c.no != nil) && r.stands(c, machine)
 }
 
-// stands returns whether what has been decided about a Machine can still be done. scheduler.deciding must be held.
+// stands reports whether a decision about a Machine can still be carried out. The caller must hold scheduler.deciding.
 func (r *Reconciler) stands(c *candidate, machine *v1alpha1.Machine) bool {
 	if c.machine.UID != machine.UID || c.machine.Generation != machine.Generation {
 		return false

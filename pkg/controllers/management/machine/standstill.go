@@ -15,11 +15,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// severalStuck is how many Machines wait for Metal3 when their servers are hardly to blame: as many as are given up at once.
+// severalStuck Machines that wait for Metal3 show that their servers are hardly to blame: as many are given up at once.
 const severalStuck = 3
 
-// standstill returns why no server of its kind makes progress now, which says nothing about the Machine's own, and is empty if there is no
-// such reason: the tenant's provider, which has the join made and reports the node, does not work, or Metal3, which installs the server.
+// standstill returns why no comparable server makes progress now, or "" if there is no common reason. The tenant's
+// provider, which makes the join and reports the node, or Metal3, which installs the server, does not work. Neither
+// says anything about the Machine.
 func (r *Reconciler) standstill(ctx context.Context, machine *v1alpha1.Machine, f *facts, deadline time.Duration) (string, error) {
 	stage, underWay := stageOf(machine, f)
 	switch {
@@ -52,7 +53,7 @@ func (r *Reconciler) standstill(ctx context.Context, machine *v1alpha1.Machine, 
 	return "", nil
 }
 
-// stuck counts the Machines that Metal3 installs on hosts of a namespace, and that have made no progress since then.
+// stuck counts the Machines that Metal3 installs on hosts of a namespace and that have made no progress since then.
 func (r *Reconciler) stuck(ctx context.Context, namespace string, since time.Time) (count int, err error) {
 	list := &v1alpha1.MachineList{}
 	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -68,10 +69,10 @@ func (r *Reconciler) stuck(ctx context.Context, namespace string, since time.Tim
 	return count, nil
 }
 
-// stillness knows for how long no host of a namespace has changed its state, by the clock of this program. It asks for no time of Metal3's.
+// stillness knows for how long no host of a namespace has changed its state. It uses no time of Metal3's.
 type stillness struct {
 	lock sync.Mutex
-	// seen is the number of changes, and when it was first seen.
+	// seen is, by namespace, the number of changes, and when it was first seen.
 	seen map[string]seenChanges
 }
 

@@ -16,31 +16,31 @@ import (
 type state string
 
 const (
-	// gone: the Machine is being deleted and there is nothing left of ours to do.
+	// gone: the Machine is being deleted, and the manager has nothing left to do.
 	gone state = "Gone"
-	// unprotected: nothing keeps the Machine from vanishing with the server that it has or had before it was restored.
+	// unprotected: nothing keeps the Machine from vanishing with the server that it has, or had before it was restored.
 	unprotected state = "Unprotected"
-	// restored: the Machine comes from a backup, and does not say or says wrongly which server it has.
+	// restored: the Machine comes from a backup, and names no server or a wrong one.
 	restored state = "Restored"
-	// interrupted: a server has been chosen, and a crash or a conflict came before the status could say so.
+	// interrupted: a server has been chosen, but a crash or a conflict came before the status named it.
 	interrupted state = "Interrupted"
 	// pending: no server has been chosen.
 	pending state = "Pending"
-	// claiming: a server has been chosen, and it is not known yet whether it is ours.
+	// claiming: a server has been chosen, but it is not known yet whether it is the Machine's.
 	claiming state = "Claiming"
-	// waitingForHooks: the server is ours, and nothing may be installed before hooks have been removed.
+	// waitingForHooks: the Machine has the server, but nothing may be installed before hooks have been removed.
 	waitingForHooks state = "WaitingForHooks"
-	// claimed: the server is ours and has no image.
+	// claimed: the Machine has the server, which has no image.
 	claimed state = "Claimed"
 	// provisioning: the host has the image and user data.
 	provisioning state = "Provisioning"
-	// switching: Metal3 has installed it, and its power is to be changed.
+	// switching: Metal3 has installed the server, and its power is to be changed.
 	switching state = "Switching"
-	// provisioned: Metal3 has installed it.
+	// provisioned: Metal3 has installed the server.
 	provisioned state = "Provisioned"
 	// joined: the node has registered with the tenant.
 	joined state = "Joined"
-	// errored: Metal3 reports an error for the server, or it is being deleted.
+	// errored: Metal3 reports an error for the server, or its BareMetalHost is being deleted.
 	errored state = "Errored"
 	// hostLost: the Machine has lost its server.
 	hostLost state = "HostLost"
@@ -50,8 +50,7 @@ const (
 	releasing state = "Releasing"
 )
 
-// stateOf returns the state of a Machine from the API objects only. host is that of status.hostRef, nil if there is
-// none.
+// stateOf returns the state of a Machine from the API objects only. host is the one in status.hostRef, or nil.
 func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	switch protected := controllerutil.ContainsFinalizer(machine, v1alpha1.MachineFinalizer); {
 	case !machine.DeletionTimestamp.IsZero() && !protected:
@@ -92,8 +91,8 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	return provisioned
 }
 
-// cameLate returns whether the node of a Machine that was given up for lack of progress has registered after all: the provider was
-// down and could not say so in time.
+// cameLate reports whether a node has registered although its Machine was given up for lack of progress: the provider
+// was down and could not report it in time.
 func cameLate(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
 	return condition(machine, v1alpha1.ConditionGivenUp).Reason == v1alpha1.ReasonDeadlineExceeded &&
 		machine.ReportedNode().Name != "" && ownsHost(ownerOf(machine), host) && isProvisioned(host)

@@ -21,36 +21,36 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// facts are what a state handler has found out for the status.
+// facts is what a state handler learned; nextStatus turns it into a status.
 type facts struct {
 	phase v1alpha1.MachinePhase
-	// reason and message of what the Machine is doing or waiting for.
+	// reason and message tell what the Machine is doing or waiting for.
 	reason, message string
-	// standstill is why no server makes progress, whose deadlines do not count for that long; empty if it does.
+	// standstill is why no server makes progress, which suspends the deadline; empty without a standstill.
 	standstill string
-	// host as it was seen last; nil keeps the host fields of the status.
+	// host is the host as last seen; nil keeps the host fields of the status.
 	host *bmov1alpha1.BareMetalHost
-	// choice is set when a host has been chosen.
+	// choice is the choice of a host, if one was just chosen.
 	choice *inventory.Choice
-	// properties are the effective ones; nil leaves what the status says of them.
+	// properties are the effective properties; nil keeps the status.
 	properties []v1alpha1.MachineProperty
-	// installed is what is about to be installed; nil leaves what the status says of it.
+	// installed is what is about to be installed; nil keeps the status.
 	installed []v1alpha1.InstalledField
-	// drifted is the condition of that name, without its type; nil leaves it as it is.
+	// drifted is the condition Drifted, without its type; nil keeps the status.
 	drifted *metav1.Condition
-	// network that the server is moved into, with the choice.
+	// network is the network that the server is moved into, with the choice.
 	network string
-	// claimNumber of the server, once it is claimed; 0 leaves what the status says of it.
+	// claimNumber is the number of the claim on the server, once it is claimed; 0 keeps the status.
 	claimNumber int64
-	// clearChoice is set when the chosen host cannot be had.
+	// clearChoice: the chosen host is not available.
 	clearChoice bool
-	// progress is how far the Machine is; nil leaves what the status says of it.
+	// progress is how far the Machine is; nil keeps the status.
 	progress *v1alpha1.MachineProgress
-	// givenUp is the reason why the Machine has been given up, if it has.
+	// givenUp is the reason why the Machine has been given up, or "".
 	givenUp string
 }
 
-// nextStatus is the whole status that follows from the facts. Nothing else computes one.
+// nextStatus computes the whole status from the facts. Nothing else computes a status.
 func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.MachineStatus {
 	status := *machine.Status.DeepCopy()
 	status.Phase, status.ObservedGeneration = f.phase, machine.Generation
@@ -83,7 +83,7 @@ func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.Ma
 	return status
 }
 
-// nodeLabels adds the Machine's own properties to the labels that the node has from its type and its host. These win: Karpenter
+// nodeLabels adds the Machine's own properties to the node labels from its type and its host. The latter win: Karpenter
 // has planned with them.
 func nodeLabels(labels, own map[string]string) map[string]string {
 	all := map[string]string{}
@@ -97,7 +97,7 @@ func nodeLabels(labels, own map[string]string) map[string]string {
 	return all
 }
 
-// setServer writes which server the Machine has, and what that is doing.
+// setServer writes which server the Machine has, and the state of that server.
 func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *facts) {
 	switch {
 	case f.choice != nil:
@@ -112,7 +112,7 @@ func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *fac
 	}
 	if f.host != nil {
 		if f.phase == v1alpha1.MachineReleasing && status.HostRef == nil {
-			// A Machine that was restored and deleted: who moves the server back finds it by this.
+			// The Machine was restored and deleted. The controller that moves the server back finds the server by this.
 			status.HostRef = &v1alpha1.HostReference{Namespace: f.host.Namespace, Name: f.host.Name, UID: f.host.UID}
 		}
 		status.HostState = inventory.Word(f.host.Status.Provisioning.State)
@@ -120,20 +120,19 @@ func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *fac
 	}
 }
 
-// hasNode are the phases in which the node that a Machine has become is known.
+// hasNode are the phases with a known node.
 var hasNode = map[v1alpha1.MachinePhase]bool{
 	v1alpha1.MachineJoined: true, v1alpha1.MachineFailed: true, v1alpha1.MachineReleasing: true,
 }
 
-// steps are the conditions that become true one after the other, and their reasons then.
+// steps are the conditions that become true one after the other, each with its reason then.
 var steps = []struct{ condition, reasonDone string }{
 	{v1alpha1.ConditionClaimed, v1alpha1.ReasonClaimed},
 	{v1alpha1.ConditionProvisioned, v1alpha1.ReasonProvisioned},
 	{v1alpha1.ConditionJoined, v1alpha1.ReasonJoined},
 }
 
-// stepsDone is the number of steps that the Machine has behind it. It reports false for phases that leave the steps as
-// they are.
+// stepsDone returns how many steps the Machine has completed. It returns false for phases that keep the steps.
 func stepsDone(f *facts, status *v1alpha1.MachineStatus) (int, bool) {
 	switch f.phase {
 	case v1alpha1.MachinePending, v1alpha1.MachineClaiming:
@@ -150,7 +149,7 @@ func stepsDone(f *facts, status *v1alpha1.MachineStatus) (int, bool) {
 	return 0, false
 }
 
-// nextConditions are the conditions that the facts say something about. The others stay as they are.
+// nextConditions returns the conditions that the facts determine. The others stay as they are.
 func nextConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
 	all := append(stepConditions(machine, f, status), networkCondition(f, status)...)
 	if f.drifted != nil {
@@ -169,7 +168,7 @@ func newCondition(conditionType string, status metav1.ConditionStatus, reason, m
 	return metav1.Condition{Type: conditionType, Status: status, Reason: reason, Message: message}
 }
 
-// isReady returns whether the server is in use: as a node, or as it is if no tenant is named.
+// isReady reports whether the server is in use: as a node, or provisioned if it has no tenant.
 func isReady(machine *v1alpha1.Machine, f *facts) bool {
 	if f.reason == v1alpha1.ReasonPoweredOff {
 		return false
@@ -177,7 +176,7 @@ func isReady(machine *v1alpha1.Machine, f *facts) bool {
 	return f.phase == v1alpha1.MachineJoined || f.phase == v1alpha1.MachineProvisioned && machine.Spec.TenantClusterRef == nil
 }
 
-// stepConditions are the steps that are done and those that are not, or the one that something is wrong with.
+// stepConditions returns all step conditions, done or not, or only the failed one.
 func stepConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
 	if wrong := failedStep(f, status); wrong != "" {
 		return []metav1.Condition{newCondition(wrong, metav1.ConditionFalse, f.reason, f.message)}
@@ -197,7 +196,7 @@ func stepConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.Machin
 	return all
 }
 
-// failedStep is the one condition that says what is wrong, or what a release waits for; "" if the steps do.
+// failedStep returns the condition that shows the fault, or the release; "" if the steps apply.
 func failedStep(f *facts, status *v1alpha1.MachineStatus) string {
 	installed := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned)
 	inError := f.reason == v1alpha1.ReasonHostError || f.reason == v1alpha1.ReasonHostDeleting
@@ -214,8 +213,8 @@ func failedStep(f *facts, status *v1alpha1.MachineStatus) string {
 	return ""
 }
 
-// networkCondition returns the condition NetworkReady: whether the Machine waits for hooks.
-// A Machine that never had a hook has no such condition.
+// networkCondition returns the condition NetworkReady: whether the Machine waits for hooks. A Machine that never had a
+// hook does not have the condition.
 func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
 	done, _ := stepsDone(f, status)
 	switch {
@@ -229,7 +228,7 @@ func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Conditi
 	return nil
 }
 
-// messageDone is the message of a step that is done. It names what stays the same, so that the condition does too.
+// messageDone returns the message of a completed step. It has only facts that stay the same, as the condition must.
 func messageDone(step string, machine *v1alpha1.Machine, status *v1alpha1.MachineStatus) string {
 	server := fmt.Sprintf("server %s/%s", status.HostRef.Namespace, status.HostRef.Name)
 	switch step {
@@ -241,10 +240,10 @@ func messageDone(step string, machine *v1alpha1.Machine, status *v1alpha1.Machin
 	return "node " + machine.ReportedNode().Name + " has registered"
 }
 
-// EventReason is the reason of an event on a Machine. Where a condition says the same, it has the same reason.
+// EventReason is the reason of an event on a Machine. A condition for the same event has the same reason.
 type EventReason string
 
-// Reasons of events beside those that come with a condition (v1alpha1.Reason...).
+// Reasons of events without a condition. Events with a condition use v1alpha1.Reason...
 const (
 	// EventReleased: the server is available again, or the Machine had none.
 	EventReleased EventReason = "Released"
@@ -262,8 +261,8 @@ const (
 	EventPoolsOverlap EventReason = "AddressPoolsOverlap"
 )
 
-// quiet are the reasons without an event: every Machine passes through them, and an event costs the API server as much as
-// a write of the Machine. The claim has an event of its own.
+// quiet are the reasons without an event: every Machine passes through them, and an event costs the API server as much
+// as a write of the Machine. The claim has an event of its own.
 var quiet = map[string]bool{
 	v1alpha1.ReasonClaiming:                true,
 	v1alpha1.ReasonClaimed:                 true,
@@ -273,11 +272,10 @@ var quiet = map[string]bool{
 const (
 	// conflictDelay is the delay after a conflict: long enough for the watch event of the other write to arrive.
 	conflictDelay = 50 * time.Millisecond
-	// resync is how often a Machine is reconciled without an event, in case one was missed.
+	// resync is how often a Machine is reconciled without an event, in case an event was missed.
 	resync = 10 * time.Minute
-	// maxSteps limits the states of one reconcile, so that a Machine that keeps losing races for servers does not block a
-	// worker.
+	// maxSteps limits the states of one reconcile, so that a Machine that keeps losing races does not block a worker.
 	maxSteps = 16
-	// workers is the number of Machines that are reconciled at a time.
+	// workers is how many Machines are reconciled at a time.
 	workers = 10
 )

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// metal3EnvironmentLabel is what baremetal-operator's cache of Secrets selects by. It labels Secrets itself that
-	// lack it, but then needs a second look at them.
+	// metal3EnvironmentLabel selects the Secrets in baremetal-operator's cache. baremetal-operator labels other Secrets
+	// itself, but then needs a second look at them.
 	metal3EnvironmentLabel = "environment.metal3.io"
 	metal3EnvironmentValue = "baremetal"
 
@@ -40,15 +40,14 @@ const (
 	shortUIDLength = 8
 )
 
-// userDataName is the name of the Secret in the host's namespace. The UID keeps Machines of one name in several
-// namespaces, or one after the other, apart.
+// userDataName returns the name of the Secret in the host's namespace. The UID separates Machines of the same name.
 func userDataName(o owner) string {
 	uid := string(o.UID)
 	suffix := "-" + uid[:min(len(uid), shortUIDLength)] + "-user-data"
 	return strings.TrimRight(o.Name[:min(len(o.Name), maxNameLength-len(suffix))], "-.") + suffix
 }
 
-// userDataSecret is the Secret that Metal3 reads a Machine's user data from. Metal3 wants it in the host's namespace.
+// userDataSecret returns the Secret with a Machine's user data. Metal3 reads it from the host's namespace.
 func userDataSecret(o owner, namespace string, boot bootstrap.Documents) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -66,7 +65,7 @@ func userDataSecret(o owner, namespace string, boot bootstrap.Documents) *corev1
 	}
 }
 
-// dataOf is how Metal3 reads the documents from a Secret.
+// dataOf returns the documents in the form that Metal3 reads from a Secret.
 func dataOf(boot bootstrap.Documents) map[string][]byte {
 	data := map[string][]byte{}
 	if boot.UserData != nil {
@@ -78,16 +77,16 @@ func dataOf(boot bootstrap.Documents) map[string][]byte {
 	return data
 }
 
-// labelValue cuts a name to what a label can hold. It is for people; programs go by the UID.
+// labelValue cuts a name to the length of a label. It is for people; programs use the UID.
 func labelValue(name string) string {
 	return strings.TrimRight(name[:min(len(name), maxLabelLength)], "-.")
 }
 
-// userDataRetry is how often a Machine whose Secret cannot be read or written yet is looked at. No watch could tell: the right to
-// watch Secrets is the right to read them all.
+// userDataRetry is the delay before another look at a Machine whose Secret cannot be read or written yet. There is no
+// watch: the right to watch Secrets is the right to read them all.
 const userDataRetry = 5 * time.Second
 
-// readUserData reads the Secret in the Machine's namespace. If it has no user data, it returns a message that says why.
+// readUserData reads the Secret in the Machine's namespace. Without user data it returns the reason.
 func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.Bootstrap.DataSecretName}
 	secret := &corev1.Secret{}
@@ -111,7 +110,7 @@ func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine
 	return data, "", nil
 }
 
-// writeUserData makes the Secret in the host's namespace hold the documents, if there are any, also after a run that has crashed.
+// writeUserData makes the Secret in the host's namespace hold the documents, if any, also after a crash.
 func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, boot bootstrap.Documents) error {
 	secret := userDataSecret(o, namespace, boot)
 	if len(secret.Data) == 0 {
@@ -159,12 +158,12 @@ func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace strin
 	return nil
 }
 
-// deleteUserData deletes the Secret in the host's namespace, if it exists and is the Machine's. Its name follows from what a tenant
-// may have written.
+// deleteUserData deletes the Secret in the host's namespace, if it exists and is the Machine's. A tenant may have
+// written the input of its name.
 func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) error {
 	key, secret := types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, &corev1.Secret{}
 	if len(content.IsPathSegmentName(key.Name)) > 0 {
-		return nil // the API server has none of that name, and a host must not stay claimed for it
+		return nil // no object can have that name, and a host must not stay claimed for it
 	}
 	found, err := kube.Find(ctx, r.live, key, secret)
 	if belongsTo, ours := secretOwner(secret); err != nil || !found || !ours || belongsTo != o {
@@ -173,11 +172,11 @@ func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) 
 	return kube.Delete(ctx, r.client, secret, "deleting")
 }
 
-// OrphanSecrets deletes user data in the hosts' namespaces whose Machine does not exist. The garbage collector of
+// OrphanSecrets deletes user data of Machines that do not exist, in the hosts' namespaces. The garbage collector of
 // Kubernetes does not work across namespaces.
 type OrphanSecrets struct{ servers }
 
-// Reconcile checks one Secret, or all of a namespace if the request has no name. It reads their metadata only.
+// Reconcile checks one Secret, or all Secrets of a namespace if the request has no name. It reads only their metadata.
 func (o OrphanSecrets) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	secrets, outcome := &metav1.PartialObjectMetadataList{}, ctrl.Result{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
@@ -215,7 +214,7 @@ func (o OrphanSecrets) sweep(ctx context.Context, secret *metav1.PartialObjectMe
 	return nil
 }
 
-// secretOwner returns the Machine that a Secret in a host's namespace was made for. It reports false for all others.
+// secretOwner returns the Machine of a Secret in a host's namespace. It returns false for any other Secret.
 func secretOwner(secret client.Object) (owner, bool) {
 	uid := secret.GetLabels()[v1alpha1.MachineUIDLabelKey]
 	namespace, name, found := strings.Cut(secret.GetAnnotations()[v1alpha1.MachineAnnotationKey], "/")

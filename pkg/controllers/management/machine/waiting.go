@@ -16,25 +16,25 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 )
 
-// refusedFor is how long a Machine of a namespace with too many is not looked at. It is in no queue: there may be thousands, and each
-// server that the namespace gets would move them all.
+// refusedFor is the delay before another look at a Machine of a namespace with too many. The Machine is in no queue:
+// there may be thousands, and each server that the namespace gets would move them all.
 const refusedFor = time.Minute
 
-// waiting has the Machines of each namespace that have a server and that wait for one. Without it each decision on one of
-// ten thousand Machines would count the others.
+// waiting holds, by namespace, the Machines that have a server and the Machines that wait for one. Otherwise each
+// decision on one of ten thousand Machines would count the others.
 type waiting struct {
 	lock       sync.Mutex
 	namespaces map[string]*population
 }
 
-// population are the names of the Machines of a namespace.
+// population is the names of a namespace's Machines, with a server (have) and without (wait).
 type population struct{ have, wait sets.Set[string] }
 
 func newWaiting() *waiting {
 	return &waiting{namespaces: map[string]*population{}}
 }
 
-// population returns those of a namespace. The lock must be held.
+// population returns the population of a namespace. The caller must hold the lock.
 func (w *waiting) population(namespace string) *population {
 	if w.namespaces[namespace] == nil {
 		w.namespaces[namespace] = &population{have: sets.New[string](), wait: sets.New[string]()}
@@ -42,8 +42,8 @@ func (w *waiting) population(namespace string) *population {
 	return w.namespaces[namespace]
 }
 
-// enter adds a Machine without a server to those that wait, and reports false if there is no room for it. Allowance is how many servers
-// the namespace may have; it is asked only if that matters.
+// enter adds a Machine without a server to the waiting ones, and returns false if there is no room for it. allowance
+// returns how many servers the namespace may have. enter calls it only if the answer matters.
 func (w *waiting) enter(machine types.NamespacedName, allowance func() (int64, error)) (bool, error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -80,7 +80,7 @@ func (w *waiting) vanished(machine types.NamespacedName) {
 	}
 }
 
-// allowance returns how many servers a namespace may have.
+// allowance returns a function that counts how many servers a namespace may have.
 func (r *Reconciler) allowance(ctx context.Context, namespace string) func() (int64, error) {
 	return func() (int64, error) {
 		tenants, err := r.objects.tenants(ctx, namespace)
@@ -92,7 +92,7 @@ func (r *Reconciler) allowance(ctx context.Context, namespace string) func() (in
 	}
 }
 
-// checkRoom returns why a Machine without a server may not wait for one, nil if it may.
+// checkRoom returns why a Machine without a server may not wait for one, or nil if it may.
 func (r *Reconciler) checkRoom(ctx context.Context, machine *v1alpha1.Machine) (*unschedulable, error) {
 	may, err := r.waiting.enter(client.ObjectKeyFromObject(machine), r.allowance(ctx, machine.Namespace))
 	if may || err != nil {

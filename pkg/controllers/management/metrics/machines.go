@@ -30,13 +30,13 @@ var (
 		"Longest time since a Machine of the type that is on its way to a node last made progress.", NodeTypeLabel)
 )
 
-// machinePhases are all phases, so that each has a count though it be zero.
+// machinePhases are all phases, so that each has a count, even if it is zero.
 var machinePhases = []v1alpha1.MachinePhase{
 	v1alpha1.MachinePending, v1alpha1.MachineClaiming, v1alpha1.MachineClaimed, v1alpha1.MachineProvisioning,
 	v1alpha1.MachineProvisioned, v1alpha1.MachineJoined, v1alpha1.MachineFailed, v1alpha1.MachineReleasing,
 }
 
-// machineCounts counts the Machines when it is asked to, from the cache.
+// machineCounts counts the Machines in the cache at each scrape.
 type machineCounts struct {
 	machines client.Reader
 	clock    clock.PassiveClock
@@ -71,7 +71,7 @@ func (m machineCounts) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// counts are the Machines by namespace, type and something else, and by type alone.
+// counts are the Machines by namespace, type and phase or reason. progress is by type only.
 type counts struct {
 	phases, failed, drifted map[[3]string]int
 	progress                map[string]time.Duration
@@ -117,18 +117,18 @@ func nodeTypeOf(machine *v1alpha1.Machine) string {
 // observation is the metrics of one change of a Machine. Zero values are not recorded.
 type observation struct {
 	nodeType string
-	// claimed, givenUp and drifted tell that the condition has become true; the latter with its reason.
+	// claimed, givenUp and drifted: the condition has become true. The latter two are its reason.
 	claimed          bool
 	givenUp, drifted string
-	// steps that have ended, and how long each took.
+	// steps are the completed steps, and how long each took.
 	steps map[string]time.Duration
-	// joined tells that the Machine has become a node, and provisioned how long that took from its claim.
+	// joined: the Machine has become a node. provisioned is how long that took from its claim.
 	joined      bool
 	provisioned time.Duration
 }
 
-// observe returns what has happened between two states of a Machine. Times are those that are written in its conditions, to
-// the second, so it makes no difference when the change is seen.
+// observe returns the metrics of the change between two states of a Machine. It uses the times in the conditions, to
+// the second, so the time of the watch event makes no difference.
 func observe(before, after *v1alpha1.Machine) observation {
 	seen := observation{nodeType: nodeTypeOf(after), steps: map[string]time.Duration{}}
 	began := func(conditionType string) (metav1.Condition, bool) {
@@ -157,7 +157,7 @@ func observe(before, after *v1alpha1.Machine) observation {
 	return seen
 }
 
-// since is never negative, whatever clocks have said.
+// since is never negative, even if clocks differ.
 func since(start metav1.Time, end metav1.Condition) time.Duration {
 	return max(end.LastTransitionTime.Sub(start.Time), 0)
 }
@@ -165,7 +165,7 @@ func since(start metav1.Time, end metav1.Condition) time.Duration {
 var blockedDescription = describe("tenantclusters_blocked",
 	"TenantClusters whose provider writes or deletes nothing, by the reason of the condition that says why.", ReasonLabel)
 
-// tenantCounts counts the TenantClusters when it is asked to, from the cache.
+// tenantCounts counts the blocked TenantClusters in the cache at each scrape.
 type tenantCounts struct{ tenants client.Reader }
 
 // Describe implements prometheus.Collector.

@@ -19,11 +19,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 )
 
-// policyInterval is how often it is looked whether the admission policies are there.
+// policyInterval is the time between two checks of the admission policies.
 const policyInterval = 10 * time.Minute
 
-// Policies looks whether the admission policies of the management cluster exist, each with its binding of the same name. The manager
-// works without them: a cluster may have others in their place.
+// Policies checks whether the admission policies of the management cluster exist, each with its binding of the same
+// name. The manager works without them: a cluster may have others in their place.
 type Policies struct {
 	live    client.Reader
 	names   []string
@@ -39,7 +39,7 @@ func NewPolicies(live client.Reader, names []string) *Policies {
 	})}
 }
 
-// Register adds the metric to those that the manager serves, and looks at start and from then on.
+// Register adds the metric to the metrics that the manager serves, and starts the checks.
 func (p *Policies) Register(_ context.Context, mgr manager.Manager) error {
 	if err := ctrlmetrics.Registry.Register(p.missing); err != nil {
 		return fmt.Errorf("registering the metric of admission policies, %w", err)

@@ -1,11 +1,11 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics has the manager's metrics of hosts and Machines. Gauges are computed at each scrape from the
-// inventory and the cache, so a series ends with the objects that it counts. Counters and durations come from a watch
-// on Machines.
+// Package metrics has the manager's metrics of hosts and Machines. Each scrape computes the gauges from the inventory
+// and the cache, so a series ends with the objects that it counts. Counters and durations come from a watch on
+// Machines.
 //
-// Labels are types, states, phases, reasons and namespaces; never a host or a Machine. docs/metrics.md lists every metric.
+// Labels are types, states, phases, reasons and namespaces; never a host or a Machine. docs/metrics.md has all.
 package metrics
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// Fleet is the metrics of hosts and Machines of one manager.
+// Fleet is the metrics of one manager's hosts and Machines.
 type Fleet struct {
 	inventory Inventory
 	clock     clock.PassiveClock
@@ -37,7 +37,7 @@ func NewFleet(inventory Inventory, clock clock.PassiveClock) *Fleet {
 	return &Fleet{inventory: inventory, clock: clock, registry: ctrlmetrics.Registry}
 }
 
-// Register adds the metrics to those that the manager serves.
+// Register adds the metrics to the metrics that the manager serves.
 func (f *Fleet) Register(_ context.Context, mgr manager.Manager) error {
 	watcher := newWatcher(mgr.GetCache(), f.clock)
 	if err := mgr.Add(watcher); err != nil {
@@ -53,9 +53,9 @@ func (f *Fleet) Register(_ context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// Inventory is what knows the hosts.
+// Inventory is the part of the inventory that the metrics read.
 type Inventory interface {
-	// Synced returns whether all hosts and types have been taken in.
+	// Synced reports whether the inventory has all hosts and types.
 	Synced() bool
 	// States counts the hosts of each type by state and reason.
 	States() []inventory.StateCount
@@ -65,13 +65,13 @@ var hostsDescription = describe("hosts",
 	"BareMetalHosts that match a NodeType, by state: available, claimed, error, quarantined, unavailable. A host may match several types.",
 	NodeTypeLabel, StateLabel, ReasonLabel)
 
-// hostCounts counts the hosts when it is asked to.
+// hostCounts counts the hosts at each scrape.
 type hostCounts struct{ inventory Inventory }
 
 // Describe implements prometheus.Collector.
 func (h hostCounts) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- hostsDescription }
 
-// Collect implements prometheus.Collector. An inventory that is still being filled would look like servers that are gone.
+// Collect implements prometheus.Collector. It sends nothing while the inventory fills: servers would seem to be gone.
 func (h hostCounts) Collect(metrics chan<- prometheus.Metric) {
 	if !h.inventory.Synced() {
 		return
@@ -82,7 +82,7 @@ func (h hostCounts) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Namespace is what the names of all metrics of this project begin with.
+// Namespace is the prefix of the names of all metrics of this project.
 const Namespace = "karpenter_metal3"
 
 // Labels.
@@ -91,32 +91,32 @@ const (
 	NamespaceLabel = "namespace"
 	// NodeTypeLabel is the name of a NodeType; empty for a Machine that has no type yet.
 	NodeTypeLabel = "nodetype"
-	// StateLabel is what a host is to the pool.
+	// StateLabel is the state of a host in the pool.
 	StateLabel = "state"
 	// ReasonLabel is a reason of a condition, or why a host cannot be claimed.
 	ReasonLabel = "reason"
 	// PhaseLabel is the phase of a Machine.
 	PhaseLabel = "phase"
-	// StepLabel is a part of the way from a claim to a node, or back.
+	// StepLabel is a step on the way from a claim to a node, or back.
 	StepLabel = "step"
 )
 
-// Steps of the way, in its order.
+// Steps, in the order of the way.
 const (
 	// StepInstall: from the claim to the image that Metal3 has installed and booted.
 	StepInstall = "install"
-	// StepUserData: from the server that waits for its user data to the image and the user data that Metal3 has. It is a part of StepInstall.
+	// StepUserData: from the wait for user data until Metal3 has image and user data. It is a part of StepInstall.
 	StepUserData = "userdata"
-	// StepJoin: from the booted image to the Node that has registered.
+	// StepJoin: from the booted image to the registered Node.
 	StepJoin = "join"
-	// StepRelease: from the deletion of the Machine to the server that is cleaned and back in the pool.
+	// StepRelease: from the deletion of the Machine to the clean server in the pool.
 	StepRelease = "release"
 )
 
-// durations are the buckets of what takes servers seconds at best and hours at worst.
+// durations are the buckets for steps that take servers seconds at best and hours at worst.
 var durations = []float64{1, 5, 15, 30, 60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 14400}
 
-// NewClaimDuration returns the histogram of the wait for a claim, which the Machine controller observes as it writes it.
+// NewClaimDuration returns the histogram of the wait for a claim. The Machine controller observes it.
 func NewClaimDuration() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: Namespace,
@@ -138,7 +138,7 @@ func NewClaimSLIDuration() prometheus.Histogram {
 	})
 }
 
-// NewUsageWritten returns the counter of what the records of use have cost.
+// NewUsageWritten returns the counter of the bytes that the records of use have cost.
 func NewUsageWritten() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: Namespace,
@@ -151,8 +151,8 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(Namespace+"_"+name, help, labels, nil)
 }
 
-// watcher keeps what is counted and timed up to date by a watch. It works on the leader only, or every replica would
-// count the same. Changes without a leader are not counted; the gauges are correct all the same.
+// watcher counts and times the changes of Machines with a watch. It works on the leader only, or every replica would
+// count the same changes. Changes without a leader are not counted; the gauges are correct all the same.
 type watcher struct {
 	informers cache.Informers
 	clock     clock.PassiveClock
@@ -203,7 +203,7 @@ func (w *watcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// handler of Machines. One that is seen for the first time may be old; what has happened to it has been counted.
+// handler returns the handler of Machines. A Machine that is new to it may be old, and already counted.
 func (w *watcher) handler() toolscache.ResourceEventHandlerFuncs {
 	handler := kube.OnUpdate(w.changed)
 	handler.DeleteFunc = w.released
@@ -229,8 +229,8 @@ func (w *watcher) changed(before, after *v1alpha1.Machine) {
 	}
 }
 
-// released times the way back of a Machine that had a server. When it went is not written anywhere, so the clock says it. A
-// tombstone tells too late, and is left out.
+// released observes the release of a Machine that had a server. No object has the time when the Machine was gone, so
+// the watcher uses its own clock. It ignores tombstones, because they come too late.
 func (w *watcher) released(object any) {
 	machine, ok := object.(*v1alpha1.Machine)
 	if !ok || machine.DeletionTimestamp.IsZero() || machine.Status.ProviderID == "" {

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network moves servers between the parking lot, the network of unclaimed servers, and the networks of tenants. It owns the
-// hook v1alpha1.NetworkHook and drives an HTTP endpoint in front of the switches. docs/network.md is the contract of both, and
-// docs/network-endpoint.openapi.yaml that of the requests.
+// Package network moves servers between the parking lot, which is the network of unclaimed servers, and the networks of
+// tenants. It owns the hook v1alpha1.NetworkHook and drives an HTTP endpoint in front of the switches. docs/network.md
+// is the contract of both, and docs/network-endpoint.openapi.yaml is the contract of the requests.
 package network
 
 import (
@@ -32,17 +32,17 @@ import (
 
 const (
 	controllerName = "network"
-	// pollInterval is how often the endpoint is asked again while it is moving a server.
+	// pollInterval is the time between two requests while the endpoint is moving a server.
 	pollInterval = 2 * time.Second
 	// firstRetry and lastRetry are the limits of the backoff after the endpoint has failed.
 	firstRetry = time.Second
 	lastRetry  = 2 * time.Minute
-	// workers is the number of servers that are moved at a time.
+	// workers is how many servers are moved at a time.
 	workers = 10
 )
 
-// Controller moves the servers of Machines that wait for the network hook, and removes the hook. Which network that is, and
-// whether there is a hook, the BareMetalHost says, where only the manager writes; what stands on the Machine decides nothing.
+// Controller moves the servers of Machines that wait for the network hook, and removes the hook. Only the BareMetalHost
+// decides on the hook and its network, because only the manager writes there. The copy on the Machine decides nothing.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -50,7 +50,7 @@ type Controller struct {
 	topology topology.Mapping
 }
 
-// NewController returns a Controller. live reads from the API server. mapping says which labels of a host a move has.
+// NewController returns a Controller. live reads from the API server. mapping selects the labels of a move.
 func NewController(writer client.Client, live client.Reader, endpoint Endpoint, mapping topology.Mapping) *Controller {
 	return &Controller{client: writer, live: live, endpoint: endpoint, topology: mapping}
 }
@@ -83,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !isHeld(machine) {
 		return ctrl.Result{}, nil
 	}
-	// Read live: a server that was released must not be moved for the Machine that had it.
+	// Read live: a released server must not be moved for the Machine that had it.
 	if err := c.live.Get(ctx, request.NamespacedName, machine); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -104,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, c.removeCopy(ctx, machine, key)
 	}
 	if hook == v1alpha1.PreReturnHookPrefix && !isHooked(host) {
-		return ctrl.Result{RequeueAfter: lastRetry}, nil // what the status says is older
+		return ctrl.Result{RequeueAfter: lastRetry}, nil // the status is older than the host
 	}
 	move := c.moveOf(host)
 	if hook == v1alpha1.PreProvisionHookPrefix {
@@ -127,15 +127,15 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, c.removeCopy(ctx, machine, key)
 }
 
-// isHeld returns whether the manager says that a hook holds the server of the Machine.
+// isHeld reports whether a hook holds the server of the Machine, as the manager reports.
 func isHeld(machine *v1alpha1.Machine) bool {
 	network := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionNetworkReady)
 	return network != nil && network.Reason == v1alpha1.ReasonWaitingForHook && machine.Status.HostRef != nil &&
-		// The manager releases a deleted one next.
+		// The manager releases a deleted Machine next.
 		(machine.DeletionTimestamp.IsZero() || machine.Status.Phase == v1alpha1.MachineReleasing)
 }
 
-// hostOf returns the server of the Machine, nil if the Machine has not claimed it.
+// hostOf returns the server of the Machine, or nil if the Machine has not claimed it.
 func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
 	key := types.NamespacedName{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name}
 	host := &bmov1alpha1.BareMetalHost{}
@@ -149,7 +149,7 @@ func (c *Controller) hostOf(ctx context.Context, machine *v1alpha1.Machine) (*bm
 	return host, nil
 }
 
-// moveOf is the move of a host to the parking lot.
+// moveOf returns the move of a host to the parking lot.
 func (c *Controller) moveOf(host *bmov1alpha1.BareMetalHost) Move {
 	move := Move{Host: client.ObjectKeyFromObject(host), Network: ParkingLot, Topology: c.topology.Labels(host.Labels)}
 	if host.Spec.BootMACAddress != "" {
@@ -174,7 +174,7 @@ func (c *Controller) writeMessage(ctx context.Context, machine *v1alpha1.Machine
 	return c.annotate(ctx, machine, func(annotations map[string]string) { annotations[key] = message })
 }
 
-// removeCopy removes the copy of the hook on the Machine: the server is in the right network.
+// removeCopy removes the copy of the hook on the Machine, once the server is in the right network.
 func (c *Controller) removeCopy(ctx context.Context, machine *v1alpha1.Machine, key string) error {
 	message := v1alpha1.HookKey(v1alpha1.HookMessagePrefix, v1alpha1.NetworkHook)
 	if machine.Annotations[key] == "" && machine.Annotations[message] == "" {
@@ -186,7 +186,7 @@ func (c *Controller) removeCopy(ctx context.Context, machine *v1alpha1.Machine, 
 	})
 }
 
-// annotate is a compare-and-swap on what was read: if the Machine has been deleted since, the server has to go back.
+// annotate is a compare-and-swap on the version that was read: a Machine deleted since needs the server moved back.
 func (c *Controller) annotate(ctx context.Context, object client.Object, change func(map[string]string)) error {
 	return client.IgnoreNotFound(kube.Patch(ctx, c.client, object, "writing the network hook of", func() {
 		annotations := object.GetAnnotations()
@@ -203,7 +203,7 @@ const orphansName = "network.orphans"
 // orphans moves servers back whose Machine was deleted by force, or has another server.
 type orphans struct{ *Controller }
 
-// isHooked returns whether a host has the hook that is switched off to be cleaned, or that is empty and clean.
+// isHooked reports whether the hook holds a claimed host that is off before its cleaning, or empty and clean.
 func isHooked(host *bmov1alpha1.BareMetalHost) bool {
 	_, hooked := host.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
 	state, off := host.Status.Provisioning.State, !host.Spec.Online && !host.Status.PoweredOn || host.Spec.DisablePowerOff
@@ -224,7 +224,7 @@ func (o orphans) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	consumer := host.Spec.ConsumerRef
 	machine := &v1alpha1.Machine{}
 	found, err := kube.Find(ctx, o.live, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
-	// A Machine that has this server, or may find it yet, waits for the hook itself. One that has another does not.
+	// A Machine that has this server, or may still find it, waits for the hook itself. One with another does not.
 	reference := machine.Status.HostRef
 	if err != nil || found && machine.ClaimUID() == consumer.UID && (reference == nil ||
 		types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name} == request.NamespacedName) {

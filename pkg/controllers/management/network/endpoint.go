@@ -26,11 +26,11 @@ import (
 const (
 	// ParkingLot is the network of unclaimed servers.
 	ParkingLot = ""
-	// requestTimeout is for one request, from the connection to the end of the response.
+	// requestTimeout is the limit for one request, from the connection to the end of the response.
 	requestTimeout = 10 * time.Second
-	// maxBody is how much of a response is read, in bytes.
+	// maxBody is how many bytes of a response are read.
 	maxBody = 4 << 10
-	// maxReason is how much of a response is shown, in bytes.
+	// maxReason is how many bytes of a response are shown.
 	maxReason = 200
 )
 
@@ -41,40 +41,39 @@ var ErrMoving = errors.New("the server is being moved")
 type Move struct {
 	// Host is the BareMetalHost.
 	Host types.NamespacedName `json:"-"`
-	// Network as v1alpha1.TenantNetwork writes it, or ParkingLot.
+	// Network is the network in the form of v1alpha1.TenantNetwork, or ParkingLot.
 	Network string `json:"network"`
-	// MACs of the server's network interfaces that are known, the one that it boots from first.
+	// MACs are the known MACs of the server's network interfaces, the boot interface first.
 	MACs []string `json:"macs,omitempty"`
 	// Tenant is the namespace of the tenant's Machines; empty for the parking lot.
 	Tenant string `json:"tenant,omitempty"`
-	// Topology are the labels that the node on the server has from its BareMetalHost: nvlink-domain, rack. The servers that a tenant
-	// has of an NVLink domain are a partition of it, if the fabric manager has them.
+	// Topology are the node labels that come from the BareMetalHost: nvlink-domain, rack. If the fabric manager
+	// supports it, a tenant's servers in an NVLink domain are a partition of the domain.
 	Topology map[string]string `json:"topology,omitempty"`
 }
 
 // Endpoint moves servers.
 type Endpoint interface {
-	// Move returns nil once it is confirmed that the server is in the network, and an error that wraps ErrMoving while it is
-	// being moved.
+	// Move returns nil once it is confirmed that the server is in the network, and a wrapped ErrMoving until then.
 	Move(context.Context, Move) error
 }
 
 // HTTPEndpoint is the endpoint of docs/network.md.
 type HTTPEndpoint struct {
 	base *url.URL
-	// credentials is a directory with the files tokenFile and caFile, either of which may be missing; empty if there are none.
+	// credentials is a directory with tokenFile, caFile or both. It is empty without credentials.
 	credentials string
 	client      *http.Client
 }
 
-// Files in the directory of the credentials, which are the keys of the Secret.
+// Files in the directory of the credentials: the keys of the Secret.
 const (
 	tokenFile = "token"
 	caFile    = "ca.crt"
 )
 
-// NewHTTPEndpoint returns the endpoint at an http or https URL. credentials is a directory, or empty. The error says what is wrong
-// with them.
+// NewHTTPEndpoint returns the endpoint at an http or https URL. credentials is a directory, or empty. The error
+// explains what is wrong with them.
 func NewHTTPEndpoint(address, credentials string) (*HTTPEndpoint, error) {
 	base, err := url.Parse(address)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
@@ -114,7 +113,7 @@ func NewHTTPEndpoint(address, credentials string) (*HTTPEndpoint, error) {
 	return e, nil
 }
 
-// token is read for each request: kubelet replaces the file when the Secret changes. It is empty if there is none.
+// token reads the token for each request: kubelet replaces the file when the Secret changes. It may be "".
 func (e *HTTPEndpoint) token() (string, error) {
 	content, err := e.read(tokenFile)
 	if token := string(bytes.TrimSpace(content)); err != nil || content == nil || token != "" {
@@ -123,7 +122,7 @@ func (e *HTTPEndpoint) token() (string, error) {
 	return "", fmt.Errorf("the credentials of the network endpoint: %s is empty", filepath.Join(e.credentials, tokenFile))
 }
 
-// read returns nil for a file that is not there.
+// read returns nil for a missing file.
 func (e *HTTPEndpoint) read(name string) ([]byte, error) {
 	if e.credentials == "" {
 		return nil, nil

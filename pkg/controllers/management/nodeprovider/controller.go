@@ -32,7 +32,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// catchUp is how long to wait for the cache to have the last write.
+// catchUp is how long to wait for the last write to reach the cache.
 const catchUp = 100 * time.Millisecond
 
 // Controller writes the NodeTypes of each NodeProvider.
@@ -58,7 +58,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Complete(reconcile.AsReconciler(mgr.GetClient(), c))
 }
 
-// providersOf are the providers whose servers a NodeType has, or that have a template of its name and wait for its deletion.
+// providersOf returns the providers that own a NodeType or its servers, or that wait to replace it.
 func (c *Controller) providersOf(ctx context.Context, nodeType *v1alpha1.NodeType) []reconcile.Request {
 	return kube.RequestsWhere(ctx, c.client, &v1alpha1.NodeProviderList{}, kube.Of(func(provider *v1alpha1.NodeProvider) bool {
 		return nodeType.Spec.ProviderRef.Name == provider.Name || metav1.IsControlledBy(nodeType, provider) || lists(provider, nodeType.Name)
@@ -72,12 +72,12 @@ func (c *Controller) Reconcile(ctx context.Context, provider *v1alpha1.NodeProvi
 		return reconcile.Result{}, nil
 	}
 	nodeTypes := &v1alpha1.NodeTypeList{}
-	// Their statuses change with each claim, and have the counts of all domains: none is copied to find out that nothing is to be written.
+	// Their statuses change with each claim, and have the counts of all domains: do not copy them only to compare.
 	if err := c.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodeTypes, %w", err)
 	}
 
-	// 2. NodeTypes that the provider does not name any more are deleted. Machines that use one keep their servers.
+	// 2. NodeTypes that the provider no longer names are deleted. Machines that use one keep their servers.
 	existing := make(map[string]*v1alpha1.NodeType, len(nodeTypes.Items))
 	var failures []error
 	for i := range nodeTypes.Items {
@@ -105,8 +105,8 @@ func (c *Controller) Reconcile(ctx context.Context, provider *v1alpha1.NodeProvi
 		return reconcile.Result{}, err
 	}
 
-	// 4. Its status follows, also from where servers are: the statuses of its NodeTypes change with that. A cache that has
-	// not caught up with the last one is no error.
+	// 4. Its status follows. It also depends on where servers are: the statuses of its NodeTypes change with that. A
+	// cache that has not caught up with the last status is no error.
 	if err := c.writeStatus(ctx, provider, owned, rejections); err != nil {
 		if apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: catchUp}, nil
@@ -116,7 +116,7 @@ func (c *Controller) Reconcile(ctx context.Context, provider *v1alpha1.NodeProvi
 	return reconcile.Result{}, nil
 }
 
-// apply creates or updates the NodeType of one template. A rejection needs a change by the user; an error can be retried.
+// apply creates or updates the NodeType of one template. A rejection is the user's to correct; an error can be retried.
 func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider, from *v1alpha1.NodeTypeTemplate,
 	existing map[string]*v1alpha1.NodeType) (*rejection, error) {
 	wanted := v1alpha1.NodeTypeSpec{
@@ -159,15 +159,14 @@ func (c *Controller) apply(ctx context.Context, provider *v1alpha1.NodeProvider,
 	return invalidSelector(provider, from), nil
 }
 
-// remove deletes a NodeType that the provider does not name, unless the cache has an old provider: a name that was added since
-// may be in use.
+// remove deletes a NodeType that the provider does not name. It reads the provider live: the name may be in use by now.
 func (c *Controller) remove(ctx context.Context, provider *v1alpha1.NodeProvider, nodeType *v1alpha1.NodeType) error {
 	current := &v1alpha1.NodeProvider{}
 	if err := c.live.Get(ctx, client.ObjectKeyFromObject(provider), current); err != nil {
 		return fmt.Errorf("reading NodeProvider %s before deleting NodeType %s, %w", provider.Name, nodeType.Name, err)
 	}
 	if current.UID != provider.UID || lists(current, nodeType.Name) {
-		return nil // the watch brings the provider as it is now
+		return nil // the watch will deliver the current provider
 	}
 	exactly := client.Preconditions{UID: &nodeType.UID, ResourceVersion: &nodeType.ResourceVersion}
 	if err := c.client.Delete(ctx, nodeType, exactly); client.IgnoreNotFound(err) != nil {
@@ -203,7 +202,7 @@ func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodePro
 			continue
 		}
 		note := now.Message
-		if kind == v1alpha1.ConditionFabricsSeparate { // the names are for operators
+		if kind == v1alpha1.ConditionFabricsSeparate { // only operators get the names
 			note += ". They are " + conditions.List(shared, maxShared)
 		}
 		c.recorder.Eventf(provider, nil, v1alpha1.EventType(now.Reason), now.Reason, "Sync", "%s",
@@ -215,8 +214,8 @@ func (c *Controller) writeStatus(ctx context.Context, provider *v1alpha1.NodePro
 // maxShared is how many domains a message names.
 const maxShared = 5
 
-// separate sets the condition about domains whose fabric must not be shared, once one was. It returns the domains that are, with the
-// namespaces that share them.
+// separate sets the condition about domains whose fabric must not be shared, once a domain was shared. It returns the
+// shared domains, with the namespaces that share them.
 func (c *Controller) separate(provider *v1alpha1.NodeProvider) (shared []string) {
 	if !c.inventory.Synced() {
 		return nil
@@ -245,14 +244,14 @@ func lists(provider *v1alpha1.NodeProvider, name string) bool {
 	return slices.ContainsFunc(provider.Spec.Metal3.NodeTypes, func(template v1alpha1.NodeTypeTemplate) bool { return template.Name == name })
 }
 
-// rejection is why a NodeType could not be written as its template says.
+// rejection is why a NodeType could not be written like its template.
 type rejection struct {
 	reason, message string
-	// owned is true when the NodeType exists all the same.
+	// owned: the NodeType exists all the same.
 	owned bool
 }
 
-// conflict is for a NodeType of that name that is not the provider's.
+// conflict returns the rejection for a NodeType of that name that is not the provider's.
 func conflict(provider *v1alpha1.NodeProvider, nodeType *v1alpha1.NodeType) *rejection {
 	owner := "has no owner"
 	if controller := metav1.GetControllerOf(nodeType); controller != nil {
@@ -268,7 +267,7 @@ func conflict(provider *v1alpha1.NodeProvider, nodeType *v1alpha1.NodeType) *rej
 	}
 }
 
-// invalidSelector is for a NodeType that selects no hosts. It is written all the same.
+// invalidSelector returns the rejection for a NodeType that selects no hosts. The NodeType is written all the same.
 func invalidSelector(provider *v1alpha1.NodeProvider, from *v1alpha1.NodeTypeTemplate) *rejection {
 	if _, err := capacity.Selector(from.HostSelector(provider, from.Name)); err != nil {
 		return &rejection{
@@ -280,7 +279,7 @@ func invalidSelector(provider *v1alpha1.NodeProvider, from *v1alpha1.NodeTypeTem
 	return nil
 }
 
-// rejected returns a rejection if the API server will never accept the NodeType, and the error if it may later.
+// rejected returns a rejection if the API server will never accept the NodeType, or else the error.
 func rejected(name string, owned bool, err error) (*rejection, error) {
 	if !apierrors.IsInvalid(err) {
 		return nil, err
@@ -292,7 +291,7 @@ func rejected(name string, owned bool, err error) (*rejection, error) {
 	}, nil
 }
 
-// synced is the condition for these rejections. Its reason is that of the first.
+// synced returns the condition for the rejections. Its reason is the reason of the first rejection.
 func synced(provider *v1alpha1.NodeProvider, rejections []rejection, now time.Time) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionSynced,

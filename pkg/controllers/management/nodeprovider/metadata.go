@@ -11,8 +11,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// setMetadata writes the labels and annotations of a template, and removes those that an earlier template had. Others, which people
-// and programs have set, stay. The names of what was written are in two annotations: without them it would not be known whose a label is.
+// setMetadata writes the labels and annotations of a template, and removes those that came from an earlier template.
+// Others, which people and programs have set, stay. Two annotations record the written names: otherwise nothing would
+// show who wrote a label.
 func setMetadata(nodeType *v1alpha1.NodeType, from *v1alpha1.NodeTypeMetadata) {
 	if from == nil {
 		from = &v1alpha1.NodeTypeMetadata{}
@@ -30,8 +31,8 @@ func setMetadata(nodeType *v1alpha1.NodeType, from *v1alpha1.NodeTypeMetadata) {
 	nodeType.Annotations = replaced(nodeType.Annotations, names, slices.Collect(maps.Keys(record)), record)
 }
 
-// replaced returns a map without some names, separated by commas, and with some of the wanted entries. Nil stays nil where there is
-// nothing to write.
+// replaced returns a copy of the map without the names in without, which are separated by commas, and with the wanted
+// entries of names. A nil map stays nil if there is nothing to write.
 func replaced(now map[string]string, without string, names []string, wanted map[string]string) map[string]string {
 	all := maps.Clone(now)
 	for name := range strings.SplitSeq(without, ",") {
@@ -46,7 +47,7 @@ func replaced(now map[string]string, without string, names []string, wanted map[
 	return all
 }
 
-// namesOf are the names that a NodeProvider writes, sorted.
+// namesOf returns the names that a NodeProvider writes, sorted.
 func namesOf(values map[string]string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(values)), v1alpha1.IsReservedMetadata)
 }

@@ -42,8 +42,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// batchPeriod is how long changes of hosts are collected at least before a status is written. Otherwise a thousand hosts that change
-// at once would be a thousand writes.
+// batchPeriod is how long changes of hosts are collected at least before a status is written. Otherwise a thousand
+// hosts that change at once would cause a thousand writes.
 const batchPeriod = 100 * time.Millisecond
 
 // Controller adds NodeTypes to the inventory, and writes their status.
@@ -53,15 +53,13 @@ type Controller struct {
 	recorder  events.EventRecorder
 	clock     clock.PassiveClock
 	disk      resource.Quantity
-	// pace and told are used by Reconcile alone, which has one worker. told has by type which small nodes the last
-	// event has named.
+	// pace and told are used by Reconcile alone, which has one worker. told has the last event's small nodes, by type.
 	pace  pace
 	told  map[string]string
 	nodes nodes
 }
 
-// NewController returns a controller. The client may read from a cache. A node is planned with the disk if neither its type
-// nor inspection says how much it has.
+// NewController returns a controller. client may read from a cache. disk is the planned disk if its size is unknown.
 func NewController(client client.Client, inventory *inventory.Inventory, recorder events.EventRecorder,
 	clock clock.PassiveClock, disk resource.Quantity) *Controller {
 	return &Controller{client: client, inventory: inventory, recorder: recorder, clock: clock, disk: disk,
@@ -72,8 +70,8 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Machine{}, JoinedField, JoinedAs); err != nil {
 		return fmt.Errorf("indexing Machines by %s, %w", JoinedField, err)
 	}
-	// No predicate on NodeTypes: if the cache was stale when the status was compared, the event of the written status leads
-	// to the comparison that finds it. It costs no write.
+	// No predicate on NodeTypes: if the cache was stale when the status was compared, the event of the written status
+	// leads to another comparison. It costs no write.
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodetype").
 		For(&v1alpha1.NodeType{}).
@@ -92,7 +90,7 @@ func (c *Controller) ofProvider(ctx context.Context, provider client.Object) []r
 	}))
 }
 
-// ofNamespace maps a TenantCluster to the types whose servers are in its namespace, which are not to be used then.
+// ofNamespace maps a TenantCluster to the types whose servers are in its namespace: they must not be used.
 func (c *Controller) ofNamespace(ctx context.Context, tenant client.Object) []reconcile.Request {
 	providers := &v1alpha1.NodeProviderList{}
 	if err := c.client.List(ctx, providers, client.UnsafeDisableDeepCopy); err != nil {
@@ -107,10 +105,10 @@ func (c *Controller) ofNamespace(ctx context.Context, tenant client.Object) []re
 	return requests
 }
 
-// JoinedField is the name of the NodeType of a Machine that has joined.
+// JoinedField indexes joined Machines by the name of their NodeType.
 const JoinedField = "joined"
 
-// JoinedAs indexes Machines by that field.
+// JoinedAs returns the values of JoinedField for a Machine.
 func JoinedAs(object client.Object) []string {
 	machine, ok := object.(*v1alpha1.Machine)
 	if !ok || !machine.HasJoined() {
@@ -119,7 +117,7 @@ func JoinedAs(object client.Object) []string {
 	return []string{machine.Status.NodeTypeRef.Name}
 }
 
-// start runs before the first Reconcile. Then it enqueues a type whenever its hosts change.
+// start resumes before the first Reconcile. Then it enqueues a type whenever its hosts change.
 func (c *Controller) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	if err := c.Resume(ctx); err != nil {
 		return err
@@ -132,9 +130,9 @@ func (c *Controller) start(ctx context.Context, queue workqueue.TypedRateLimitin
 	return nil
 }
 
-// Resume adds all types to the inventory, and waits until that has all hosts: a status written earlier would say that there are no
-// servers. The numbers of claims go on where an earlier process has left off, and the types whose status that process did not write after
-// its last claim are written.
+// Resume adds all types to the inventory, and waits until the inventory has all hosts: an earlier status would claim
+// that there are no servers. New claims continue the numbers of an earlier process. Resume marks types whose
+// status that process did not write after its last claim.
 func (c *Controller) Resume(ctx context.Context) error {
 	nodeTypes, machines := &v1alpha1.NodeTypeList{}, &v1alpha1.MachineList{}
 	if err := c.client.List(ctx, nodeTypes); err != nil {
@@ -164,8 +162,8 @@ func (c *Controller) Resume(ctx context.Context) error {
 	return nil
 }
 
-// Reconcile updates the inventory from a NodeType, and the NodeType's status from the inventory. It takes the name and not the
-// object, because it has to see NodeTypes go.
+// Reconcile updates the inventory from a NodeType, and the NodeType's status from the inventory. It takes the name and
+// not the object, because it must notice when a NodeType is gone.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nodeType := &v1alpha1.NodeType{}
 	if found, err := kube.Find(ctx, c.client, request.NamespacedName, nodeType); err != nil {
@@ -216,14 +214,14 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("listing TenantClusters, whose providers watch NodeTypes, %w", err)
 	}
 	watches := int64(max(1, len(tenants.Items)))
-	// The cache has no managedFields, which can be as much again.
+	// The factor 2 is for managedFields, which the cache does not have and which can be as much again.
 	c.pace.book(nodeType.Name, urgency, 2*watches*size(nodeType), c.clock.Now())
 	if wait := c.pace.waits(nodeType.Name, urgency, c.clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	nodeType.Status.CountedUntil = max(before.Status.CountedUntil, summary.Claims)
-	// Not a patch: one from a status of zeros to a status of other zeros would leave out counts that the schema requires.
-	// The resource version in the object makes the update fail if it is stale.
+	// This is not a patch: a patch from a status of zeros to a status of other zeros would leave out counts that the
+	// schema requires. The resource version in the object makes the update fail if the object is stale.
 	if err := c.client.Status().Update(ctx, nodeType); err != nil {
 		if apierrors.IsConflict(err) {
 			return reconcile.Result{RequeueAfter: batchPeriod}, nil // the cache has not caught up yet
@@ -236,13 +234,13 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// size is that of a NodeType in a watch, in bytes.
+// size returns the size of a NodeType in a watch, in bytes.
 func size(nodeType *v1alpha1.NodeType) int64 {
 	text, _ := json.Marshal(nodeType) // it was decoded from JSON
 	return int64(len(text))
 }
 
-// differs returns whether a new estimate is worth a write: it is the first one, or differs by a tenth or more.
+// differs reports whether a new estimate is worth a write: it is the first one, or differs by a tenth or more.
 func differs(before, now *v1alpha1.ProvisioningEstimate) bool {
 	if before == nil || now == nil {
 		return now != nil
@@ -263,8 +261,8 @@ func (c *Controller) publish(before, after *v1alpha1.NodeType) {
 	}
 }
 
-// publishLowered writes an event for each resource that the spec leaves out and of which a server has less than all before. That
-// may be one with wrong labels.
+// publishLowered writes an event for each resource that the spec leaves out, if a server has less than all earlier
+// servers. The labels of that server may be wrong.
 func (c *Controller) publishLowered(before, after *v1alpha1.NodeType, summary inventory.Summary) {
 	for _, name := range after.Spec.LeftOut() {
 		least, found := summary.Least[name]
@@ -277,7 +275,7 @@ func (c *Controller) publishLowered(before, after *v1alpha1.NodeType, summary in
 	}
 }
 
-// publishSmaller writes an event for operators if other nodes than before are smaller than the type allows.
+// publishSmaller writes an event for operators if the nodes that are smaller than the type allows have changed.
 func (c *Controller) publishSmaller(nodeType *v1alpha1.NodeType, smaller string) {
 	if smaller != "" && smaller != c.told[nodeType.Name] {
 		c.recorder.Eventf(nodeType, nil, corev1.EventTypeWarning, v1alpha1.ReasonNodesSmaller, "Sync", "%s",
@@ -287,8 +285,8 @@ func (c *Controller) publishSmaller(nodeType *v1alpha1.NodeType, smaller string)
 	c.told[nodeType.Name] = smaller
 }
 
-// effectiveResources is what the spec says, and of what it leaves out what Metal3 has found. What it found before stays if there is
-// no such server any more: nodes of the type may run.
+// effectiveResources returns the resources of the spec, completed with the resources that Metal3 has found. A resource
+// that Metal3 found before stays if no server shows it any more: nodes of the type may run.
 func effectiveResources(nodeType *v1alpha1.NodeType, summary inventory.Summary) corev1.ResourceList {
 	now := nodeType.DeepCopy()
 	for name, least := range summary.Least {
@@ -312,8 +310,8 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 		status.Requirements = summary.Requirements
 		status.EphemeralStorage = capacity.EphemeralStorage(&nodeType.Spec.HardwareProfile, summary.SmallestDisk, disk)
 	} else {
-		// Zones and requirements stay: to tenants a type that loses them would have changed, and they would replace the nodes
-		// that run. None of its servers can be claimed.
+		// Zones and requirements stay: without them the type would have changed for tenants, and they would replace
+		// running nodes. None of its servers can be claimed.
 		for i := range status.Zones {
 			status.Zones[i].Capacity = v1alpha1.Capacity{}
 		}
@@ -333,7 +331,7 @@ func status(nodeType *v1alpha1.NodeType, summary inventory.Summary, disk resourc
 		condition.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
-	// Whether a server is free, and whether all are as big as they should be, is no error of the type.
+	// It is no error of the type if no server is free, or if some are smaller than they should be.
 	conditions.SetReady(&status.Conditions, conditions.Sum(all[0]), nodeType.Generation, metav1.NewTime(now))
 	return status
 }
@@ -379,7 +377,7 @@ func hasCapacity(nodeType *v1alpha1.NodeType, summary inventory.Summary) metav1.
 	return condition
 }
 
-// shared says how many of the servers of a type match other types, too.
+// shared describes how many servers of a type match other types, too.
 func shared(summary inventory.Summary) string {
 	servers := map[string]int32{}
 	for i := range summary.Domains {
@@ -398,7 +396,7 @@ func shared(summary inventory.Summary) string {
 		": each is counted in all its types and claimed as one of them"
 }
 
-// unknown returns whether it is not known how big the servers of a type are.
+// unknown reports whether the size of a type's servers is not known yet.
 func unknown(nodeType *v1alpha1.NodeType) bool {
 	for _, name := range nodeType.Spec.LeftOut() {
 		if _, found := nodeType.Status.Resources[name]; !found {
@@ -413,7 +411,7 @@ func leavesOut(nodeType *v1alpha1.NodeType) string {
 	return "resources leaves out " + strings.Join(names, " and ")
 }
 
-// noAccelerators says, of a type that leaves everything out, what inspection does not find.
+// noAccelerators describes the accelerators that a type without any resources does not count.
 func noAccelerators(nodeType *v1alpha1.NodeType) string {
 	if !nodeType.Spec.NamesNothing() {
 		return ""
@@ -421,7 +419,7 @@ func noAccelerators(nodeType *v1alpha1.NodeType) string {
 	return "; it " + capacity.NamesNoAccelerators(nodeType.Status.FoundAccelerators)
 }
 
-// inspected says what inspection has found of what a type leaves out.
+// inspected describes the inspected sizes of the resources that a type leaves out.
 func inspected(nodeType *v1alpha1.NodeType, summary inventory.Summary) string {
 	var found []string
 	for _, name := range nodeType.Spec.LeftOut() {
@@ -432,8 +430,8 @@ func inspected(nodeType *v1alpha1.NodeType, summary inventory.Summary) string {
 	return leavesOut(nodeType) + ", of which the least that Metal3 has found counts: " + strings.Join(found, ", ") + noAccelerators(nodeType)
 }
 
-// hardwareFits is the condition that the servers are as big as the type says. Smaller ones are not claimed. Either their
-// labels or the type may be wrong.
+// hardwareFits returns the condition that the servers have the resources of the type. Smaller ones are not claimed.
+// Either their labels or the type may be wrong.
 func hardwareFits(nodeType *v1alpha1.NodeType, summary inventory.Summary) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionHardwareFits}
 	switch small := summary.Capacity.TooSmall; {

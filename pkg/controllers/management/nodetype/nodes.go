@@ -18,11 +18,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 )
 
-// nodes has what Machines say of the nodes of types, by name, until a Machine of the type that has joined comes, goes
-// or changes. A type may have ten thousand of them, and its counts change with each claim.
+// nodes caches the nodes that Machines report for each type, by the name of the type, until a joined Machine of the
+// type comes, goes or changes. A type may have ten thousand Machines, and its counts change with each claim.
 type nodes struct{ byType sync.Map }
 
-// known is what Machines say, and what of the type it depends on.
+// known is the cached nodes of a type, with the fields of the type that they depend on.
 type known struct {
 	capacity.Nodes
 	generation int64
@@ -30,7 +30,7 @@ type known struct {
 	disk       *resource.Quantity
 }
 
-// ofMachine maps a Machine that has joined to its type. What was known of that counts no longer.
+// ofMachine maps a joined Machine to its type, and drops the cache of that type.
 func (n *nodes) ofMachine(_ context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, name := range JoinedAs(machine) {
@@ -40,7 +40,7 @@ func (n *nodes) ofMachine(_ context.Context, machine *v1alpha1.Machine) []reconc
 	return requests
 }
 
-// get returns what the Machines that the reader has say of a type. The caller must not change it.
+// get returns the nodes that the reader's Machines report for a type. The caller must not change them.
 func (n *nodes) get(ctx context.Context, reader client.Reader, nodeType *v1alpha1.NodeType) (capacity.Nodes, error) {
 	now := &known{generation: nodeType.Generation, resources: nodeType.Status.Resources, disk: nodeType.Status.EphemeralStorage}
 	if stored, found := n.byType.Load(nodeType.Name); found {
@@ -49,7 +49,7 @@ func (n *nodes) get(ctx context.Context, reader client.Reader, nodeType *v1alpha
 			return before.Nodes, nil
 		}
 	}
-	n.byType.Store(nodeType.Name, now) // before it is complete: a Machine that changes meanwhile takes it away
+	n.byType.Store(nodeType.Name, now) // before it is complete: a Machine that changes meanwhile deletes it again
 	machines := &v1alpha1.MachineList{}
 	if err := reader.List(ctx, machines, client.MatchingFields{JoinedField: nodeType.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		n.byType.Delete(nodeType.Name)

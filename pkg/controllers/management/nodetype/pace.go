@@ -13,20 +13,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// Each provider watches all NodeTypes, so what is written of one is sent to every tenant. These are the bytes a second that all of
-// them together are sent of all NodeTypes, by urgency. Their sum bounds what a fleet of any shape and size costs.
+// Each provider watches all NodeTypes, so every tenant receives each write of a NodeType. These are the bytes per
+// second that all tenants together receive for all NodeTypes, by urgency. Their sum bounds the cost of any fleet.
 const (
 	countBytesPerSecond = 5 << 18
 	turnBytesPerSecond  = 2 << 18
 )
 
-// urgency is why the status of a NodeType has to be written.
+// urgency is why the status of a NodeType must be written.
 type urgency int
 
 const (
-	// counts: other numbers. A provider subtracts what its own tenant has claimed since, and the manager refuses what is not there.
+	// counts: other numbers. A provider subtracts its own tenant's claims since then, and the manager refuses servers
+	// that are not there.
 	counts urgency = iota
-	// turns: a server is free and none was, which pods of all tenants may wait for, or the reverse, when each NodeClaim is refused.
+	// turns: the first server became free, and pods may wait for it, or none is left, and NodeClaims are refused.
 	turns
 	// changes: the spec, or whether it is valid. It is written at once, because only a person changes it.
 	changes
@@ -47,27 +48,28 @@ func urgencyOf(nodeType *v1alpha1.NodeType, summary inventory.Summary, invalid *
 	return counts
 }
 
-// pace says when statuses may be written. Types that wait are written in the order in which they began to wait, and the first one after
-// a pause at once. It is not a rate.Limiter: that takes nothing greater than its burst, and grants a whole burst after a pause.
+// pace decides when statuses may be written. Waiting types are written in the order in which they began to wait, and
+// the first one after a pause at once. It is not a rate.Limiter: that refuses amounts above its burst, and grants a
+// whole burst after a pause.
 type pace struct {
 	lanes [changes]lane
 	types map[string]*paced
 }
 
-// lane are the writes of an urgency. Each may begin once those before it have taken their time.
+// lane are the writes of one urgency. Each may begin once the earlier ones have taken their time.
 type lane struct {
 	bytesPerSecond int64
 	free           time.Time
 }
 
-// paced is what is known of a type.
+// paced is the pace of one type.
 type paced struct {
-	// sent is how many bytes all tenants together were sent by the last write.
+	// sent is how many bytes the last write sent to all tenants together.
 	sent     int64
 	bookings [changes]booking
 }
 
-// booking is when a type may be written, zero if it does not wait, and how many bytes those behind it wait for it.
+// booking is when a type may be written, zero if it does not wait, and how many bytes it takes from the lane.
 type booking struct {
 	due   time.Time
 	bytes int64
@@ -79,7 +81,7 @@ func newPace() pace {
 	}}
 }
 
-// waits returns how long a type has to wait still, which is 0 if it has not begun to.
+// waits returns how long a type must still wait. It returns 0 if the type has not begun to wait.
 func (p *pace) waits(name string, urgency urgency, now time.Time) time.Duration {
 	if urgency == changes {
 		return 0
@@ -92,7 +94,7 @@ func (p *pace) waits(name string, urgency urgency, now time.Time) time.Duration 
 	return max(0, due.Sub(now))
 }
 
-// book has a type wait for its turn, if it does not wait already. The estimate is of the bytes that all tenants are sent.
+// book makes a type wait for its turn, if it does not wait already. estimate is in bytes for all tenants.
 func (p *pace) book(name string, urgency urgency, estimate int64, now time.Time) {
 	if urgency == changes {
 		return
@@ -104,20 +106,20 @@ func (p *pace) book(name string, urgency urgency, estimate int64, now time.Time)
 	}
 }
 
-// wrote ends the waiting of a type, of which all tenants together are sent that much.
+// wrote ends the wait of a type after a write that sent the given bytes to all tenants together.
 func (p *pace) wrote(name string, urgency urgency, sent int64, now time.Time) {
 	if urgency == changes {
-		urgency = counts // which have more
+		urgency = counts // counts have more bytes per second
 	}
 	known := p.get(name)
 	p.lanes[urgency].take(sent-known.bookings[urgency].bytes, now)
 	*known = paced{sent: sent}
 }
 
-// leave ends the waiting of a type of which nothing is to be written.
+// leave ends the wait of a type that needs no write.
 func (p *pace) leave(name string) { p.get(name).bookings = [changes]booking{} }
 
-// forget a type that is gone.
+// forget removes a type that is gone.
 func (p *pace) forget(name string) { delete(p.types, name) }
 
 func (p *pace) get(name string) *paced {

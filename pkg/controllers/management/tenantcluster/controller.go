@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenantcluster finalizes TenantClusters: all servers of the tenant are released before its TenantCluster is gone. It
-// also decides which cluster is the tenant's, and sums up in the status what the tenant's provider and the Machines say, and which
-// DeviceClasses the tenant may ask for. It does not access the tenant cluster, which may not exist any more.
+// Package tenantcluster finalizes TenantClusters: all servers of the tenant are released before it is gone. It decides
+// which cluster is the tenant's, sums up the reports of the provider and the Machines in the status, and lists the
+// DeviceClasses that the tenant may request. It does not access the tenant cluster, which may be gone.
 package tenantcluster
 
 import (
@@ -36,11 +36,11 @@ import (
 
 const (
 	controllerName = "tenantcluster"
-	// waitPeriod is how often Machines that are being deleted are counted, in case an event was lost.
+	// waitPeriod is the time between two counts of Machines that are being deleted, in case an event was lost.
 	waitPeriod = time.Minute
-	// providerTimeout is how long a provider has to begin the drain. It is long enough for one that starts or takes over the lease.
+	// providerTimeout is how long a provider has to begin the drain. A start or a change of the leader takes less.
 	providerTimeout = 2 * time.Minute
-	// reasonNotDrained: Machines of the TenantCluster are deleted although their nodes are there. An event on it.
+	// reasonNotDrained: Machines of the TenantCluster are deleted although their nodes exist. An event on it.
 	reasonNotDrained = "NotDrained"
 	// named bounds how many Machines an event names.
 	named = 5
@@ -52,8 +52,8 @@ type Controller struct {
 	live     client.Reader
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
-	// deletions is when this process has first seen that a TenantCluster is being deleted, by UID. A drain is measured from there: the
-	// time of the deletion is by the clock of the API server, and this one may be hours off.
+	// deletions is when this process first saw that a TenantCluster is being deleted, by UID. A drain is measured from
+	// then: the time of the deletion is by the clock of the API server, and this process's clock may be hours off.
 	deletions sync.Map
 	// renewals are the last renewals of providers, by the UID of the TenantCluster.
 	renewals sync.Map
@@ -73,7 +73,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var result ctrl.Result
 	var err error
 	switch finalized := controllerutil.ContainsFinalizer(tenant, v1alpha1.TenantClusterFinalizer); {
-	// 1. Its deletion has to wait for its servers.
+	// 1. Its deletion must wait for its servers.
 	case tenant.DeletionTimestamp.IsZero() && !finalized:
 		err = c.setFinalizer(ctx, tenant, controllerutil.AddFinalizer)
 	// 2. The provider has reported a cluster.
@@ -94,7 +94,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // deleteMachines deletes the Machines that are charged to the tenant, and removes the finalizer once there is none.
 func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.TenantCluster) (ctrl.Result, error) {
-	// Read live: the cache may not have a Machine that was just created, or a TenantCluster that is gone.
+	// Read live: the cache may lack a Machine that was just created, or have a TenantCluster that is gone.
 	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
 	for _, list := range []client.ObjectList{machines, tenants} {
 		if err := c.live.List(ctx, list, client.InNamespace(tenant.Namespace)); err != nil {
@@ -104,7 +104,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	now := c.clock.Now()
 	seen, _ := c.deletions.LoadOrStore(tenant.UID, now)
 	until := seen.(time.Time).Add(drainPeriod(tenant))
-	// One that is being deleted and has given its server back is held by others, who must not hold the tenant.
+	// A Machine that is being deleted and has given its server back is held by others, who must not hold the tenant.
 	charged, draining := lo.Reject(quota.Charged(tenant.Name, lo.ToSlicePtr(tenants.Items), machines.Items),
 		func(machine *v1alpha1.Machine, _ int) bool {
 			return !machine.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(machine, v1alpha1.MachineFinalizer)
@@ -145,7 +145,7 @@ func (c *Controller) deleteMachines(ctx context.Context, tenant *v1alpha1.Tenant
 	return result, c.writeReturn(ctx, tenant, len(charged), draining, until)
 }
 
-// drainPeriod returns how long the tenant's provider has to drain the nodes: 0 if it need not be waited for.
+// drainPeriod returns how long the tenant's provider has to drain the nodes: 0 if there is no need to wait for it.
 func drainPeriod(tenant *v1alpha1.TenantCluster) time.Duration {
 	period := tenant.DrainDeadline().Sub(tenant.DeletionTimestamp.Time)
 	switch conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionNodesDrained).Status {
@@ -154,7 +154,7 @@ func drainPeriod(tenant *v1alpha1.TenantCluster) time.Duration {
 	case metav1.ConditionFalse:
 		return period
 	}
-	// No provider has begun. Without an identified cluster none can.
+	// No provider has begun. Without an identified cluster no provider can.
 	if tenant.Status.ClusterUID == "" {
 		return 0
 	}
@@ -190,11 +190,11 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		Named(controllerName).
 		For(&v1alpha1.TenantCluster{}, builder.WithPredicates(kube.Changed(withoutRenewal))).
 		Watches(&v1alpha1.TenantCluster{}, c.announce()).
-		// Those of one namespace allow devices together.
+		// The TenantClusters of one namespace allow devices together.
 		Watches(&v1alpha1.TenantCluster{}, kube.Enqueue(func(ctx context.Context, tenant *v1alpha1.TenantCluster) []reconcile.Request {
 			return kube.Requests(ctx, c.client, &v1alpha1.TenantClusterList{}, client.InNamespace(tenant.Namespace))
 		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		// A deleted Machine may be the last one; a new one has to be deleted as well.
+		// A deleted Machine may be the last one; a new Machine must be deleted as well.
 		Watches(&v1alpha1.Machine{}, kube.Enqueue(c.deletedTenantsOf), builder.WithPredicates(createdOrDeleted)).
 		Watches(&v1alpha1.Machine{}, enqueueTenant(), builder.WithPredicates(kube.Changed(countedAs)))
 	if _, err := mgr.GetRESTMapper().RESTMapping(deviceClassKind.GroupKind(), deviceClassKind.Version); err == nil {
@@ -211,9 +211,9 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// withoutRenewal is what this controller looks at when a TenantCluster changes. The providers of all tenants renew all the time, which
-// changes nothing but for the first renewal, from which the next one is due, and one of a tenant that is not ready, which may be what it
-// has lacked.
+// withoutRenewal returns the parts of a TenantCluster that make this controller reconcile when they change. The
+// providers of all tenants renew all the time. A renewal matters only if it is the first, which starts the time until
+// the next, or if the tenant is not ready and may have lacked the renewal.
 func withoutRenewal(tenant *v1alpha1.TenantCluster) *v1alpha1.TenantCluster {
 	seen := tenant.DeepCopy()
 	seen.ResourceVersion, seen.ManagedFields = "", nil
@@ -224,8 +224,8 @@ func withoutRenewal(tenant *v1alpha1.TenantCluster) *v1alpha1.TenantCluster {
 	return seen
 }
 
-// deletedTenantsOf are the TenantClusters that are being deleted and that a Machine can be charged to: the one that it names, or any in
-// its namespace.
+// deletedTenantsOf returns the TenantClusters that are being deleted and that a Machine can be charged to: the
+// TenantCluster that it names, or any in its namespace.
 func (c *Controller) deletedTenantsOf(ctx context.Context, machine *v1alpha1.Machine) []reconcile.Request {
 	charged := func(tenant *v1alpha1.TenantCluster) bool {
 		ref := machine.Spec.TenantClusterRef

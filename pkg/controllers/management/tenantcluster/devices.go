@@ -21,8 +21,8 @@ const reasonTooManyDeviceClasses = "TooManyDeviceClasses"
 
 var deviceClassKind = resourcev1.SchemeGroupVersion.WithKind("DeviceClass")
 
-// allowDevices sets what the claims in the namespace of a TenantCluster may ask for, and returns how many DeviceClasses are selected.
-// A policy reads that, and it reads each TenantCluster of the namespace by itself: so all of them say the same.
+// allowDevices sets the devices that claims in the namespace of a TenantCluster may request, and returns how many
+// DeviceClasses are selected. A policy reads each TenantCluster of the namespace by itself, so all are equal.
 func (c *Controller) allowDevices(ctx context.Context, tenant *v1alpha1.TenantCluster) (selected int, err error) {
 	tenants, classes := &v1alpha1.TenantClusterList{}, &resourcev1.DeviceClassList{}
 	if err := c.client.List(ctx, tenants, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -32,7 +32,7 @@ func (c *Controller) allowDevices(ctx context.Context, tenant *v1alpha1.TenantCl
 	if !slices.ContainsFunc(tenants.Items, func(tenant v1alpha1.TenantCluster) bool { return tenant.Spec.Sync.Enabled() }) {
 		return 0, nil
 	}
-	// Kubernetes before 1.34 does not serve them. The provider says so in DRASynced.
+	// Kubernetes before 1.34 does not serve DeviceClasses. The provider reports that in DRASynced.
 	if err := c.client.List(ctx, classes, client.UnsafeDisableDeepCopy); err != nil && !meta.IsNoMatchError(err) {
 		return 0, fmt.Errorf("listing the DeviceClasses for TenantCluster %s, %w", client.ObjectKeyFromObject(tenant), err)
 	}
@@ -40,7 +40,7 @@ func (c *Controller) allowDevices(ctx context.Context, tenant *v1alpha1.TenantCl
 	return selected, nil
 }
 
-// allowedDevices returns what TenantClusters allow together, and how many DeviceClasses they select.
+// allowedDevices returns the devices that TenantClusters allow together, and how many DeviceClasses they select.
 func allowedDevices(tenants []v1alpha1.TenantCluster, classes []resourcev1.DeviceClass) (allowed *v1alpha1.AllowedDevices, selected int) {
 	allowed = &v1alpha1.AllowedDevices{}
 	for i := range tenants {
@@ -48,7 +48,7 @@ func allowedDevices(tenants []v1alpha1.TenantCluster, classes []resourcev1.Devic
 		allowed.OpaqueConfigDrivers = append(allowed.OpaqueConfigDrivers, sync.ToHost.OpaqueConfigDrivers...)
 		selector, err := sync.FromHost.DeviceClasses.LabelSelector()
 		if err != nil || !sync.FromHost.DeviceClasses.Enabled {
-			continue // it selects nothing; the provider says so in DRASynced
+			continue // it selects nothing; the provider reports that in DRASynced
 		}
 		for j := range classes {
 			if class := &classes[j]; class.DeletionTimestamp.IsZero() && selector.Matches(labels.Set(class.Labels)) {
@@ -61,7 +61,7 @@ func allowedDevices(tenants []v1alpha1.TenantCluster, classes []resourcev1.Devic
 	return allowed, selected
 }
 
-// bounded returns words, sorted and each once, as many as a status lists, and how many there are.
+// bounded sorts words and removes duplicates. It returns as many as a status lists, and how many there are.
 func bounded(words []string) ([]string, int) {
 	slices.Sort(words)
 	words = slices.Compact(words)

@@ -19,8 +19,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// identify decides whether the cluster that the provider reports is the tenant's. The first one is, unless it is that of
-// another TenantCluster. This controller reconciles one TenantCluster at a time, so that no two get the same cluster.
+// identify decides whether the cluster that the provider reports is the tenant's. The first reported cluster is, unless
+// it belongs to another TenantCluster. It reconciles one TenantCluster at a time, so that no two get the same.
 func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluster) (ctrl.Result, error) {
 	observed := tenant.Status.ObservedClusterUID
 	before := tenant.DeepCopy()
@@ -56,12 +56,12 @@ func (c *Controller) identify(ctx context.Context, tenant *v1alpha1.TenantCluste
 		log.FromContext(ctx).Info("identity of the tenant's cluster", "reason", condition.Reason, "observed", observed,
 			"clusterUID", tenant.Status.ClusterUID)
 	}
-	// An annotation that stayed would accept the cluster again, after another one was accepted.
+	// If the annotation stayed, it would accept this cluster again after another one was accepted.
 	if observed == tenant.Status.ClusterUID && tenant.Confirmation(v1alpha1.ConfirmAcceptClusterAnnotationKey) != "" {
 		return result, c.removeConfirmation(ctx, tenant, v1alpha1.ConfirmAcceptClusterAnnotationKey)
 	}
-	// The provider has recorded the confirmation. One that stayed would confirm the next release of as many servers, as
-	// one for any number is meant to.
+	// The provider has recorded the confirmation. If it stayed, it would confirm the next release of as many servers.
+	// Only a confirmation for any number is meant to do that.
 	if tenant.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) != "" && !tenant.ConfirmsAnyDeletion() &&
 		conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionPoolsSynced).Reason == v1alpha1.ReasonConfirmed {
 		return result, c.removeConfirmation(ctx, tenant, v1alpha1.ConfirmDeleteMachinesAnnotationKey)
@@ -73,7 +73,7 @@ func (c *Controller) removeConfirmation(ctx context.Context, tenant *v1alpha1.Te
 	return client.IgnoreNotFound(kube.Patch(ctx, c.client, tenant, "removing the annotation of", func() { tenant.RemoveConfirmation(key) }))
 }
 
-// isTaken returns whether a cluster is that of another TenantCluster. It reads live: the cache may not have the last one yet.
+// isTaken reports whether a cluster belongs to another TenantCluster. It reads live: a cache may lack the last one.
 func (c *Controller) isTaken(ctx context.Context, tenant *v1alpha1.TenantCluster, uid string) (bool, error) {
 	all := &v1alpha1.TenantClusterList{}
 	if err := c.live.List(ctx, all); err != nil {
@@ -101,8 +101,8 @@ func clusterTaken(uid string) string {
 		"kubectl get tenantclusters -A -o wide", uid)
 }
 
-// announce returns a handler that says in an event why a provider writes or deletes nothing, what a deletion waits for, or what is to be
-// confirmed, when that has changed.
+// announce returns a handler that writes an event for each change in why a provider writes or deletes nothing, what a
+// deletion waits for, or what needs a confirmation.
 func (c *Controller) announce() handler.EventHandler {
 	return handler.Funcs{
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {

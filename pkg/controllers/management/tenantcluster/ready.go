@@ -26,20 +26,19 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// batchPeriod is how long changes of Machines are collected before they are counted: many Machines change at once, and each count is
-// a write of the TenantCluster.
+// batchPeriod is how long changes of Machines are collected before a count: each count writes the TenantCluster.
 const batchPeriod = time.Second
 
 const (
-	// providerSilence is for how long a provider renews nothing when it counts as silent. A change of the leader takes 35 seconds, and a
-	// rollout of a new version is over in less, so that neither of them is taken for a provider that is down.
+	// providerSilence is how long a provider may go without a renewal before it counts as silent. A change of the
+	// leader takes 35 seconds, and a rollout of a new version takes less, so neither looks like an outage.
 	providerSilence = 3 * time.Minute
 	// never is longer than anything waits.
 	never time.Duration = math.MaxInt64
 )
 
-// writeStatus sums up and writes the status, if it is another than before. The manager alone writes Ready: the provider writes
-// conditions of its own, and each of its writes leads here. Both writes are compare-and-swap, so that neither takes back the other.
+// writeStatus sums up the status and writes changes. Only the manager writes Ready. The provider writes conditions of
+// its own, and each of its writes leads here. Both writes are compare-and-swap, so neither undoes the other.
 func (c *Controller) writeStatus(ctx context.Context, before, tenant *v1alpha1.TenantCluster) error {
 	machines := &v1alpha1.MachineList{}
 	if err := c.client.List(ctx, machines, client.InNamespace(tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -69,10 +68,10 @@ type renewal struct {
 	seen    time.Time
 }
 
-// silentIn returns in how long the tenant's provider counts as silent if it renews no more, 0 or less if it does already. The provider's
-// clock may be hours off, so this process looks for a change of what that writes, as leader election does. The answer is never if no
-// provider has renewed, or for a TenantCluster that is being deleted, whose provider has a deadline of its own and may be gone before the
-// servers are back.
+// silentIn returns in how long the tenant's provider counts as silent without another renewal: 0 or less if it does
+// already. The provider's clock may be hours off, so this process only looks for changes of the written time, as leader
+// election does. It returns never if no provider has renewed. It also returns never for a TenantCluster that is being
+// deleted: its provider has a deadline of its own and may be gone before the servers are back.
 func (c *Controller) silentIn(tenant *v1alpha1.TenantCluster) time.Duration {
 	if tenant.Status.ProviderRenewTime == nil || !tenant.DeletionTimestamp.IsZero() {
 		c.renewals.Delete(tenant.UID)
@@ -83,7 +82,7 @@ func (c *Controller) silentIn(tenant *v1alpha1.TenantCluster) time.Duration {
 	last, _ := known.(renewal)
 	if !last.written.Equal(tenant.Status.ProviderRenewTime) {
 		last = renewal{*tenant.Status.ProviderRenewTime, now}
-		// A process that starts has listened for no time. It does not take back what one before it has heard.
+		// A process that starts has not listened yet. It keeps the silence that an earlier process reported.
 		if !found && conditions.Find(tenant.Status.Conditions, v1alpha1.ConditionReady).Reason == v1alpha1.ReasonProviderSilent {
 			last.seen = now.Add(-providerSilence)
 		}
@@ -92,7 +91,7 @@ func (c *Controller) silentIn(tenant *v1alpha1.TenantCluster) time.Duration {
 	return providerSilence - now.Sub(last.seen)
 }
 
-// silence says that the provider of a tenant is silent.
+// silence returns the condition for a silent provider.
 func silence(tenant *v1alpha1.TenantCluster) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonProviderSilent,
 		Message: fmt.Sprintf("the tenant's provider has not been heard of since %s by its clock: it is down, hangs, or does not reach one of "+
@@ -113,7 +112,7 @@ func readyOf(tenant *v1alpha1.TenantCluster, silent bool) metav1.Condition {
 	if silent && len(blocked) == 0 {
 		blocked = append(blocked, silence(tenant))
 	}
-	// reported is a condition that the provider writes anew for each generation of the spec, or one in its place.
+	// reported returns a condition that the provider writes for each generation of the spec, or a substitute.
 	reported := func(kind string) metav1.Condition {
 		if condition := find(kind); condition.ObservedGeneration == tenant.Generation {
 			return condition
@@ -128,7 +127,8 @@ func readyOf(tenant *v1alpha1.TenantCluster, silent bool) metav1.Condition {
 		more = append(more, reported(v1alpha1.ConditionPoolsSynced))
 	}
 	if tenant.Spec.Sync.Enabled() {
-		if synced := reported(v1alpha1.ConditionDRASynced); synced.Reason != v1alpha1.ReasonSameCluster { // there is nothing to sync
+		// Within the same cluster there is nothing to sync.
+		if synced := reported(v1alpha1.ConditionDRASynced); synced.Reason != v1alpha1.ReasonSameCluster {
 			more = append(more, synced)
 		}
 	}
@@ -163,14 +163,14 @@ func countedAs(machine *v1alpha1.Machine) counted {
 	}
 	return counted{
 		UpToDate: is(v1alpha1.ConditionJoined) && !is(v1alpha1.ConditionDrifted) && machine.DeletionTimestamp.IsZero(),
-		// One that is being deleted is given back although its condition may be true for a moment longer.
+		// A Machine that is being deleted is given back, although its condition may be true for a moment longer.
 		Unavailable: !is(v1alpha1.ConditionReady) || !machine.DeletionTimestamp.IsZero(),
 	}
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// enqueueTenant enqueues the TenantCluster of a Machine, a while later.
+// enqueueTenant enqueues the TenantCluster of a Machine after batchPeriod.
 func enqueueTenant() handler.EventHandler {
 	enqueue := func(object client.Object, queue queue) {
 		if machine, ok := object.(*v1alpha1.Machine); ok && machine.Spec.TenantClusterRef != nil {

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traces sends what the manager sees of the way from a pod to its node: the claim, and the stages of Metal3. It works on the leader
-// only. What happens while there is none is missing in the trace.
+// Package traces sends the manager's part of the trace from a pod to its node: the claim, and the stages of Metal3. It
+// works on the leader only. Without a leader, the trace has a gap.
 package traces
 
 import (
@@ -46,10 +46,10 @@ func (w *Watcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// claimSpan is the name of the span from the Machine to the claim on its server. The others are named for the stages.
+// claimSpan is the span from the creation of a Machine to the claim on its server. Others are named for stages.
 const claimSpan = "Claim"
 
-// spans are the parts of the way that have ended between two states of a Machine.
+// spans returns the spans that have ended between two states of a Machine.
 func spans(before, after *v1alpha1.Machine) []tracing.Span {
 	whole := tracing.Span{Name: tracing.MachineSpan, Namespace: after.Namespace, Trace: after.UID,
 		Start: after.CreationTimestamp.Time, Attributes: attributes(after)}

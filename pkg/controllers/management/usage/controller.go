@@ -24,25 +24,25 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// removalInterval bounds how often uses are removed from the record of a server because of their age.
+// removalInterval bounds how often old uses are removed from the record of a server.
 const removalInterval = time.Hour
 
-// DefaultDelay is how long after a claim its start is recorded. It is longer than a burst of claims takes, and shorter than most uses.
+// DefaultDelay is the delay between a claim and the record of its start. It outlasts a burst of claims, but few uses.
 const DefaultDelay = 5 * time.Minute
 
-// Controller has the record of each server follow its claims.
+// Controller records the claims of each server.
 type Controller struct {
 	Record
-	// Delay is how long after a claim its start is recorded. Until then the claim on the host says it, a burst of claims costs no write
-	// of a record, and a use that ends meanwhile costs one in all.
+	// Delay is the delay between a claim and the record of its start. Until then only the host has it. So a burst of
+	// claims writes no records, and a use that ends within the delay costs one write in all.
 	Delay time.Duration
-	// delayed are the claims that are not recorded yet, a *v1alpha1.HostUse by types.NamespacedName of the host. If such a claim goes
-	// without a release, it is recorded from here.
+	// delayed are the claims that are not recorded yet, a *v1alpha1.HostUse by types.NamespacedName of the host. If the
+	// claim disappears without a release, the controller records it from here.
 	delayed sync.Map
 }
 
-// Trim is a transform for caches: of the uses it keeps the first and the last one, and of the folded ones those that ended first. They
-// decide whether there is something to write, and what is written follows from a live read.
+// Trim is a transform for caches. It keeps the first and the last use, and the folded use that ended first. They decide
+// whether there is something to write. The write itself is based on a live read.
 func Trim(record *v1alpha1.HostUsage) {
 	if uses := record.Spec.Uses; len(uses) > 2 {
 		record.Spec.Uses = []v1alpha1.HostUse{uses[0], uses[len(uses)-1]}
@@ -92,7 +92,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: max(removalInterval, first.Add(c.Retention).Sub(now))}, nil
 }
 
-// wait returns for how long the claim is not recorded yet; zero for one that is recorded, or that does not say since when it is.
+// wait returns how long to wait before recording the claim; zero if it is recorded, or has no start time.
 func (c *Controller) wait(record *v1alpha1.HostUsage, claim *v1alpha1.HostUse, now time.Time) time.Duration {
 	if claim == nil || claim.Start.IsZero() || usage.Has(record.Spec, claim) {
 		return 0

@@ -3,14 +3,14 @@
 
 // Package usage keeps the record of who had which server when: one HostUsage for each BareMetalHost.
 //
-// The start of a use is part of the claim: the write that makes a Machine the consumer of a host says when, for whom
-// and at which cost. The controller of this package copies it into the record a few minutes later. The end is written
-// by Record.End before the claim is removed; no server is given back without it. Whatever process dies between two of
-// these writes, the next one finds the claim on the host, and the record has it or not. The controller also ends the
-// use of a host that is gone, or whose claim was removed by hand.
+// The start of a use is part of the claim: the write that makes a Machine the consumer of a host records when, for whom
+// and at which cost. The controller of this package copies it into the record a few minutes later. Record.End writes
+// the end before the claim is removed, and no server is given back without it. If a process dies between two of these
+// writes, the next one finds the claim on the host, and the record has it or not. The controller also ends the use of a
+// host that is gone, or whose claim was removed by hand.
 //
-// Each write of a record is a compare-and-swap, and follows from live reads: first the record, and then the host. A use that begins or
-// ends between the two is a write of the record, and makes this one fail.
+// Each write of a record is a compare-and-swap based on live reads, first of the record and then of the host. If a use
+// begins or ends between the two reads, that writes the record, and the compare-and-swap fails.
 package usage
 
 import (
@@ -44,12 +44,12 @@ const DefaultRetention = 90 * 24 * time.Hour
 type Record struct {
 	// Client writes, and reads Machines and TenantClusters from a cache.
 	Client client.Client
-	// Live reads past every cache.
+	// Live reads from the API server, past every cache.
 	Live  client.Reader
 	Clock clock.PassiveClock
-	// Retention is how long uses are kept after their end. With zero there is no record.
+	// Retention is how long uses are kept after their end. Zero means no record.
 	Retention time.Duration
-	// Written counts the bytes of records that were written; it may be nil.
+	// Written counts the bytes of written records; it may be nil.
 	Written prometheus.Counter
 }
 
@@ -77,7 +77,7 @@ func (r Record) End(ctx context.Context, host *bmov1alpha1.BareMetalHost) error 
 		return err
 	}
 	if !usage.Same(usage.ClaimOn(host), usage.ClaimOn(live)) {
-		return nil // another manager has removed it, and recorded that: the write of this one finds another version of the host
+		return nil // another manager has removed the claim and recorded that: the caller's write fails with a conflict
 	}
 	claim, err := r.claimOn(ctx, live)
 	if err != nil || claim == nil {
@@ -86,8 +86,8 @@ func (r Record) End(ctx context.Context, host *bmov1alpha1.BareMetalHost) error 
 	return r.write(ctx, key, record, usage.Next(record.Spec, usage.Observation{At: r.Clock.Now(), Claim: claim, Ending: true}, r.Retention))
 }
 
-// observe has the record say what is true of the host. A claim that was seen on it before ends now, unless it stands or is recorded; nil
-// if none was.
+// observe makes the record match the host. seen is a claim that was seen on the host before, or nil. It ends now,
+// unless it still stands or is recorded.
 func (r Record) observe(ctx context.Context, key types.NamespacedName, seen *v1alpha1.HostUse) error {
 	record, err := r.read(ctx, key)
 	if err != nil {
@@ -114,7 +114,7 @@ func (r Record) observe(ctx context.Context, key types.NamespacedName, seen *v1a
 	return r.write(ctx, key, record, after)
 }
 
-// read returns the record past the cache, which has not all of it; an empty one if there is none.
+// read reads the record from the API server, because the cache has only a part. It may be empty.
 func (r Record) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.HostUsage, error) {
 	record := &v1alpha1.HostUsage{}
 	_, err := kube.Find(ctx, r.Live, key, record)
@@ -134,7 +134,7 @@ func (r Record) write(ctx context.Context, key types.NamespacedName, record *v1a
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil // the record goes with its namespace, and must not keep the servers in it claimed
-	case apierrors.IsNotFound(err): // a caller would take it for the host
+	case apierrors.IsNotFound(err): // a caller would take this error for a missing host
 		return fmt.Errorf("recording the use of server %s: %v", key, err)
 	case err != nil:
 		return fmt.Errorf("recording the use of server %s, %w", key, err)
@@ -145,7 +145,7 @@ func (r Record) write(ctx context.Context, key types.NamespacedName, record *v1a
 	return nil
 }
 
-// delete deletes the record as it was read.
+// delete deletes the record, if it has not changed since it was read.
 func (r Record) delete(ctx context.Context, record *v1alpha1.HostUsage) error {
 	err := r.Client.Delete(ctx, record, client.Preconditions{UID: ptr.To(record.UID), ResourceVersion: ptr.To(record.ResourceVersion)})
 	if client.IgnoreNotFound(err) != nil {
@@ -154,7 +154,7 @@ func (r Record) delete(ctx context.Context, record *v1alpha1.HostUsage) error {
 	return nil
 }
 
-// claimOn is usage.ClaimOn. What a manager without a record has not written on the host, the Machine says.
+// claimOn is usage.ClaimOn, completed from the Machine if a manager without a record made the claim.
 func (r Record) claimOn(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*v1alpha1.HostUse, error) {
 	claim := usage.ClaimOn(host)
 	if claim == nil || !claim.Start.IsZero() {
@@ -174,7 +174,7 @@ func (r Record) claimOn(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*
 	return claim, err
 }
 
-// tenantOf is the name of the TenantCluster that a Machine is charged to, empty if there is none.
+// tenantOf returns the name of the TenantCluster that a Machine is charged to, or "".
 func (r Record) tenantOf(ctx context.Context, machine *v1alpha1.Machine) (string, error) {
 	list := &v1alpha1.TenantClusterList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(machine.Namespace), client.UnsafeDisableDeepCopy); err != nil {

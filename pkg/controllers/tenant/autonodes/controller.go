@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package autonodes writes the NodePools and MetalNodeClasses of a tenant from the autoNodes of its TenantCluster. It reverts
-// edits of these objects in the tenant cluster, and deletes those whose entry is gone.
+// Package autonodes writes the NodePools and MetalNodeClasses of a tenant from the autoNodes of its TenantCluster. It
+// reverts edits of these objects in the tenant cluster, and deletes the objects whose entry is gone.
 package autonodes
 
 import (
@@ -38,19 +38,19 @@ import (
 
 const (
 	// problemPeriod is how often a pool that could not be written is tried again: the cause may be a missing label of a
-	// server, which is not watched.
+	// server, and no watch reports that.
 	problemPeriod = 30 * time.Second
-	// resync is how often everything is compared although nothing has happened.
+	// resync is how often everything is compared without an event.
 	resync = 10 * time.Minute
 )
 
 // Catalog is implemented by *instancetypes.Catalog.
 type Catalog interface {
-	// Advertises returns whether some NodeType has a label of that key.
+	// Advertises reports whether some NodeType has a label with that key.
 	Advertises(key string) bool
-	// Exists returns whether there is a NodeType of that name.
+	// Exists reports whether there is a NodeType of that name.
 	Exists(name string) bool
-	// Offered are the labels of the nodes of each NodeType of a NodeProvider.
+	// Offered returns the node labels of each NodeType of a NodeProvider.
 	Offered(provider string) []matching.Offered
 }
 
@@ -84,15 +84,15 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	if !found {
-		// It may have been moved, or lost and about to be restored, so the pools stay. Without it no server is claimed
-		// for them anyway.
+		// The TenantCluster may have been moved, or lost and about to be restored, so the pools stay. Without it no
+		// server is claimed for them anyway.
 		log.FromContext(ctx).Info("the TenantCluster does not exist: pools are left as they are", "TenantCluster", c.clusters.TenantCluster)
 		return reconcile.Result{RequeueAfter: resync}, nil
 	}
 	if usedBefore(cluster) {
 		return reconcile.Result{RequeueAfter: problemPeriod}, nil
 	}
-	// Read live, too: which name a pool has follows from those that there are.
+	// Read live, too: the name of a pool depends on the existing NodePools.
 	existing := &karpv1.NodePoolList{}
 	if err := c.clusters.Tenant.Live.List(ctx, existing); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing NodePools, %w", err)
@@ -127,7 +127,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: resync}, nil
 }
 
-// apply writes every pool that can be written. One that cannot does not affect the others, and its existing objects stay.
+// apply writes every pool that can be written. A pool with a problem keeps its objects, and does not affect others.
 func (c *Controller) apply(ctx context.Context, pools []pool, release release) outcome {
 	result := outcome{release: release}
 	for i := range pools {
@@ -152,7 +152,7 @@ func (c *Controller) apply(ctx context.Context, pools []pool, release release) o
 	return result
 }
 
-// prune deletes our objects that are in no pool any more. NodePools come first: their MetalNodeClasses wait for the NodeClaims.
+// prune deletes our objects that are in no pool any more. NodePools come first: MetalNodeClasses wait for NodeClaims.
 func (c *Controller) prune(ctx context.Context, pools []pool, release release) error {
 	kept := release.held.Union(sets.New(lo.Map(pools, func(pool pool, _ int) string { return pool.NodePool })...))
 	ours := client.MatchingLabels{v1alpha1.TenantPoolLabelKey: OwnerLabel(c.clusters.TenantCluster)}
@@ -180,7 +180,7 @@ func (c *Controller) prune(ctx context.Context, pools []pool, release release) e
 }
 
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	// The status of NodePools changes all the time; edits change the generation or the label by which we know ours.
+	// The status of NodePools changes all the time. Edits change the generation, or the label that marks our objects.
 	edits := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))
 	enqueue, onSpec := c.clusters.Enqueue(), predicate.GenerationChangedPredicate{}
 	return controllerruntime.NewControllerManagedBy(m).
@@ -200,15 +200,15 @@ type outcome struct {
 	problems []string
 	// pending are pools that wait for the deletion of an object of their name.
 	pending []string
-	// notes are what else is to be known of pools that are written.
+	// notes are remarks about pools that were written.
 	notes []string
-	// conflict is true if another client has written first.
+	// conflict: another client has written first.
 	conflict bool
 	// errs are failed API calls, which are retried.
 	errs []error
 }
 
-// record adds the result of a write. What the tenant's API server rejects for its content, the author has to correct.
+// record adds the result of a write. If the tenant's API server rejects the content, the author must correct it.
 func (o *outcome) record(p *pool, err error) {
 	switch {
 	case err == nil:
@@ -223,7 +223,7 @@ func (o *outcome) record(p *pool, err error) {
 	}
 }
 
-// renamed says which pools have another name in the tenant.
+// renamed lists the pools that have another name in the tenant.
 func renamed(pools []pool) []string {
 	return lo.FilterMap(pools, func(p pool, _ int) (string, bool) {
 		return fmt.Sprintf("%s is NodePool %s", p.Where, p.NodePool), p.Problem == "" && p.NodePool != p.Name()
@@ -245,7 +245,7 @@ func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCl
 	return client.IgnoreNotFound(kube.PatchStatus(ctx, c.clusters.Management.Client, before, cluster))
 }
 
-// condition summarizes the outcome for a TenantCluster, which may be being deleted.
+// condition summarizes the outcome. deleting: the TenantCluster is being deleted.
 func (o *outcome) condition(deleting bool) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionPoolsSynced, Status: metav1.ConditionFalse}
 	switch {
@@ -274,7 +274,7 @@ var errBeingDeleted = errors.New("is being deleted, and is created again once it
 // put creates or updates the objects of a pool: the class first, because the NodePool refers to it.
 func (c *Controller) put(ctx context.Context, p *pool) error {
 	class := &v1alpha1.MetalNodeClass{}
-	// A class that is being deleted waits for its NodeClaims, and the NodePool is still updated.
+	// A class that is being deleted waits for its NodeClaims. The NodePool is still updated.
 	pending := c.write(ctx, p.nodeClass, class, func() {
 		setLabels(class, p.nodeClass)
 		class.Spec = p.nodeClass.Spec
@@ -286,7 +286,7 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 	nodePool := &karpv1.NodePool{}
 	recreate := false
 	if err := c.write(ctx, p.nodePool, nodePool, func() {
-		// Karpenter cannot turn a static pool into a dynamic one. The next reconcile creates it again.
+		// Karpenter cannot turn a static pool into a dynamic one. The next reconcile creates the pool again.
 		if recreate = (nodePool.Spec.Replicas == nil) != (p.nodePool.Spec.Replicas == nil); !recreate {
 			setLabels(nodePool, p.nodePool)
 			nodePool.Spec = p.nodePool.Spec
@@ -303,8 +303,9 @@ func (c *Controller) put(ctx context.Context, p *pool) error {
 	return fmt.Errorf("NodePool %s %w", nodePool.Name, errBeingDeleted)
 }
 
-// write creates the wanted object, or lets change correct the existing one and writes it if that changed anything of its JSON: the
-// struct of a duration keeps how it was written. The error is errBeingDeleted while the existing one is being deleted.
+// write creates the wanted object, or calls change on the existing one and writes it if its JSON has changed. It
+// compares JSON because the struct of a duration keeps how it was written. The error is errBeingDeleted while the
+// existing object is being deleted.
 func (c *Controller) write(ctx context.Context, wanted, existing client.Object, change func()) error {
 	key := client.ObjectKeyFromObject(wanted)
 	found, err := kube.Find(ctx, c.clusters.Tenant.Client, key, existing)
@@ -333,12 +334,12 @@ func (c *Controller) write(ctx context.Context, wanted, existing client.Object, 
 	return nil
 }
 
-// remove deletes the object with this UID, not a later one of its name.
+// remove deletes the object with this UID, not a later object of the same name.
 func (c *Controller) remove(ctx context.Context, object client.Object) error {
 	return kube.Delete(ctx, c.clusters.Tenant.Client, object, "deleting")
 }
 
-// setLabels makes the labels that say whose an object is, and which NodeProfile its nodes have, those of the wanted one.
+// setLabels copies the labels for the owner of an object and for its NodeProfile from the wanted object.
 func setLabels(existing, wanted client.Object) {
 	for _, key := range append(v1alpha1.Spellings(v1alpha1.NodeProfileLabelKey), v1alpha1.TenantPoolLabelKey) {
 		if value := wanted.GetLabels()[key]; value != "" {

@@ -19,12 +19,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// maxNamed bounds how many nodes a message names.
+// maxNamed bounds how many names a message lists.
 const maxNamed = 3
 
-// narrow adds to the NodePool what the properties of the pool require of NodeTypes. To Karpenter a node that does not meet a new
-// requirement has drifted, and it is replaced. Therefore a property that the pool has had before, and that did not narrow then, is
-// left out while there are such nodes: the author has changed nothing. The result says which.
+// narrow adds requirements on NodeTypes to the NodePool, from the properties of the pool. Karpenter replaces nodes that
+// do not meet a new requirement. So narrow leaves out an unchanged property that did not narrow before, while the pool
+// has nodes that do not meet it: the author has changed nothing. wide explains the properties that are left out.
 func (c *Controller) narrow(ctx context.Context, p *pool) (wide string, err error) {
 	if len(p.narrowing) == 0 {
 		return "", nil
@@ -58,7 +58,7 @@ func (c *Controller) narrow(ctx context.Context, p *pool) (wide string, err erro
 	return strings.Join(left, ", "), nil
 }
 
-// unlike are the NodeClaims of a pool that do not meet a requirement, compared as Karpenter compares them.
+// unlike returns the NodeClaims of a pool that do not meet a requirement, by Karpenter's own comparison.
 func (c *Controller) unlike(ctx context.Context, nodePool string, requirement corev1.NodeSelectorRequirement) (names []string, err error) {
 	nodeClaims := &karpv1.NodeClaimList{}
 	if err := c.clusters.Tenant.Live.List(ctx, nodeClaims, client.MatchingLabels{karpv1.NodePoolLabelKey: nodePool}); err != nil {

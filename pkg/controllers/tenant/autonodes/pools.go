@@ -32,7 +32,7 @@ const (
 	// defaultConsolidateAfter is about the time that a big server needs to be available again. A server that was idle
 	// for less is kept for the next pod.
 	defaultConsolidateAfter = "30m"
-	// defaultBudget is Karpenter's, which is rounded up: one node of up to ten.
+	// defaultBudget is Karpenter's default. Karpenter rounds up: one node of up to ten.
 	defaultBudget = "10%"
 	nodeClassKind = "MetalNodeClass"
 )
@@ -42,12 +42,12 @@ type pool struct {
 	pools.Pool
 	nodePool  *karpv1.NodePool
 	nodeClass *v1alpha1.MetalNodeClass
-	// narrowing is what its properties require of NodeTypes. It is not in the NodePool yet.
+	// narrowing is the requirements on NodeTypes from its properties. They are not in the NodePool yet.
 	narrowing []corev1.NodeSelectorRequirement
 }
 
-// poolsOf returns the pools of a TenantCluster in the order of its spec, including those that cannot be written. existing are the
-// NodePools of the tenant.
+// poolsOf returns the pools of a TenantCluster in the order of its spec, including the pools that cannot be written.
+// existing are the NodePools of the tenant.
 func poolsOf(tenant *v1alpha1.TenantCluster, catalog Catalog, existing pools.NodePools) []pool {
 	owner, kubelet := OwnerLabel(client.ObjectKeyFromObject(tenant)), compat.ReadKubeletConfig(tenant.Spec.PrivateNodes)
 	return lo.Map(pools.PoolsOf(tenant, existing), func(from pools.Pool, _ int) pool {
@@ -55,7 +55,7 @@ func poolsOf(tenant *v1alpha1.TenantCluster, catalog Catalog, existing pools.Nod
 	})
 }
 
-// nodePoolsOf are the NodePools as far as it matters which pool each is that of.
+// nodePoolsOf returns the fields of the NodePools that decide which pool each belongs to.
 func nodePoolsOf(owner string, existing ...karpv1.NodePool) pools.NodePools {
 	found := pools.NodePools{}
 	for i := range existing {
@@ -141,7 +141,7 @@ func (p *pool) makeDynamic(dynamic *v1alpha1.DynamicNodes) {
 	}
 }
 
-// OwnerLabel is the value of the label on every object that is written for a TenantCluster.
+// OwnerLabel returns the value of the label on every object that is written for a TenantCluster.
 func OwnerLabel(tenant types.NamespacedName) string {
 	value := tenant.Namespace + "." + tenant.Name
 	if len(value) <= validation.LabelValueMaxLength {
@@ -151,7 +151,7 @@ func OwnerLabel(tenant types.NamespacedName) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// merged returns both maps in one, the second winning, whichever of its two keys a property has there, and nil if both are empty.
+// merged returns both maps in one, or nil if both are empty. The second map wins, in any spelling of a property's key.
 func merged(general, specific map[string]string) map[string]string {
 	if len(general)+len(specific) == 0 {
 		return nil
@@ -160,8 +160,8 @@ func merged(general, specific map[string]string) map[string]string {
 	return lo.Assign(lo.OmitBy(general, func(key, _ string) bool { return lo.HasKey(own, v1alpha1.CanonicalKey(key)) }), specific)
 }
 
-// disruptionOf translates everything but consolidateAfter. Defaults are written out, so that what the API server would
-// fill in does not look like an edit. By default only empty servers are released: packing pods onto fewer servers
+// disruptionOf translates all fields but consolidateAfter. It writes out the defaults, so that a default from the API
+// server does not look like an edit. By default Karpenter releases only empty servers: packing pods onto fewer servers
 // interrupts them, and a server that is released too early takes long to be available again.
 func (p *pool) disruptionOf(from *v1alpha1.NodesDisruption) karpv1.Disruption {
 	disruption := karpv1.Disruption{ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty}
@@ -191,7 +191,7 @@ func (p *pool) budgetOf(from *v1alpha1.DisruptionBudget, duration string) karpv1
 	return budget
 }
 
-// duration reads what a NodePool takes for a duration: Go's, or Never. The schema admits some that are too long for Go.
+// duration reads a duration as a NodePool does: Go's format, or Never. The schema admits some that are too long for Go.
 func (p *pool) duration(field, text string) (result karpv1.NillableDuration) {
 	if err := json.Unmarshal(fmt.Appendf(nil, "%q", text), &result); err != nil {
 		p.Problem = fmt.Sprintf("%s is %q, which is no duration: write it like 10m or 720h, or Never", field, text)
@@ -200,12 +200,12 @@ func (p *pool) duration(field, text string) (result karpv1.NillableDuration) {
 	return result
 }
 
-// requirementsOf translates a nodeTypeSelector, or returns what is wrong with it.
+// requirementsOf translates a nodeTypeSelector, or returns the problem with it.
 //
-// A property that no NodeType has needs care, unless Karpenter knows the label. Karpenter accepts any value of a label that
-// an instance type does not mention, so a typing error would get the tenant any server. In and Exists of such a property
-// match nothing, which a NodePool cannot express, so the NodePool is not written. NotIn and NotExists match everything and
-// are left out.
+// A property that no NodeType has needs care, unless Karpenter knows the label. Karpenter accepts any value of a label
+// that an instance type does not mention, so a typing error would get the tenant any server. In and Exists of an
+// unknown property match nothing. A NodePool cannot express that, so it is not written. NotIn and NotExists match
+// everything and are left out.
 func requirementsOf(
 	selector []v1alpha1.NodeTypeSelectorRequirement, provider string, catalog Catalog,
 ) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {

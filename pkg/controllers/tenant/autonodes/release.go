@@ -18,26 +18,25 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// release is what is decided about NodePools that the TenantCluster does not call for any more, calls for as another
-// kind, or wants no server of.
+// release is the decision about NodePools that the TenantCluster drops, changes to another kind, or empties.
 type release struct {
 	// held are the names of NodePools that are neither written nor deleted.
 	held sets.Set[string]
-	// refusal is why they are held, empty if none is.
+	// refusal is why they are held, or "" if none is.
 	refusal string
-	// confirmed is what an operator has confirmed, while that has to be recorded in the condition.
+	// confirmed is what an operator has confirmed, while the condition must record it.
 	confirmed string
 }
 
-// release holds NodePools whose deletion releases servers until an operator confirms it. Those that take their place
-// are not created before. The confirmation is of this generation of the spec and is recorded in the condition before
+// release holds NodePools until an operator confirms their deletion, if that releases servers. NodePools that replace
+// them are not created before. The confirmation is for this generation of the spec. The condition records it before
 // anything is deleted: the Machines go one by one, and a process that starts in between finds another number. The
-// record stays until the manager has removed the annotation, or with one for any number, which stays, until everything
-// is deleted.
+// record stays until the manager has removed the annotation. A confirmation for any number stays, and then the record
+// stays until everything is deleted.
 func (c *Controller) release(ctx context.Context, cluster *v1alpha1.TenantCluster, wanted []pool, existing []karpv1.NodePool,
 ) (release, error) {
 	if !cluster.DeletionTimestamp.IsZero() {
-		return release{}, nil // that is confirmed itself
+		return release{}, nil // that needs a confirmation of its own
 	}
 	staying := lo.Filter(existing, func(nodePool karpv1.NodePool, _ int) bool { return nodePool.DeletionTimestamp.IsZero() })
 	lost := nodePoolsOf(OwnerLabel(c.clusters.TenantCluster), staying...).Lost(
@@ -53,7 +52,7 @@ func (c *Controller) release(ctx context.Context, cluster *v1alpha1.TenantCluste
 	if len(lost) == 0 {
 		return release{}, nil
 	}
-	// Read live: a Machine that the cache does not have yet is released, too.
+	// Read live: the release includes Machines that the cache does not have yet.
 	machines, tenants := &v1alpha1.MachineList{}, &v1alpha1.TenantClusterList{}
 	for _, list := range []client.ObjectList{machines, tenants} {
 		if err := c.clusters.Management.Live.List(ctx, list, client.InNamespace(cluster.Namespace)); err != nil {
@@ -78,8 +77,8 @@ func (c *Controller) release(ctx context.Context, cluster *v1alpha1.TenantCluste
 	return release{held: held, refusal: released.Refusal(cluster)}, nil
 }
 
-// usedBefore returns whether the annotation has confirmed a release for an earlier generation of the spec, and the manager has not removed
-// it yet. It would confirm another release of as many servers. One for any number is meant to.
+// usedBefore reports a confirmation that was used for an earlier generation of the spec, and that the manager has not
+// removed yet. It must not confirm a second release of as many servers. Only a confirmation for any number may.
 func usedBefore(cluster *v1alpha1.TenantCluster) bool {
 	synced := conditions.Find(cluster.Status.Conditions, v1alpha1.ConditionPoolsSynced)
 	return cluster.DeletionTimestamp.IsZero() && cluster.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey) != "" &&

@@ -37,8 +37,7 @@ func selectorEntries(selector []v1alpha1.NodeTypeSelectorRequirement, provider s
 	return matching.Compose(path, entries)
 }
 
-// capacityTypeOf is the requirement on the capacity type, which a pool has beside those of its entries: reserved, and
-// none if the entries allow on-demand only.
+// capacityTypeOf returns a pool's requirement on the capacity type: reserved, or none for on-demand only.
 func capacityTypeOf(entries []corev1.NodeSelectorRequirement) ([]karpv1.NodeSelectorRequirementWithMinValues, string) {
 	about := lo.Filter(entries, func(requirement corev1.NodeSelectorRequirement, _ int) bool {
 		return requirement.Key == karpv1.CapacityTypeLabelKey

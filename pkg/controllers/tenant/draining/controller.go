@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package draining deletes the NodeClaims of a tenant whose TenantCluster is being deleted, so that Karpenter drains the nodes
-// before their servers are released. Karpenter ends that at the drain deadline of the TenantCluster.
+// Package draining deletes the NodeClaims of a tenant whose TenantCluster is being deleted, so that Karpenter drains
+// the nodes before their servers are released. Karpenter ends the drain at the drain deadline of the TenantCluster.
 package draining
 
 import (
@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// period is how often the NodeClaims that are left are counted, in case an event was lost.
+	// period is how often the remaining NodeClaims are counted, in case an event was lost.
 	period = 30 * time.Second
 	// named bounds how many NodeClaims the condition names.
 	named = 5
@@ -47,7 +47,7 @@ func NewController(clk clock.PassiveClock, clusters tenant.Clusters) *Controller
 
 // Reconcile deletes the NodeClaims that have servers. There is one request, for the tenant.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	// Read live: a cache may have a TenantCluster of that name that was deleted before this one was created.
+	// Read live: a cache may have a deleted TenantCluster of the same name.
 	cluster := &v1alpha1.TenantCluster{}
 	found, err := kube.Find(ctx, c.clusters.Management.Live, c.clusters.TenantCluster, cluster)
 	if err != nil || !found || cluster.DeletionTimestamp.IsZero() {
@@ -70,8 +70,8 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: period}, nil
 }
 
-// withServers returns the NodeClaims that the tenant's Machines were made for. A Machine whose server is being released needs no
-// drain any more.
+// withServers returns the NodeClaims of the tenant's Machines. A Machine whose server is being released needs no drain
+// any more.
 func (c *Controller) withServers(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	machines, all := &v1alpha1.MachineList{}, &karpv1.NodeClaimList{}
 	if err := c.clusters.Management.Live.List(ctx, machines, client.InNamespace(c.clusters.TenantCluster.Namespace)); err != nil {
@@ -97,9 +97,9 @@ func (c *Controller) withServers(ctx context.Context) ([]*karpv1.NodeClaim, erro
 	return nodeClaims, nil
 }
 
-// drain deletes a NodeClaim. Karpenter evicts the pods of its node, and deletes those that are left in time to end by the
-// termination time on the NodeClaim. Without that it would wait for a PodDisruptionBudget until the manager takes the server away
-// from running pods.
+// drain deletes a NodeClaim. Karpenter evicts the pods of its node, and deletes the remaining ones early enough to end
+// by the termination time on the NodeClaim. Without that time Karpenter would wait for a PodDisruptionBudget until the
+// manager takes the server away from running pods.
 func (c *Controller) drain(ctx context.Context, nodeClaim *karpv1.NodeClaim, deadline time.Time) error {
 	if period := nodeClaim.Spec.TerminationGracePeriod; period != nil && nodeClaim.DeletionTimestamp.IsZero() {
 		if own := c.clock.Now().Add(period.Duration); own.Before(deadline) {
@@ -120,8 +120,8 @@ func (c *Controller) drain(ctx context.Context, nodeClaim *karpv1.NodeClaim, dea
 	return kube.Delete(ctx, c.clusters.Tenant.Client, nodeClaim, "draining")
 }
 
-// writeStatus writes the condition NodesDrained. It also says to the manager that this provider works, and the manager does not
-// delete the Machines before the drain has ended.
+// writeStatus writes the condition NodesDrained. The condition also shows the manager that this provider works: then
+// the manager does not delete the Machines before the drain has ended.
 func (c *Controller) writeStatus(ctx context.Context, cluster *v1alpha1.TenantCluster, left []string) error {
 	before := cluster.DeepCopy()
 	condition := metav1.Condition{Type: v1alpha1.ConditionNodesDrained, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDrained,

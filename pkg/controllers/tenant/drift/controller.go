@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drift passes drift between the clusters. It writes the properties of a MetalNodeClass into the Machines of that
-// class, so that the manager compares them with status.installed, and the manager's result onto the NodeClaim, where users
-// see it and a change makes Karpenter's core check for drift at once instead of within five minutes.
+// Package drift passes drift between the clusters. It writes the properties of a MetalNodeClass into the Machines of
+// that class, so that the manager compares them with status.installed. It writes the manager's result onto the
+// NodeClaim, where users see it. That change makes core check for drift at once instead of within five minutes.
 package drift
 
 import (
@@ -32,9 +32,9 @@ import (
 )
 
 const (
-	// reasonDrifted: the server has drifted from what it would be installed with now. An event on the NodeClaim.
+	// reasonDrifted: a new server would be installed differently. An event on the NodeClaim.
 	reasonDrifted = "ServerDrifted"
-	// reasonDriftUnknown: what the server would be installed with now is not known. An event on the NodeClaim.
+	// reasonDriftUnknown: it is not known how a new server would be installed. An event on the NodeClaim.
 	reasonDriftUnknown = "ServerDriftUnknown"
 )
 
@@ -61,7 +61,7 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	if !nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.ProviderID == "" || nodeClaim.Status.ProviderID != machine.Status.ProviderID {
 		return reconcile.Result{}, nil
 	}
-	// 2. The spec of the Machine follows its class. The manager does not install it again: it compares with status.installed.
+	// 2. The spec of the Machine follows its class. The manager does not install it again, but compares it.
 	err := c.writeProperties(ctx, machine, nodeClaim)
 	if err == nil {
 		// 3. The NodeClaim gets the result.
@@ -70,10 +70,9 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
-// writeProperties writes the properties of the class into the Machine. As with any Kubernetes object the spec is what is
-// desired now; status.installed is what the Machine was installed with. The manager cannot read classes, so without this
-// write it would never find out that a class has changed. A pin stays as it was: it selects the server of a Machine, and this
-// one has its server.
+// writeProperties writes the properties of the class into the Machine. As in any Kubernetes object, the spec is the
+// desired state; status.installed is what the Machine was installed with. The manager cannot read classes, so without
+// this write it would never learn of a changed class. A pin stays as it was: this Machine already has its server.
 func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) error {
 	reference := nodeClaim.Spec.NodeClassRef
 	if reference == nil {
@@ -143,7 +142,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
-// relevant are the parts of a Machine that decide whether it is reconciled again.
+// relevant returns the parts of a Machine that decide whether it is reconciled again.
 func relevant(machine *v1alpha1.Machine) (parts struct {
 	Properties map[string]string
 	Drifted    metav1.Condition
@@ -157,7 +156,7 @@ func relevant(machine *v1alpha1.Machine) (parts struct {
 // machinesOf maps a MetalNodeClass to the Machines of that class.
 func (c *Controller) machinesOf(ctx context.Context, class client.Object) []reconcile.Request {
 	nodeClaims := &karpv1.NodeClaimList{}
-	// It reads from the cache, which fails only when the process is stopping.
+	// The read from the cache fails only when the process is stopping.
 	if err := c.clusters.Tenant.Client.List(ctx, nodeClaims, client.MatchingFields{tenant.NodeClassNameField: class.GetName()}); err != nil {
 		return nil
 	}

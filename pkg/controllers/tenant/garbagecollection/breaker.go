@@ -23,23 +23,23 @@ import (
 )
 
 const (
-	// confirmedFor is how long the confirmation of an operator holds at most.
+	// confirmedFor is how long the confirmation of an operator is valid at most.
 	confirmedFor = time.Hour
-	// heldPeriod is how often a Machine that is not collected is reconciled: a confirmation is not watched.
+	// heldPeriod is how often a held Machine is reconciled: there is no watch for confirmations.
 	heldPeriod = 15 * time.Second
 )
 
-// breaker stops the collection of Machines when too many look collectable: a tenant's cluster that was restored without its
-// NodeClaims would lose all servers in seconds. Machines whose server has no image yet are not counted. Karpenter leaves them
-// behind when it gives NodeClaims up, and no data is lost with them.
+// breaker stops the collection of Machines when too many look collectable: if a tenant's cluster was restored without
+// its NodeClaims, it would lose all servers in seconds. breaker does not count Machines whose server has no image yet.
+// Karpenter leaves them behind when it gives NodeClaims up, and their deletion loses no data.
 type breaker struct {
 	clock    clock.PassiveClock
 	clusters tenant.Clusters
 
 	mu sync.Mutex
-	// open is whether the condition may say that nothing is collected.
+	// open: the condition may still report that nothing is collected.
 	open bool
-	// collected are the Machines that were collected.
+	// collected are the Machines that were collected recently.
 	collected breaking.Recent
 }
 
@@ -48,7 +48,7 @@ func newBreaker(clk clock.PassiveClock, clusters tenant.Clusters) *breaker {
 	return &breaker{clock: clk, clusters: clusters, open: true, collected: breaking.Recent{}}
 }
 
-// isOpen returns whether allows has to be called although there is nothing to collect, so that the condition is taken back.
+// isOpen reports whether allows must be called even without anything to collect, to reset the condition.
 func (b *breaker) isOpen() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *breaker) collects(machine *v1alpha1.Machine) {
 	}
 }
 
-// allows returns whether Machines may be collected, and writes the condition of the TenantCluster.
+// allows reports whether Machines may be collected, and writes the condition of the TenantCluster.
 func (b *breaker) allows(ctx context.Context) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,10 +103,10 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 			"deleted on purpose: %s", gone, all, breaking.Window, breaking.Limit(all),
 			cluster.ConfirmCommand(v1alpha1.ConfirmCollectMachinesAnnotationKey, stamp(next.LastTransitionTime)))
 	}
-	// A condition with another status gets the time that the message names.
+	// conditions.Set gives a condition with another status the time that the message names.
 	if conditions.Set(&cluster.Status.Conditions, next) {
 		if err := kube.PatchStatus(ctx, b.clusters.Management.Client, before, cluster); err != nil {
-			if apierrors.IsConflict(err) { // the cache is behind: it is asked again
+			if apierrors.IsConflict(err) { // the cache is behind: try again
 				return false, nil
 			}
 			return false, err
@@ -115,11 +115,10 @@ func (b *breaker) allows(ctx context.Context) (bool, error) {
 	return next.Status == metav1.ConditionTrue, nil
 }
 
-// stamp is the value of the annotation that confirms. It is of one time that the breaker has tripped, so that it does not confirm
-// the next.
+// stamp returns the value of the confirming annotation. It is for one trip of the breaker, not for the next.
 func stamp(moment metav1.Time) string { return moment.UTC().Format(time.RFC3339) }
 
-// count returns how many Machines look collectable or were collected just now, and of how many.
+// count returns how many Machines look collectable or were collected recently, and how many Machines there are.
 func (b *breaker) count(ctx context.Context) (gone, all int, err error) {
 	machines, nodeClaims := &v1alpha1.MachineList{}, &karpv1.NodeClaimList{}
 	if err := b.clusters.Management.Client.List(ctx, machines, client.InNamespace(b.clusters.TenantCluster.Namespace),
@@ -147,7 +146,7 @@ func (b *breaker) count(ctx context.Context) (gone, all int, err error) {
 	return gone + collected, all + collected, nil
 }
 
-// isCounted returns whether a Machine's server has its image, or had a node.
+// isCounted reports whether a Machine's server has its image, or had a node.
 func isCounted(machine *v1alpha1.Machine) bool {
 	return machine.ReportedNode().Name != "" ||
 		conditions.Find(machine.Status.Conditions, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue

@@ -1,11 +1,12 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package garbagecollection deletes what the provider can leave behind: Machines whose NodeClaim is gone, NodeClaims whose
-// Machine an operator has deleted, Nodes without either, and join tokens and user data whose Machine is gone.
+// Package garbagecollection deletes objects that the provider can leave behind: Machines whose NodeClaim is gone,
+// NodeClaims whose Machine an operator has deleted, Nodes without either, and join tokens and user data whose Machine
+// is gone.
 //
-// Nothing is deleted because a cache does not show it, because a list is empty, or because of an error: each deletion
-// follows a read from the API server that the one owner does not exist.
+// A cache without an object, an empty list or an error is never a reason to delete: each deletion follows a read from
+// the API server that shows that the owner does not exist.
 package garbagecollection
 
 import (
@@ -32,11 +33,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// machinePeriod is how often each Machine is reconciled without an event, in case one was lost.
+// machinePeriod is how often each Machine is reconciled without an event, in case an event was lost.
 const machinePeriod = 5 * time.Minute
 
 // MachineController deletes Machines whose NodeClaim does not exist any more. Karpenter finalizes a NodeClaim that
-// never launched without asking for a deletion, so its Machine is left behind.
+// never launched without calling Delete, so its Machine stays behind.
 type MachineController struct {
 	clusters tenant.Clusters
 	breaker  *breaker
@@ -52,13 +53,13 @@ func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Mac
 	if !madeForNodeClaim(c.clusters, machine) || !machine.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	// 2. If the cache has a NodeClaim that is gone already, its deletion is an event that is still to come.
+	// 2. If the cache has a NodeClaim that is gone already, its deletion event is still to come.
 	exists, err := nodeClaimExists(ctx, c.clusters.Tenant.Client, machine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !exists {
-		// 3. The cache may not have the NodeClaim yet that this Machine was created for.
+		// 3. The cache may not have the Machine's NodeClaim yet.
 		if exists, err = nodeClaimExists(ctx, c.clusters.Tenant.Live, machine); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -69,7 +70,7 @@ func (c *MachineController) Reconcile(ctx context.Context, machine *v1alpha1.Mac
 		}
 		return reconcile.Result{RequeueAfter: machinePeriod}, err
 	}
-	// 4. It is gone. If those of many Machines are, the tenant's cluster may be at fault.
+	// 4. It is gone. If many NodeClaims are gone, the tenant's cluster may be at fault.
 	if allowed, err := c.breaker.allows(ctx); err != nil || !allowed {
 		return reconcile.Result{RequeueAfter: heldPeriod}, err
 	}
@@ -92,8 +93,8 @@ func madeForNodeClaim(clusters tenant.Clusters, machine *v1alpha1.Machine) bool 
 		machine.Labels[v1alpha1.NodeClaimLabelKey] != "" && machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] != ""
 }
 
-// nodeClaimExists returns whether the NodeClaim exists that the Machine was created for. One of the same name with another
-// UID is another, unless it has the Machine's provider ID: then it was restored from a backup.
+// nodeClaimExists reports whether the Machine's own NodeClaim exists. A NodeClaim of the same name with another UID is
+// another one, unless it has the Machine's provider ID: then it was restored from a backup.
 func nodeClaimExists(ctx context.Context, reader client.Reader, machine *v1alpha1.Machine) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
 	found, err := kube.Find(ctx, reader, client.ObjectKey{Name: machine.Labels[v1alpha1.NodeClaimLabelKey]}, nodeClaim)
@@ -110,11 +111,11 @@ func (c *MachineController) Register(_ context.Context, m manager.Manager) error
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
-// reasonMachineDeleted: the NodeClaim is deleted, because its Machine was. An event on it.
+// reasonMachineDeleted: the NodeClaim is deleted because its Machine was deleted. An event on the NodeClaim.
 const reasonMachineDeleted = "MachineDeleted"
 
-// NodeClaimController deletes NodeClaims whose Machine an operator has deleted: their server is being
-// released, and Karpenter would wait for their node, or treat it as one that is not ready.
+// NodeClaimController deletes NodeClaims whose Machine an operator has deleted. Their server is being released, and
+// Karpenter would wait for their node, or treat it as not ready.
 type NodeClaimController struct {
 	clusters tenant.Clusters
 	recorder events.Recorder
@@ -126,12 +127,12 @@ func NewNodeClaimController(clusters tenant.Clusters, recorder events.Recorder) 
 
 // Reconcile deletes the NodeClaim if its Machine is being deleted, or is gone before the node has registered.
 func (c *NodeClaimController) Reconcile(ctx context.Context, nodeClaim *karpv1.NodeClaim) (reconcile.Result, error) {
-	// 1. Only NodeClaims that have a server of ours. Others may still be waiting for their Machine.
+	// 1. Only NodeClaims with a server of this provider. Others may still be waiting for their Machine.
 	_, _, name, ours := v1alpha1.ParseProviderID(nodeClaim.Status.ProviderID)
 	if !ours || !nodeClaim.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	// 2. If the cache does not have the deletion of the Machine yet, that is an event that is still to come.
+	// 2. If the cache does not have the deletion of the Machine yet, its event is still to come.
 	why, err := c.whyDelete(ctx, c.clusters.Management.Client, name, nodeClaim)
 	if err != nil || why == "" {
 		return reconcile.Result{}, err
@@ -151,9 +152,9 @@ func (c *NodeClaimController) Reconcile(ctx context.Context, nodeClaim *karpv1.N
 	return reconcile.Result{}, nil
 }
 
-// whyDelete returns that the Machine of a NodeClaim is being deleted or does not exist. It is empty if the Machine is there.
-// If the node has registered, a Machine that does not exist proves nothing: a management cluster that is being restored has
-// nodes before Machines. Core deletes such a NodeClaim once its node is not ready any more.
+// whyDelete returns a reason if the Machine of a NodeClaim is being deleted or does not exist, or "". If the node has
+// registered, a missing Machine proves nothing: a management cluster that is being restored has nodes before Machines.
+// Core deletes the NodeClaim once its node is not ready any more.
 func (c *NodeClaimController) whyDelete(
 	ctx context.Context, reader client.Reader, name string, nodeClaim *karpv1.NodeClaim,
 ) (string, error) {

@@ -37,8 +37,7 @@ import (
 const nodePeriod = 5 * time.Minute
 
 // NodeController deletes Nodes whose NodeClaim and Machine are both gone. Karpenter deletes a Node before its NodeClaim
-// only if it had registered; one that the kubelet had created just before is left to a cloud controller manager, which
-// bare metal does not have.
+// only if the Node had registered. It leaves other Nodes to a cloud controller manager, which bare metal does not have.
 type NodeController struct {
 	clusters tenant.Clusters
 }
@@ -49,12 +48,12 @@ func NewNodeController(clusters tenant.Clusters) *NodeController {
 
 // Reconcile deletes the Node if it is not ready and neither its NodeClaim nor its Machine exists.
 func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
-	// 1. A ready Node has a kubelet that runs. When it stops, the Node changes, which is an event.
+	// 1. A ready Node has a running kubelet. When the kubelet stops, the change of the Node is an event.
 	if !nodeOfNodeClaim(node) || isReady(node) || !node.DeletionTimestamp.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	_, _, name, _ := v1alpha1.ParseProviderID(node.Spec.ProviderID)
-	// 2. If the cache has an object that is gone already, its deletion is an event that is still to come.
+	// 2. If the cache has an object that is gone already, its deletion event is still to come.
 	owned, err := c.hasOwner(ctx, c.clusters.Tenant.Client, c.clusters.Management.Client, node, name)
 	if err == nil && !owned {
 		// 3. The caches may have the Node before its NodeClaim and its Machine.
@@ -78,8 +77,8 @@ func (c *NodeController) Reconcile(ctx context.Context, node *corev1.Node) (reco
 	return reconcile.Result{}, nil
 }
 
-// nodeOfNodeClaim returns whether a Node was created for a NodeClaim, and not for a stand-alone Machine. Such a Machine may
-// be in a namespace that the provider cannot read, so nothing is known of it.
+// nodeOfNodeClaim reports whether a Node was created for a NodeClaim. Otherwise it is the Node of a stand-alone
+// Machine, which may be in a namespace that the provider cannot read.
 func nodeOfNodeClaim(node *corev1.Node) bool {
 	_, _, _, ours := v1alpha1.ParseProviderID(node.Spec.ProviderID)
 	return ours && (hasUnregisteredTaint(node) || node.Labels[karpv1.NodeRegisteredLabelKey] != "")
@@ -93,8 +92,8 @@ func isReady(node *corev1.Node) bool {
 	return nodeutils.GetCondition(node, corev1.NodeReady).Status == corev1.ConditionTrue
 }
 
-// hasOwner returns whether the NodeClaim or the Machine of a Node exists. Both have the name in its provider ID. An object
-// with another provider ID has another server; one without any may turn out to be the Node's.
+// hasOwner reports whether the NodeClaim or the Machine of a Node exists. The Node's provider ID contains the name of
+// both. An object with another provider ID has another server. An object without one may turn out to be the Node's.
 func (c *NodeController) hasOwner(
 	ctx context.Context, tenantReader, managementReader client.Reader, node *corev1.Node, name string,
 ) (bool, error) {
@@ -112,7 +111,7 @@ func (c *NodeController) hasOwner(
 func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named("node.garbagecollection").
-		// Of all that the kubelet writes, only whether it runs matters.
+		// Of all the kubelet's writes, only the ready condition matters.
 		For(&corev1.Node{}, builder.WithPredicates(kube.Only(kube.Creations|kube.Updates), predicate.NewPredicateFuncs(kube.Of(nodeOfNodeClaim)),
 			kube.Changed(func(node *corev1.Node) [2]bool { return [2]bool{nodeOfNodeClaim(node), isReady(node)} }))).
 		Watches(&karpv1.NodeClaim{}, kube.Enqueue(func(ctx context.Context, nodeClaim *karpv1.NodeClaim) []reconcile.Request {
@@ -127,7 +126,7 @@ func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }
 
-// nodesWith are the Nodes that have a provider ID. If the list fails, each is reconciled after nodePeriod anyway.
+// nodesWith returns the Nodes with a provider ID. If the list fails, each is reconciled after nodePeriod anyway.
 func (c *NodeController) nodesWith(ctx context.Context, providerID string) []reconcile.Request {
 	if providerID == "" {
 		return nil
@@ -135,11 +134,12 @@ func (c *NodeController) nodesWith(ctx context.Context, providerID string) []rec
 	return kube.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{}, client.MatchingFields{tenant.NodeProviderIDField: providerID})
 }
 
-// leftoverPeriod is how often leftovers are searched for although no Machine was deleted.
+// leftoverPeriod is how often leftovers are searched for without the deletion of a Machine.
 const leftoverPeriod = 10 * time.Minute
 
-// LeftoverController deletes the join tokens of Machines that do not exist any more or have joined. The deletion of a Machine deletes them
-// too; these are left from a time when the provider was down, or in the middle of a write, or were made by someone with its credentials.
+// LeftoverController deletes the join tokens of Machines that do not exist any more or have joined. The deletion of a
+// Machine deletes its tokens, too. Leftovers are from a time when the provider was down, from an interrupted write, or
+// from someone with its credentials.
 type LeftoverController struct {
 	clusters tenant.Clusters
 }
@@ -178,7 +178,7 @@ func (c *LeftoverController) machineOfToken(secret *metav1.PartialObjectMetadata
 	return name, uid, ok
 }
 
-// joins returns whether a Machine that exists still needs its token.
+// joins reports whether an existing Machine still needs its token.
 func joins(machine *v1alpha1.Machine) bool {
 	return machine.DeletionTimestamp.IsZero() && machine.ReportedNode().Name == ""
 }
@@ -200,7 +200,7 @@ func (c *LeftoverController) deleteIfLeftOver(ctx context.Context, secret *metav
 	return nil
 }
 
-// Register leads all deletions of Machines to the same request.
+// Register maps all deletions of Machines to the same request.
 func (c *LeftoverController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named("machine.leftovers").

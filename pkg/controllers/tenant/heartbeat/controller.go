@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heartbeat says in the status of the TenantCluster that its provider works: the one that leads, which can reach both clusters.
+// Package heartbeat renews a time in the TenantCluster while the leading provider can reach both clusters.
 package heartbeat
 
 import (
@@ -32,7 +32,7 @@ func NewController(clk clock.PassiveClock, clusters tenant.Clusters) *Controller
 	return &Controller{clock: clk, clusters: clusters}
 }
 
-// Reconcile renews. Its client writes only while the provider is at its tenant's cluster.
+// Reconcile renews the time. Its client writes only while the provider is connected to its tenant's cluster.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	cluster := &v1alpha1.TenantCluster{}
 	found, err := kube.Find(ctx, c.clusters.Management.Client, c.clusters.TenantCluster, cluster)

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity keeps a provider from acting on another cluster than its tenant's, and on what another cluster says. The
-// identity of a cluster is the UID of its namespace kube-system. The provider reports it in the status of the TenantCluster, and
-// the manager decides there whether it is the tenant's.
+// Package identity keeps a provider from acting on another cluster than its tenant's, or because of another cluster's
+// answers. The identity of a cluster is the UID of its namespace kube-system. The provider reports it in the status of
+// the TenantCluster, and the manager decides there whether it is the tenant's.
 package identity
 
 import (
@@ -37,15 +37,15 @@ import (
 const (
 	// waitPeriod is how often the TenantCluster is read until the manager has decided.
 	waitPeriod = 500 * time.Millisecond
-	// period is how often the identity is compared when nothing is written.
+	// period is how often the identity is compared without any writes.
 	period = 10 * time.Second
 	// timeout is how long one comparison may take, and may hold up writes.
 	timeout = 5 * time.Second
-	// fresh is how old the comparison before a write may be. None is old enough for a deletion: what made it look right was read
+	// fresh is how old the comparison before a write may be. A deletion always needs a new one: its reason was read
 	// just before, maybe from another cluster.
 	fresh = time.Second
-	// refusedFor is how long a cluster answers nothing but 401 until its kubeconfig counts as refused. An API server may refuse
-	// everything while it starts, or while what it authenticates with is away.
+	// refusedFor is how long a cluster must answer only 401 before its kubeconfig counts as refused. An API server may
+	// refuse everything while it starts, or while its authenticator is away.
 	refusedFor = 3 * time.Minute
 )
 
@@ -58,7 +58,7 @@ func UID(ctx context.Context, reader client.Reader) (string, error) {
 	return string(namespace.UID), nil
 }
 
-// errAnotherCluster: the kubeconfig leads to another cluster than it did, whichever of them is the tenant's.
+// errAnotherCluster: the kubeconfig now leads to another cluster than before, whichever of them is the tenant's.
 var errAnotherCluster = errors.New("the kubeconfig of the tenant cluster leads to another cluster than it did: nothing is written, and " +
 	"the condition ClusterIdentified of the TenantCluster has more")
 
@@ -69,27 +69,27 @@ type Guard struct {
 	tenantCluster types.NamespacedName
 	clock         clock.Clock
 
-	// identified is closed once the manager has said that the cluster is the tenant's, and lost once it is another one than the first.
+	// identified is closed once the manager has confirmed the cluster, and lost once another cluster answers.
 	identified, lost chan struct{}
 	losing           sync.Once
-	// uid is that of the first cluster that answered: the caches hold its objects. It is written once, before identified is closed.
+	// uid is the first cluster's UID: the caches hold its objects. It is written once, before identified is closed.
 	uid string
-	// comparing makes writes wait for a comparison that runs. The last one began when tried says, and the last that had an answer
-	// when compared says.
+	// comparing makes writes wait for a running comparison. tried is the start of the last comparison, and compared the
+	// start of the last one with an answer.
 	comparing       sync.Mutex
 	tried, compared time.Time
 
-	// What the clusters answered to the reads of Start.
+	// ofTenant and ofManagement are the clusters' answers to the reads of Start.
 	ofTenant, ofManagement answers
-	// refusalReported is whether the condition was written since the tenant's cluster refuses this process. Another process with
-	// another kubeconfig may be accepted, and takes it back: the two must not write it by turns.
+	// refusalReported: this process has written the condition since the tenant's cluster began to refuse it. Another
+	// process with another kubeconfig may be accepted, and reset the condition: the two must not write it by turns.
 	refusalReported bool
 }
 
 // NewGuard returns a guard of one tenant. Its own requests are not guarded.
 func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedName, scheme *runtime.Scheme,
 	clk clock.Clock) (*Guard, error) {
-	// These are all kinds that it reads. To look them up it would ask both clusters for all that they have, and keep the answers.
+	// These are all kinds that it reads. A lookup would ask both clusters for all their kinds, and keep the answers.
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	mapper.Add(v1alpha1.GroupVersion.WithKind("TenantCluster"), meta.RESTScopeNamespace)
@@ -108,7 +108,7 @@ func NewGuard(tenant, management *rest.Config, tenantCluster types.NamespacedNam
 	}, nil
 }
 
-// Begin notes which cluster answers. It comes before anything is read into a cache. If there is no answer, the first one to Start counts.
+// Begin notes which cluster answers, before anything is read into a cache. If none does, Start's first answer counts.
 func (g *Guard) Begin(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -117,8 +117,8 @@ func (g *Guard) Begin(ctx context.Context) {
 	}
 }
 
-// Start reports the cluster and compares it until the context ends. The error says that it is another cluster than it was: what
-// the process knows is then a mixture of both, so that it has to start again.
+// Start reports the cluster and compares it until the context ends. The error means that another cluster answers: the
+// process must restart, because its knowledge is a mixture of both clusters.
 func (g *Guard) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("identity"))
 	reported := ""
@@ -128,7 +128,7 @@ func (g *Guard) Start(ctx context.Context) error {
 			if !g.isIdentified() {
 				next = waitPeriod
 			}
-			if err.Error() != reported { // it is the same for as long as nothing changes
+			if err.Error() != reported { // log it only once while nothing changes
 				log.FromContext(ctx).Info("The cluster is not identified", "because", err.Error())
 				reported = err.Error()
 			}
@@ -148,10 +148,10 @@ func (g *Guard) Ready(*http.Request) error {
 	return errors.Join(g.ofTenant.refusal(), g.ofManagement.refusal())
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable. The lease is written under guard too.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. The guard also guards writes of the lease.
 func (g *Guard) NeedLeaderElection() bool { return false }
 
-// report writes the identity of the cluster into the status of the TenantCluster, and reads there whether it is the tenant's.
+// report writes the identity of the cluster into the status of the TenantCluster, and reads the decision there.
 func (g *Guard) report(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -195,7 +195,7 @@ func (g *Guard) report(ctx context.Context) error {
 	return nil
 }
 
-// setAccepted sets the condition that says whether the tenant's cluster accepts the kubeconfig, and returns whether it refuses it.
+// setAccepted sets the condition KubeconfigAccepted, and returns whether the tenant's cluster refuses the kubeconfig.
 func (g *Guard) setAccepted(cluster *v1alpha1.TenantCluster, accepted bool) (refused bool) {
 	refused = g.ofTenant.refusal() != nil
 	condition := metav1.Condition{Type: v1alpha1.ConditionKubeconfigAccepted, Status: metav1.ConditionTrue,
@@ -210,7 +210,7 @@ func (g *Guard) setAccepted(cluster *v1alpha1.TenantCluster, accepted bool) (ref
 			"which is this one unless the chart's value kubeconfig.secretName names another: %s", refusedFor, shell.Command(
 			"kubectl create secret generic -n %s %s --from-file=kubeconfig=FILE --dry-run=client -o yaml | kubectl replace -f -",
 			cluster.Namespace, cluster.Name+"-kubeconfig"))
-	case accepted && was.Status == metav1.ConditionFalse: // also if the process before this one wrote it
+	case accepted && was.Status == metav1.ConditionFalse: // also if an earlier process wrote it
 	default:
 		return refused
 	}
@@ -218,7 +218,7 @@ func (g *Guard) setAccepted(cluster *v1alpha1.TenantCluster, accepted bool) (ref
 	return refused
 }
 
-// compare ends the process if a cluster is not the one that it began with.
+// compare ends the process if the cluster is not the first one that answered.
 func (g *Guard) compare(uid string) {
 	if uid != g.uid {
 		g.losing.Do(func() { close(g.lost) })
@@ -238,11 +238,11 @@ func closed(channel chan struct{}) bool {
 	}
 }
 
-// check returns an error unless the cluster is the tenant's. An outage stops deletions only: other writes change nothing that
-// the answer of another cluster could have made look right.
+// check returns an error unless the cluster is the tenant's. An outage stops only deletions: no other write depends so
+// much on an answer that may be from another cluster.
 func (g *Guard) check(ctx context.Context, deletes bool) error {
 	arrived := g.clock.Now()
-	// Before the cluster is identified only the lease is asked for, unless there is no leader election.
+	// Before the cluster is identified, only the lease is requested, unless there is no leader election.
 	select {
 	case <-g.identified:
 	case <-g.lost:
@@ -293,7 +293,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	default:
 		if err := t.guard.check(request.Context(), deletes(request)); err != nil {
 			if request.Body != nil {
-				_ = request.Body.Close() // a RoundTripper has to, also when it fails
+				_ = request.Body.Close() // a RoundTripper must close it, also when it fails
 			}
 			return nil, err
 		}
@@ -301,7 +301,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(request)
 }
 
-// deletes returns whether a request deletes something, or evicts a pod.
+// deletes reports whether a request deletes something, or evicts a pod.
 func deletes(request *http.Request) bool {
 	return request.Method == http.MethodDelete || strings.HasSuffix(request.URL.Path, "/eviction")
 }
@@ -309,7 +309,7 @@ func deletes(request *http.Request) bool {
 // WrappedRoundTripper implements net.RoundTripperWrapper: without it client-go finds no connections to close.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-// answers are what a cluster says of the credentials.
+// answers are the answers of a cluster to the credentials.
 type answers struct {
 	cluster string
 
@@ -318,7 +318,7 @@ type answers struct {
 	first, last time.Time
 }
 
-// add adds an answer. What is not one, and any other error, says nothing of the credentials.
+// add adds an answer. Any error but 401 says nothing about the credentials, nor does a missing answer.
 func (a *answers) add(err error, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -332,7 +332,7 @@ func (a *answers) add(err error, now time.Time) {
 	}
 }
 
-// refusal returns an error if the credentials are refused, and not just at the moment.
+// refusal returns an error if the cluster has refused the credentials for at least refusedFor.
 func (a *answers) refusal() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

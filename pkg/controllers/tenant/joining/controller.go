@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package joining makes a Machine of the tenant a Node of it: it issues the join token and the user data for the server,
-// watches for the Node, notifies the manager, and revokes the token.
+// Package joining makes the tenant's Machines Nodes of the tenant: it issues the join token and the user data for the
+// server, watches for the Node, notifies the manager, and revokes the token.
 package joining
 
 import (
@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// tokenValidity is how long a join token is valid at least, whenever its server comes to use it.
+	// tokenValidity is how long a join token is valid at least, whenever its server uses it.
 	tokenValidity = time.Hour
-	// tokenRenewal is how often the token of a server that has not joined yet is renewed. Expiry times are multiples
-	// of it, so that the reconciles in between find nothing to write.
+	// tokenRenewal is how often the token of a server that has not joined yet is renewed. Expiry times are multiples of
+	// it, so that reconciles in between have nothing to write.
 	tokenRenewal = 20 * time.Minute
-	// timeValidity is how long the time of the tenant's API server is known without asking it again. Within it the provider's clock
-	// may be set or stand still, so it is far below tokenValidity.
+	// timeValidity is how long the time of the tenant's API server counts without another read. Within it the
+	// provider's clock may be set or stand still, so it is far below tokenValidity.
 	timeValidity = time.Minute
 )
 
@@ -46,23 +46,23 @@ type Controller struct {
 	version  VersionSource
 
 	mu sync.Mutex
-	// serverTime is the time of the tenant's API server, and readAt is when it was read by the provider's clock.
+	// serverTime is the time of the tenant's API server, and readAt is when it was read, by the provider's clock.
 	serverTime, readAt time.Time
 }
 
-// NewController constructs a joining controller. CA and version are those of the tenant cluster.
+// NewController constructs a joining controller. ca and version are the sources for the tenant cluster.
 func NewController(clk clock.PassiveClock, clusters tenant.Clusters, ca CASource, version VersionSource) *Controller {
 	return &Controller{clock: clk, clusters: clusters, ca: ca, version: version}
 }
 
-// Reconcile brings one Machine a step further. It decides only from what it reads, so the next run completes one that
-// has crashed between two writes.
+// Reconcile brings one Machine a step further. It decides only from what it reads, so the next run completes a run that
+// crashed between two writes.
 func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
 	if !c.clusters.Owns(machine) {
 		return reconcile.Result{}, nil
 	}
-	// 1. A Machine that is being deleted does not join.
-	// 2. It has joined before. The run that has seen it may have failed before it had revoked the token.
+	// 1. A Machine that is being deleted does not join. 2. It has joined before. The run that has seen it may have
+	// failed before it revoked the token.
 	if !machine.DeletionTimestamp.IsZero() || machine.ReportedNode().Name != "" {
 		return reconcile.Result{}, c.revoke(ctx, machine)
 	}
@@ -74,8 +74,8 @@ func (c *Controller) Reconcile(ctx context.Context, machine *v1alpha1.Machine) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// 4. The Node has just registered. Its name is written first: if the Node vanished between the two writes, a
-	// Machine without it would be given a token again.
+	// 4. The Node has just registered. Write its name first: if the Node vanished between the two writes, a Machine
+	// without the name would get a token again.
 	if node != nil {
 		if err := c.markJoined(ctx, machine, node); err != nil {
 			return kube.RetryConflict(err)
@@ -109,14 +109,14 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named("machine.joining").
 		WatchesRawSource(c.clusters.Watch(&v1alpha1.Machine{}, &handler.EnqueueRequestForObject{},
 			predicate.NewPredicateFuncs(kube.Of(c.clusters.Owns)), kube.Changed(relevant))).
-		// A registration is a Node that appears, or gets its provider ID. Nodes change all the time, and nothing else about them matters.
+		// A registration is a Node that appears, or gets its provider ID. Nothing else about Nodes matters.
 		Watches(&corev1.Node{}, kube.Enqueue(c.machineOf), builder.WithPredicates(kube.Only(kube.Creations|kube.Updates),
 			kube.Changed(func(node *corev1.Node) string { return node.Spec.ProviderID }))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
-// relevant are the parts of a Machine that could change what its server joins with. Each look at one is several live reads, and its
+// relevant returns the parts of a Machine that could change its join. Each reconcile costs several live reads, and the
 // status changes with each stage of the installation.
 func relevant(machine *v1alpha1.Machine) (parts struct {
 	Generation  int64
@@ -129,7 +129,7 @@ func relevant(machine *v1alpha1.Machine) (parts struct {
 	return parts
 }
 
-// machineOf maps a Node of ours to its Machine.
+// machineOf maps a Node of this provider to its Machine.
 func (c *Controller) machineOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 	_, _, name, ok := v1alpha1.ParseProviderID(node.Spec.ProviderID)
 	if !ok {

@@ -25,7 +25,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// issue gives a Machine what it needs to join: the token first, then the Secret with the join, then the reference to it that
+// issue writes what a Machine needs to join: the token first, then the Secret with the join, then the reference that
 // the manager waits for. It keeps the token valid until the Node has registered.
 func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reconcile.Result, error) {
 	now, err := c.now(ctx)
@@ -35,7 +35,7 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	renewal := now.Truncate(tokenRenewal).Add(tokenRenewal)
 
 	if machine.Spec.Bootstrap.DataSecretName == "" {
-		// The cache may be behind, and a server be booting.
+		// The cache may be behind, and a server may be booting.
 		live := &v1alpha1.Machine{}
 		found, err := kube.Find(ctx, c.clusters.Management.Live, client.ObjectKeyFromObject(machine), live)
 		if err != nil || !found || live.UID != machine.UID {
@@ -56,7 +56,7 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// From the reference on the join stays as it is, because a server may be booting with it, unless its token is lost.
+	// Once the reference exists, the join stays, because a server may be booting with it, unless its token is lost.
 	if issued != token {
 		if err := c.writeJoin(ctx, machine, tenantCluster, token); err != nil {
 			return reconcile.Result{}, err
@@ -65,8 +65,7 @@ func (c *Controller) issue(ctx context.Context, machine *v1alpha1.Machine) (reco
 	return reconcile.Result{RequeueAfter: renewal.Sub(now)}, nil
 }
 
-// now returns the time of the tenant's API server, because that is what decides whether a token has expired. It is at most
-// timeValidity wrong.
+// now returns the time of the tenant's API server, which decides on the expiry of tokens, within timeValidity.
 func (c *Controller) now(ctx context.Context) (time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,13 +80,13 @@ func (c *Controller) now(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading the time of the tenant's API server, %w", err)
 	}
-	// Without its monotonic reading, which stands still while the machine is suspended.
+	// Drop the monotonic reading, which stands still while the machine is suspended.
 	c.serverTime, c.readAt = review.CreationTimestamp.Time, c.clock.Now().Round(0)
 	return c.serverTime, nil
 }
 
-// ensureToken returns the Machine's token. The one that has been issued is restored if it has expired and the tenant has
-// removed it: the server may be booting with it.
+// ensureToken returns the Machine's token. It restores an issued token that has expired and that the tenant has
+// removed: the server may be booting with it.
 func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine, mode v1alpha1.JoinMode, issued bootstrap.Token,
 	deadline time.Time) (bootstrap.Token, error) {
 	live := c.clusters.Tenant.LiveClient()
@@ -104,7 +103,7 @@ func (c *Controller) ensureToken(ctx context.Context, machine *v1alpha1.Machine,
 	return bootstrap.EnsureToken(ctx, live, machineRef(machine), mode, deadline)
 }
 
-// writeJoin writes the Secret with the Machine's join, and then the reference to it, with the tenant's version, which the server installs.
+// writeJoin writes the Secret with the Machine's join, and then the reference to it, with the tenant's version.
 func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, tenantCluster *v1alpha1.TenantCluster,
 	token bootstrap.Token) error {
 	profiled, applied, err := c.withProfile(ctx, machine, tenantCluster)
@@ -124,7 +123,7 @@ func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, t
 		return fmt.Errorf("machine %s, %w", client.ObjectKeyFromObject(machine), err)
 	}
 	secret := newJoinSecret(machine, token, userData)
-	// One of that name has the same content: an earlier run has created it.
+	// A Secret of that name has the same content: an earlier run has created it.
 	if err := c.clusters.Management.Client.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating secret %s, %w", client.ObjectKeyFromObject(secret), err)
 	}
@@ -143,8 +142,8 @@ func (c *Controller) writeJoin(ctx context.Context, machine *v1alpha1.Machine, t
 	return nil
 }
 
-// revoke takes back what a Machine was given to join with: the token in the tenant first, then the content of its Secrets. The one that
-// the Machine refers to is emptied last, so that it says that nothing is left to do. Kubernetes deletes them with the Machine.
+// revoke takes the join back: the token in the tenant first, then the content of the Machine's Secrets. It empties the
+// referenced Secret last, as the sign that nothing is left to do. Kubernetes deletes the Secrets with the Machine.
 func (c *Controller) revoke(ctx context.Context, machine *v1alpha1.Machine) error {
 	referenced, err := c.joinSecret(ctx, machine)
 	if err != nil || referenced != nil && metav1.IsControlledBy(referenced, machine) && isRevoked(referenced) {
@@ -188,7 +187,7 @@ func isRevoked(secret *corev1.Secret) bool {
 // revokedUserData is the user data of a Machine that has joined: cloud-config without content.
 const revokedUserData = "#cloud-config\n# The machine has joined, and the join token is gone.\n{}\n"
 
-// Keys of the Secret beside the user data: which token it holds, and for which server.
+// Keys of the Secret beside the user data: the token, and the provider ID of the server.
 const (
 	tokenKey      = "token"
 	providerIDKey = "providerID"
@@ -207,7 +206,7 @@ func (c *Controller) joinSecret(ctx context.Context, machine *v1alpha1.Machine) 
 	return secret, nil
 }
 
-// tokenIn returns the token in the Machine's Secret, or an empty one if there is none for its server.
+// tokenIn returns the token in the Machine's Secret, or the zero Token if there is none for its server.
 func tokenIn(secret *corev1.Secret, machine *v1alpha1.Machine) bootstrap.Token {
 	if secret == nil || !metav1.IsControlledBy(secret, machine) || string(secret.Data[providerIDKey]) != machine.Status.ProviderID {
 		return bootstrap.Token{}
@@ -219,8 +218,8 @@ func tokenIn(secret *corev1.Secret, machine *v1alpha1.Machine) bootstrap.Token {
 	return token
 }
 
-// newJoinSecret makes the Secret with a join, in memory. It is written once: a provider may empty its Secrets, and not change them, so that
-// they do not fill etcd with their revisions. Another join of the Machine has another name.
+// newJoinSecret builds the Secret with a join, in memory. It is written once: a provider may empty its Secrets but not
+// change them, so that they do not fill etcd with their revisions. Another join of the Machine has another name.
 func newJoinSecret(machine *v1alpha1.Machine, token bootstrap.Token, userData []byte) *corev1.Secret {
 	content := sha256.Sum256(slices.Concat(userData, []byte(token.Reveal()+machine.Status.ProviderID)))
 	return &corev1.Secret{

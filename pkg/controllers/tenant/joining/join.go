@@ -26,7 +26,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// join returns what the server of a Machine joins with.
+// join returns the data that the server of a Machine joins with.
 func (c *Controller) join(ctx context.Context, machine *v1alpha1.Machine, cluster *v1alpha1.TenantCluster,
 	token bootstrap.Token, version string) (bootstrap.Join, error) {
 	ca, err := c.ca(ctx)
@@ -65,14 +65,14 @@ func (c *Controller) join(ctx context.Context, machine *v1alpha1.Machine, cluste
 func taintsOf(machine *v1alpha1.Machine) []corev1.Taint {
 	taints := slices.Concat(machine.Spec.Taints, machine.Spec.StartupTaints)
 	if machine.Labels[v1alpha1.NodeClaimLabelKey] != "" {
-		// Karpenter takes it away once it has matched the Node to its NodeClaim; before, no pod may land there.
+		// Karpenter removes the taint once it has matched Node and NodeClaim. Until then, no pod may land there.
 		taints = append(taints, karpv1.UnregisteredNoExecuteTaint)
 	}
 	return lo.UniqBy(taints, func(taint corev1.Taint) string { return taint.Key + ":" + string(taint.Effect) })
 }
 
-// VersionSource returns the minor version of the tenant cluster, such as v1.35. It is what a server installs that has
-// no kubelet.
+// VersionSource returns the minor version of the tenant cluster, for example v1.35. A server without a kubelet installs
+// that version.
 type VersionSource func(ctx context.Context) (string, error)
 
 // CASource returns the CA certificates of the tenant cluster, in PEM.
@@ -84,8 +84,8 @@ const (
 )
 
 // ClusterCA finds the CA where a joining server will look for it: in the cluster-info ConfigMap, which kubeadm reads
-// and pins. Without it, the CA of the cluster's pods is used, and finally the CA of our own connection, which may be
-// that of a proxy.
+// and pins. Without that ConfigMap it uses the CA of the cluster's pods, and finally the CA of the provider's own
+// connection, which may be a proxy's.
 func ClusterCA(live client.Reader, config *rest.Config) CASource {
 	return func(ctx context.Context) ([]byte, error) {
 		for _, source := range []func(context.Context, client.Reader) ([]byte, error){clusterInfoCA, podCA} {
@@ -139,8 +139,8 @@ func publicConfigMap(ctx context.Context, live client.Reader, name string) (*cor
 	return configMap, nil
 }
 
-// kubeletArgs returns the extra arguments of the kubelet of a Machine: those that it asks for, what its NodeType
-// sets aside and how many pods that declares, so that the Node has for pods what Karpenter reckoned with.
+// kubeletArgs returns the extra arguments of the kubelet of a Machine: the Machine's own, and the reservation and the
+// number of pods of its NodeType. So pods get the room on the Node that Karpenter planned with.
 func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine) (map[string]string, error) {
 	args := machine.Spec.KubeletArgs.Strings()
 	if err := bootstrap.CheckKubeletArgs(args); err != nil {
@@ -152,7 +152,7 @@ func (c *Controller) kubeletArgs(ctx context.Context, machine *v1alpha1.Machine)
 	nodeType := &v1alpha1.NodeType{}
 	key := client.ObjectKey{Name: machine.Status.NodeTypeRef.Name}
 	if found, err := kube.Find(ctx, c.clusters.Management.Client, key, nodeType); err != nil || !found {
-		return args, err // The overhead of a type that was deleted is not known any more; the server joins without it.
+		return args, err // The overhead of a deleted type is not known any more; the server joins without it.
 	}
 	if reserved := nodeType.KubeReserved(); reserved != "" {
 		args[bootstrap.ArgKubeReserved] = reserved

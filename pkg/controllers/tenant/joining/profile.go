@@ -14,8 +14,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
 )
 
-// withProfile returns a Machine with what its NodeProfile lets it register with, and the record of that. The Machine of a NodeClaim
-// has it from there.
+// withProfile returns a copy of the Machine with the part of its NodeProfile that it can register with, and the record
+// of that part. The Machine of a NodeClaim has both from the NodeClaim.
 func (c *Controller) withProfile(ctx context.Context, machine *v1alpha1.Machine, cluster *v1alpha1.TenantCluster) (
 	*v1alpha1.Machine, string, error) {
 	if machine.Labels[v1alpha1.NodeClaimLabelKey] != "" {
@@ -37,12 +37,12 @@ func (c *Controller) withProfile(ctx context.Context, machine *v1alpha1.Machine,
 	}
 	profiled, applied := machine.DeepCopy(), nodeprofiles.Applied{}
 	spec := &profiled.Spec
-	// What the kubelet may not set itself is put onto the Node by the controller, which takes it for the profile's then.
+	// The controller of NodeProfiles puts the labels on the Node that the kubelet may not set, as the profile's.
 	spec.Labels, spec.Taints, spec.StartupTaints, applied = profile.Register(spec.Labels, spec.Taints, spec.StartupTaints, cannotSet)
 	return profiled, applied.String(), nil
 }
 
-// cannotSet returns whether a kubelet may not give its Node a label.
+// cannotSet reports whether a kubelet may not give its Node a label.
 func cannotSet(key string) bool {
 	return len(bootstrap.SelfSettableLabels(map[string]string{key: ""})) == 0
 }

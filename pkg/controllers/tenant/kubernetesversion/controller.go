@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubernetesversion decides which minor version of Kubernetes the servers of a tenant follow: the least that its API servers
-// have answered with within ten minutes. They are upgraded one after another, and a kubelet must not be newer than any of them.
+// Package kubernetesversion decides which minor version of Kubernetes a tenant's servers follow: the least answer of
+// its API servers within ten minutes. These are upgraded one by one, and no kubelet may be newer than any.
 package kubernetesversion
 
 import (
@@ -31,30 +31,30 @@ import (
 )
 
 const (
-	// window is for how long no API server may answer with a version before the servers follow a newer one.
+	// window is how long no API server may answer with a version before the servers follow a newer one.
 	window = 10 * time.Minute
 	// period is how often the tenant is asked.
 	period = 30 * time.Second
-	// maxElapsed is how much of the window passes from one answer to the next at most. A clock that is set, a process that was
-	// stopped and an outage of the tenant show time in which nobody has looked.
+	// maxElapsed is how much of the window may pass between two answers. During a change of the clock, a stop of the
+	// process or an outage of the tenant, nobody has looked.
 	maxElapsed = time.Minute
 	// timeout is how long one answer may take.
 	timeout = 10 * time.Second
 )
 
-// Controller asks a tenant for its version, and keeps the least in the status of the TenantCluster.
+// Controller asks a tenant for its version, and keeps the least version in the status of the TenantCluster.
 type Controller struct {
 	clock    clock.PassiveClock
 	clusters tenant.Clusters
 	http     *http.Client
 	api      *discovery.DiscoveryClient
 
-	// lock makes callers wait for an answer that is under way.
+	// lock makes callers wait for a running request.
 	lock sync.Mutex
-	// answered is the time of the last answer, and least what followed from it: empty if that is not in the status.
+	// answered is the time of the last answer. least is the result, or empty if the status does not have it.
 	answered time.Time
 	least    string
-	// versions are those that count, the least first. They are not stored: the window of the stored one begins again with the process.
+	// versions are the versions that count, the least first. They are not stored: a restart begins the window again.
 	versions []seen
 }
 
@@ -66,11 +66,11 @@ type seen struct {
 	missing time.Duration
 }
 
-// NewController constructs a controller. The configuration is that of the tenant's cluster.
+// NewController constructs a controller. config is for the tenant's cluster.
 func NewController(clk clock.PassiveClock, clusters tenant.Clusters, config *rest.Config) (*Controller, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = timeout
-	config.NextProtos = []string{"http/1.1"} // no other client has that, so that its connections are nobody else's
+	config.NextProtos = []string{"http/1.1"} // nobody else uses it, so no connections are shared
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the tenant cluster, %w", err)
@@ -82,8 +82,8 @@ func NewController(clk clock.PassiveClock, clusters tenant.Clusters, config *res
 	return &Controller{clock: clk, clusters: clusters, http: httpClient, api: api}, nil
 }
 
-// Least returns the minor version, such as v1.35, that a server may be installed with now. An error says that it is not known, or
-// could not be stored.
+// Least returns the minor version that a server may be installed with now, for example v1.35. It returns an error if
+// the version is not known, or could not be stored.
 func (c *Controller) Least(ctx context.Context) (string, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -125,7 +125,7 @@ func (c *Controller) Least(ctx context.Context) (string, error) {
 	return least, nil
 }
 
-// place returns where a version is among those that count, and adds it if it is new.
+// place returns the index of a version in versions, and adds the version if it is new.
 func (c *Controller) place(minor string, parsed *version.Version) int {
 	index, exists := slices.BinarySearchFunc(c.versions, parsed, func(s seen, parsed *version.Version) int {
 		switch {
@@ -144,8 +144,8 @@ func (c *Controller) place(minor string, parsed *version.Version) int {
 
 var leadingDigits = regexp.MustCompile(`^[0-9]+`)
 
-// ask returns the minor version of an API server of the tenant. It is asked over a connection of its own: whatever is in front of the
-// API servers chooses one for each connection.
+// ask returns the minor version of an API server of the tenant. Each request has a connection of its own: a load
+// balancer chooses an API server for each connection.
 func (c *Controller) ask() (string, error) {
 	defer utilnet.CloseIdleConnectionsFor(c.http.Transport)
 	answer, err := c.api.ServerVersion()
@@ -156,7 +156,7 @@ func (c *Controller) ask() (string, error) {
 	return "v" + answer.Major + "." + leadingDigits.FindString(answer.Minor), nil
 }
 
-// Reconcile asks in time, also while no server joins and no node is looked at.
+// Reconcile asks in time, even while no server joins and nobody looks at a node.
 func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	if _, err := c.Least(ctx); err != nil {
 		if apierrors.IsConflict(err) { // another client's write

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclaimstatus writes the conditions of NodeClaims that core does not know: ServerReady, from the Machine, and
-// ResourcesAdvertised and NodeAsPlanned, from the Node. It deletes the NodeClaim of a Machine that the manager has given up, and sets
-// ServerReady on Nodes whose server fails. Without it, users of the tenant cluster could not see why a node is late.
+// Package nodeclaimstatus writes the conditions of NodeClaims that core does not know: ServerReady, from the Machine,
+// and ResourcesAdvertised and NodeAsPlanned, from the Node. It deletes the NodeClaim of a Machine that the manager has
+// given up, and sets ServerReady on Nodes whose server fails. Otherwise users could not see why a node is late.
 package nodeclaimstatus
 
 import (
@@ -43,25 +43,25 @@ type Controller struct {
 	grace time.Duration
 
 	lock sync.Mutex
-	// missingSince is when resources were first seen to be missing, by the name of the NodeClaim. It starts again with the
-	// process: a device plugin that restarts on an old node has the whole grace, too.
+	// missingSince is when resources were first seen to be missing, by the name of the NodeClaim. It starts again with
+	// the process: a device plugin that restarts on an old node has the whole grace, too.
 	missingSince map[string]firstSeen
 }
 
-// NewController constructs a controller. A node has the grace to advertise all its resources.
+// NewController constructs a controller. grace is how long a node may take to advertise all its resources.
 func NewController(clk clock.PassiveClock, clusters tenant.Clusters, recorder events.Recorder, grace time.Duration) *Controller {
 	return &Controller{clock: clk, clusters: clusters, recorder: recorder, grace: grace, missingSince: map[string]firstSeen{}}
 }
 
-// Reconcile writes the status of one NodeClaim, if it has changed. It takes the name and not the object, because it has to
-// see NodeClaims go.
+// Reconcile writes the status of one NodeClaim, if it has changed. It takes the name and not the object, because it
+// must notice when NodeClaims are gone.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nodeClaim := &karpv1.NodeClaim{}
 	if _, err := kube.Find(ctx, c.clusters.Tenant.Client, request.NamespacedName, nodeClaim); err != nil {
 		return reconcile.Result{}, err
 	}
-	// 1. It is gone, is being deleted, or has no provider ID of ours. Core creates a NodeClaim's server until then, and
-	// writes the status without comparing versions.
+	// 1. It is gone, is being deleted, or has no provider ID of this provider. Until it has one, core creates the
+	// server, and writes the status without comparing versions.
 	if _, _, _, ours := v1alpha1.ParseProviderID(nodeClaim.Status.ProviderID); !ours || !nodeClaim.DeletionTimestamp.IsZero() {
 		c.forget(request.Name)
 		return reconcile.Result{}, nil
@@ -84,13 +84,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	published = append(published, advertised...)
 	published = append(published, c.setNodeAsPlanned(nodeClaim, node)...)
 	if untilWritten > 0 {
-		wait = untilWritten // when that is over, it knows what is left of the other
+		wait = untilWritten // after it, the next reconcile computes the other
 	}
 	if !equality.Semantic.DeepEqual(stored.Status, nodeClaim.Status) {
 		err := kube.PatchStatus(ctx, c.clusters.Tenant.Client, stored, nodeClaim)
 		if apierrors.IsConflict(err) {
-			// Core writes a NodeClaim several times in a row when it is launched, registered or initialized. An earlier retry
-			// would be refused, too.
+			// Core writes a NodeClaim several times in a row at each step. An earlier retry would fail, too.
 			return reconcile.Result{RequeueAfter: minStageDuration}, nil
 		}
 		if err != nil {
@@ -104,7 +103,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.reportSize(ctx, machine, nodeClaim, node); err != nil {
 		return kube.RetryConflict(client.IgnoreNotFound(err))
 	}
-	// 3. The manager has given its Machine up.
+	// 3. The manager has given up its Machine.
 	if meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
 		return reconcile.Result{}, c.giveUp(ctx, machine, nodeClaim)
 	}
@@ -117,8 +116,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// machineFor returns the Machine of a NodeClaim, which has its name. It returns nil if there is none, or none that says
-// anything about its state: one that is being deleted, or has no condition Ready yet.
+// machineFor returns the Machine of a NodeClaim, which has the same name. It returns nil if there is none, if the
+// Machine is being deleted, or if it has no condition Ready yet.
 func (c *Controller) machineFor(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*v1alpha1.Machine, error) {
 	machine := &v1alpha1.Machine{}
 	if _, err := kube.Find(ctx, c.clusters.Management.Client, c.clusters.MachineKey(nodeClaim.Name), machine); err != nil {
@@ -131,8 +130,8 @@ func (c *Controller) machineFor(ctx context.Context, nodeClaim *karpv1.NodeClaim
 	return machine, nil
 }
 
-// nodeFor returns the Node of a NodeClaim, or nil if there is none. Core writes its name when it registers; the Machine
-// has the name of a node that has joined before that.
+// nodeFor returns the Node of a NodeClaim, or nil if there is none. Core writes the name of the Node when it registers.
+// The Machine has the name earlier, when the node has joined.
 func (c *Controller) nodeFor(ctx context.Context, nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) (*corev1.Node, error) {
 	name := nodeClaim.Status.NodeName
 	if name == "" && machine != nil {
@@ -169,7 +168,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(c)
 }
 
-// relevant are the parts of a NodeClaim that decide whether it is reconciled again.
+// relevant returns the parts of a NodeClaim that decide whether it is reconciled again.
 func relevant(nodeClaim *karpv1.NodeClaim) (parts struct {
 	ProviderID, NodeName             string
 	Deleting, Initialized            bool
@@ -197,7 +196,7 @@ func requestFor(name string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 }
 
-// newEvent is an event with the reason of a condition, and with a message that the API server accepts.
+// newEvent returns an event with the reason of a condition, and with a message that the API server accepts.
 func newEvent(object client.Object, reason, message string, dedupe ...string) events.Event {
 	return events.Event{
 		InvolvedObject: object, Type: v1alpha1.EventType(reason), Reason: reason,

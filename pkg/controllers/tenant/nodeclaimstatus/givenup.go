@@ -18,13 +18,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// reasonServerGivenUp: the manager has given up the server of the NodeClaim. An event on it.
+// reasonServerGivenUp: the manager has given up the server of the NodeClaim. An event on the NodeClaim.
 const reasonServerGivenUp = "ServerGivenUp"
 
 // giveUp deletes the NodeClaim of a Machine that the manager has given up: Karpenter finds another server for its pods,
-// and the Machine is deleted with it. A node that has registered all the same stays, because pods run there: the manager
-// did not learn of it in time, as when the provider was down. Core was down then, too, so the Node counts and not only what core
-// says of it.
+// and the Machine is deleted with it. If the node has registered all the same, it stays, because pods run there: the
+// manager did not learn of it in time, for example because the provider was down. Core was down then, too, so giveUp
+// also looks for the Node itself.
 func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine, cachedNodeClaim *karpv1.NodeClaim) error {
 	machine, nodeClaim := &v1alpha1.Machine{}, &karpv1.NodeClaim{}
 	if found, err := kube.Find(ctx, c.clusters.Management.Live, client.ObjectKeyFromObject(cachedMachine), machine); err != nil || !found {
@@ -63,7 +63,7 @@ func (c *Controller) giveUp(ctx context.Context, cachedMachine *v1alpha1.Machine
 	return nil
 }
 
-// withNodePool returns the NodeClaim and its NodePool, if it has one: few people look at the events of what is deleted.
+// withNodePool returns the NodeClaim and its NodePool, if it has one: few people look at the events of deleted objects.
 func (c *Controller) withNodePool(ctx context.Context, nodeClaim *karpv1.NodeClaim) []client.Object {
 	objects, nodePool := []client.Object{nodeClaim}, &karpv1.NodePool{}
 	if name := nodeClaim.Labels[karpv1.NodePoolLabelKey]; name != "" &&

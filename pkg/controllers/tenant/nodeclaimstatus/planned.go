@@ -30,13 +30,13 @@ var smallerNodes = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 func init() { metrics.Registry.MustRegister(smallerNodes) }
 
-// isInitialized returns whether core has seen the node ready. A kubelet that has just started does not know its disk.
+// isInitialized reports whether core has seen the node ready. A kubelet that has just started does not know its disk.
 func isInitialized(nodeClaim *karpv1.NodeClaim) bool {
 	return conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized).Status == metav1.ConditionTrue
 }
 
-// setNodeAsPlanned sets NodeAsPlanned on the NodeClaim of a node that has less for pods than was planned when it was launched. It
-// returns the events to publish.
+// setNodeAsPlanned sets NodeAsPlanned on the NodeClaim of a node with less room for pods than was planned at its
+// launch. It returns the events to publish.
 func (c *Controller) setNodeAsPlanned(nodeClaim *karpv1.NodeClaim, node *corev1.Node) []events.Event {
 	if node == nil || !isInitialized(nodeClaim) ||
 		conditions.Find(nodeClaim.Status.Conditions, v1alpha1.ConditionNodeAsPlanned).Status == metav1.ConditionFalse {
@@ -67,8 +67,7 @@ func (c *Controller) setNodeAsPlanned(nodeClaim *karpv1.NodeClaim, node *corev1.
 	}
 }
 
-// reportSize writes on the Machine, once, how big its node is: the catalog plans with that, and operators are told of
-// small ones.
+// reportSize writes the size of the node on the Machine, once: for the catalog, and for events about small nodes.
 func (c *Controller) reportSize(ctx context.Context, machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim, node *corev1.Node) error {
 	if node == nil || !isInitialized(nodeClaim) || machine.Status.NodeTypeRef == nil ||
 		machine.ReportedNode().Resources != nil {

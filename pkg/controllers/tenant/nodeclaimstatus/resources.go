@@ -23,8 +23,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// DefaultResourcesGrace is how long a node has to advertise all its resources after it has registered. Operators that
-// install drivers take several minutes.
+// DefaultResourcesGrace is how long after its registration a node may take to advertise all its resources. Operators
+// that install drivers take several minutes.
 const DefaultResourcesGrace = 10 * time.Minute
 
 // firstSeen is when a NodeClaim was first seen to lack resources.
@@ -33,9 +33,10 @@ type firstSeen struct {
 	time      time.Time
 }
 
-// setResourcesAdvertised sets ResourcesAdvertised on the NodeClaim of a node that advertises fewer accelerators than its
-// NodeType has, and when they are there after all. It returns the events to publish, and after how long to check again.
-// Core waits without limit for a node whose GPUs no device plugin advertises, and neither the pod nor the node says why.
+// setResourcesAdvertised sets ResourcesAdvertised on a NodeClaim: False if the node advertises fewer accelerators than
+// its NodeType has, True when they are there after all. It returns the events to publish, and the delay before the next
+// check. Without a device plugin for the GPUs, core waits for the node without limit, and neither the pod nor the node
+// shows why.
 func (c *Controller) setResourcesAdvertised(ctx context.Context, nodeClaim *karpv1.NodeClaim,
 	node *corev1.Node) ([]events.Event, time.Duration, error) {
 	if node == nil || nodeClaim.Status.NodeName == "" {
@@ -59,7 +60,7 @@ func (c *Controller) setResourcesAdvertised(ctx context.Context, nodeClaim *karp
 		}
 		after.Status, after.Reason = metav1.ConditionTrue, v1alpha1.ReasonResourcesAdvertised
 		after.Message = "node " + node.Name + " advertises all resources of its NodeType"
-	// 2. Some are missing. The grace is for those that have just gone missing.
+	// 2. Some are missing. The grace is for resources that have just gone missing.
 	default:
 		wait := c.firstMissing(nodeClaim).Add(c.grace).Sub(c.clock.Now())
 		if wait > 0 && before.Status != metav1.ConditionFalse {
@@ -77,8 +78,8 @@ func (c *Controller) setResourcesAdvertised(ctx context.Context, nodeClaim *karp
 	}, 0, nil
 }
 
-// missing returns the accelerators that a node has fewer of than its NodeType declares. Devices that drivers have published count for the
-// resource that their class serves.
+// missing returns the accelerators that a node has fewer of than its NodeType declares. A device that a driver has
+// published counts for the resource of its class.
 func (c *Controller) missing(ctx context.Context, nodeClaim *karpv1.NodeClaim, node *corev1.Node) ([]string, error) {
 	has, declared := node.Status.Allocatable, nodeClaim.Status.Capacity
 	if len(missingResources(declared, has)) == 0 {
@@ -106,8 +107,8 @@ func (c *Controller) forget(nodeClaim string) {
 	delete(c.missingSince, nodeClaim)
 }
 
-// missingResources are the accelerators of which a node advertises fewer than its type has, such as "7 of 8
-// nvidia.com/gpu". CPU and memory are not compared: the kubelet measures them, and always a little less.
+// missingResources lists the accelerators that a node advertises fewer of than its type has, for example "7 of 8
+// nvidia.com/gpu". It does not compare CPU and memory: the kubelet measures them, and always a little less.
 func missingResources(declared, advertised corev1.ResourceList) (missing []string) {
 	for _, name := range v1alpha1.Extended(declared) {
 		should, has := declared[name], advertised[name]
@@ -123,7 +124,7 @@ func missingResources(declared, advertised corev1.ResourceList) (missing []strin
 	return missing
 }
 
-// describeMissing returns what is missing on a node, and where to look for the cause.
+// describeMissing describes which resources a node lacks, and where to look for the cause.
 func describeMissing(node, nodeType string, missing []string, grace time.Duration) string {
 	return fmt.Sprintf("node %s has registered, and %s later advertises %s that NodeType %s declares. Look at: "+
 		"the OS image (has it the driver, and does that load: dmesg and the vendor's tool, such as nvidia-smi, on the server); "+

@@ -20,7 +20,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// failures are the reasons for which a node that is up may soon lose its server.
+// failures are the reasons that a running node may soon lose its server.
 var failures = map[string]bool{
 	v1alpha1.ReasonHostError:    true,
 	v1alpha1.ReasonHostLost:     true,
@@ -30,16 +30,16 @@ var failures = map[string]bool{
 // stageDedupeTimeout is longer than a Machine is at one stage.
 const stageDedupeTimeout = 24 * time.Hour
 
-// minStageDuration is how long a Machine is at a stage before the NodeClaim says so. A server that is well passes some stages at
-// once, and each would cost a write of the NodeClaim and an event.
+// minStageDuration is how long a Machine must be at a stage before the NodeClaim shows it. A healthy server passes some
+// stages at once, and each would cost a write of the NodeClaim and an event.
 const minStageDuration = 2 * time.Second
 
-// minOwnDuration is the same of a stage that this provider ends itself, by writing what the server joins with. In a burst it has many to
-// write, and would be told of each that it is about to.
+// minOwnDuration is the duration for the stage that this provider ends itself, by writing the join of the server. In a
+// burst it has many joins to write, and would also report each one that it is about to write.
 const minOwnDuration = 10 * time.Second
 
-// untilWritten is how much longer the NodeClaim need not say at which stage the Machine is. What is wrong, and that the server is
-// ready, it says at once. A stage that begins in the future is one by another clock.
+// untilWritten returns how long to wait before the stage of the Machine is written. Errors, and a ready server, are
+// written at once. A stage that begins in the future is from another clock, so there is no wait.
 func (c *Controller) untilWritten(machine *v1alpha1.Machine) time.Duration {
 	progress := machine.Status.Progress
 	ready := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady)
@@ -56,8 +56,8 @@ func (c *Controller) untilWritten(machine *v1alpha1.Machine) time.Duration {
 	return 0
 }
 
-// setServerReady sets ServerReady on the NodeClaim to the Machine's condition Ready. It returns the events to publish, and after
-// how long to check again.
+// setServerReady sets ServerReady on the NodeClaim to the Machine's condition Ready. It returns the events to publish,
+// and the delay before the next check.
 func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine) ([]events.Event, time.Duration) {
 	if machine == nil {
 		return nil, 0
@@ -82,9 +82,9 @@ func (c *Controller) setServerReady(nodeClaim *karpv1.NodeClaim, machine *v1alph
 	return []events.Event{published}, 0
 }
 
-// writeNode sets ServerReady on a Node whose server fails, or fails no longer. It does nothing else to the node: Metal3
-// reports that it cannot reach the server's BMC, and the pods may well run on. To replace such nodes, enable Karpenter's
-// NodeRepair.
+// writeNode sets ServerReady on a Node when its server fails or recovers. It changes nothing else on the node: Metal3
+// only reports that it cannot reach the server's BMC, and the pods may well run on. To replace these nodes, enable
+// Karpenter's NodeRepair.
 func (c *Controller) writeNode(ctx context.Context, node *corev1.Node, ready metav1.Condition) error {
 	index := slices.IndexFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
 		return condition.Type == v1alpha1.ConditionServerReady
@@ -113,7 +113,7 @@ func (c *Controller) writeNode(ctx context.Context, node *corev1.Node, ready met
 		}
 		node.Status.Conditions[index] = after
 	}
-	// Merged by the type of the condition: the kubelet writes the others.
+	// The patch merges conditions by type: the kubelet writes the others.
 	if err := c.clusters.Tenant.Client.Status().Patch(ctx, node, client.StrategicMergeFrom(stored)); err != nil {
 		return fmt.Errorf("writing the condition %s of node %s, %w", v1alpha1.ConditionServerReady, node.Name, err)
 	}

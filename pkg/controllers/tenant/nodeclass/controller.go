@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclass validates MetalNodeClasses, and finalizes those that no NodeClaim refers to.
+// Package nodeclass validates MetalNodeClasses, and finalizes deleted ones that no NodeClaim refers to.
 package nodeclass
 
 import (
@@ -75,10 +75,10 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 	if invalid == nil {
 		validated.SetTrue(v1alpha1.ConditionValidationSucceeded)
 	} else {
-		// What is quoted in the message may be as long as a property.
+		// The message may quote a value as long as a property.
 		validated.SetFalse(v1alpha1.ConditionValidationSucceeded, invalid.reason, conditions.Truncate(invalid.message, conditions.MaxMessage))
 	}
-	// Karpenter's Ready says no more than that the validation has failed.
+	// Karpenter's own Ready would only tell that the validation has failed.
 	ready := conditions.Sum(conditions.Find(nodeClass.Status.Conditions, v1alpha1.ConditionValidationSucceeded))
 	conditions.SetReady(&nodeClass.Status.Conditions, ready, nodeClass.Generation, metav1.NewTime(c.clock.Now()))
 	nodeClass.Status.ObservedGeneration = nodeClass.Generation
@@ -90,12 +90,12 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClass *v1alpha1.MetalNod
 	return reconcile.Result{RequeueAfter: validationPeriod}, nil
 }
 
-// notWritten is the result of a failed write. A class that is gone needs none.
+// notWritten returns the result of a failed write. A class that is gone needs no write.
 func notWritten(err error) (reconcile.Result, error) {
 	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
-// validate reads what the class refers to, and returns why it is not ready, or nil.
+// validate reads the objects that the class refers to, and returns why it is not ready, or nil.
 func (c *Controller) validate(ctx context.Context, nodeClass *v1alpha1.MetalNodeClass) (*invalid, error) {
 	if invalid := validateSpec(nodeClass, autonodes.OwnerLabel(c.clusters.TenantCluster)); invalid != nil {
 		return invalid, nil
@@ -154,7 +154,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 
 const classKind = "MetalNodeClass"
 
-// refersTo returns whether a NodeClaim refers to the class of that name.
+// refersTo reports whether a NodeClaim refers to the class of that name.
 func refersTo(nodeClaim *karpv1.NodeClaim, class string) bool {
 	ref := nodeClaim.Spec.NodeClassRef
 	return ref != nil && ref.Group == v1alpha1.Group && ref.Kind == classKind && ref.Name == class
@@ -174,7 +174,7 @@ func (c *Controller) allClasses(ctx context.Context, _ client.Object) []reconcil
 }
 
 const (
-	// ReasonInUse: the class is being deleted and still has NodeClaims. An event on it.
+	// ReasonInUse: the class is being deleted and still has NodeClaims. An event on the class.
 	ReasonInUse = "InUse"
 	// terminationPeriod is how often a class that waits for its NodeClaims is reconciled, in case an event was lost.
 	terminationPeriod = time.Minute
@@ -237,11 +237,11 @@ func providerNotFound(name string) *invalid {
 		"spec.providerRef names NodeProvider %q, which does not exist in the management cluster: create it, or name another", name)}
 }
 
-// validateSpec returns why the properties or the kubelet arguments of a class are not valid, or nil. The owner is the value of the
-// label that the generated classes of the tenant have.
+// validateSpec returns why the properties or the kubelet arguments of a class are not valid, or nil. owner is the value
+// of the owner label on the tenant's generated classes.
 func validateSpec(nodeClass *v1alpha1.MetalNodeClass, owner string) *invalid {
 	for _, key := range slices.Sorted(maps.Keys(nodeClass.Spec.Properties)) {
-		// The class of a pinned pool is for one Machine; the TenantCluster was validated for that.
+		// The class of a pinned pool is for one Machine. The validation of the TenantCluster ensures that.
 		if v1alpha1.CanonicalKey(key) == v1alpha1.PropertyServerName && nodeClass.Labels[v1alpha1.TenantPoolLabelKey] != owner {
 			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
 				"spec.properties must not hold %s, which pins one Machine to one server: a class is for many Machines, so set it on the Machine", key)}
@@ -252,7 +252,7 @@ func validateSpec(nodeClass *v1alpha1.MetalNodeClass, owner string) *invalid {
 				strings.Join(errs, "; "))}
 		}
 	}
-	// Definitions of an older version in the tenant cluster do not bound them, and the management cluster would refuse each Machine.
+	// An older CRD in the tenant cluster may not limit it, and the management cluster would refuse each Machine.
 	if err := properties.CheckLength(nodeClass.Spec.Properties); err != nil {
 		return &invalid{ReasonInvalidProperties, "spec.properties: " + err.Error()}
 	}

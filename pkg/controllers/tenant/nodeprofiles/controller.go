@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeprofiles puts NodeProfiles onto the Nodes of a tenant, and takes away what a profile no longer says.
+// Package nodeprofiles puts NodeProfiles onto the Nodes of a tenant, and removes former parts of a profile.
 package nodeprofiles
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// reasonNotApplied: the node cannot have the NodeProfile that it is to have. An event on the Node.
+// reasonNotApplied: the node cannot have its NodeProfile. An event on the Node.
 const reasonNotApplied = "NodeProfileNotApplied"
 
 // Controller puts NodeProfiles onto Nodes.
@@ -43,17 +43,17 @@ func NewController(clusters tenant.Clusters, recorder events.Recorder) *Controll
 	return &Controller{clusters: clusters, recorder: recorder}
 }
 
-// Reconcile writes what has to change on one Node, with the record of it, in one write.
+// Reconcile writes all changes of one Node, and the record of the profile, in one write.
 func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	machine, err := c.machineOf(ctx, node)
 	if err != nil || machine == nil {
 		return reconcile.Result{}, err
 	}
-	// 1. Core registers the Node: it puts the labels, taints and record of the NodeClaim onto it, over what is there.
+	// 1. Core has yet to register the Node: it overwrites labels, taints and record with the NodeClaim's.
 	if machine.Labels[v1alpha1.NodeClaimLabelKey] != "" && node.Labels[karpv1.NodeRegisteredLabelKey] == "" {
 		return reconcile.Result{}, nil
 	}
-	// 2. Its pool is gone, so what it is to have is not known. The Node is about to go, too.
+	// 2. Its pool is gone, so its profile is not known. The Node is about to go, too.
 	explicit, base, known, err := c.poolOf(ctx, machine)
 	if err != nil || !known {
 		return reconcile.Result{}, err
@@ -72,16 +72,16 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 	stored := node.DeepCopy()
 	recorded, found := node.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey]
 	if !found {
-		recorded = machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey] // what a Node without a NodeClaim registers with
+		recorded = machine.Annotations[v1alpha1.NodeProfileAppliedAnnotationKey] // a Node without a NodeClaim has it
 	}
 	applied := nodeprofiles.Read(recorded)
 	if problem == "" {
 		applied = profile.Apply(node, applied, base)
 	} else {
-		// What the Node has stays: without its taints it would get pods that must not run there.
+		// The Node keeps what it has: without its taints it would get pods that must not run there.
 		c.recorder.Publish(tenant.Warning(node, reasonNotApplied, "labels, annotations and taints stay as they are: "+problem))
 	}
-	// An empty record is written, too: without it, that of the Machine would count again.
+	// Write an empty record, too: without it, the record of the Machine would count again.
 	if text := applied.Started(node).String(); text != recorded {
 		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.NodeProfileAppliedAnnotationKey, text)
 	}
@@ -95,7 +95,7 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		kube.Patch(ctx, c.clusters.Tenant.Client, node, "putting a NodeProfile onto", func() { changed.DeepCopyInto(node) })))
 }
 
-// machineOf returns the Machine of a Node, nil if it has none that has joined as this Node.
+// machineOf returns the Machine of a Node, or nil if no Machine has joined as this Node.
 func (c *Controller) machineOf(ctx context.Context, node *corev1.Node) (*v1alpha1.Machine, error) {
 	_, _, name, ours := v1alpha1.ParseProviderID(node.Spec.ProviderID)
 	if !ours || !node.DeletionTimestamp.IsZero() {
@@ -110,8 +110,8 @@ func (c *Controller) machineOf(ctx context.Context, node *corev1.Node) (*v1alpha
 	return machine, nil
 }
 
-// poolOf returns the profile that the pool of a Machine names, and what its nodes have from it. It is known of a Machine without a
-// pool: neither. The Machine says which pool, because a kubelet can change that label of its Node.
+// poolOf returns the profile of a Machine's pool, and the pool's labels, annotations and taints. known is false if it
+// is gone. A Machine without a pool has its own. The Machine names the pool: a kubelet can change its Node's label.
 func (c *Controller) poolOf(ctx context.Context, machine *v1alpha1.Machine) (profile string, base nodeprofiles.Base, known bool,
 	err error) {
 	name := machine.Labels[karpv1.NodePoolLabelKey]
@@ -142,12 +142,12 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(c.clusters.Tenant.Client, c))
 }
 
-// all are the requests for all Nodes. What changes profiles is rare, and a Node that has what it is to have costs no write.
+// all returns requests for all Nodes. Profiles rarely change, and a Node that is up to date costs no write.
 func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	return kube.Requests(ctx, c.clusters.Tenant.Client, &corev1.NodeList{})
 }
 
-// relevant are the parts of a Node that decide whether it is reconciled again.
+// relevant returns the parts of a Node that decide whether it is reconciled again.
 func relevant(node *corev1.Node) (parts struct {
 	Labels, Annotations map[string]string
 	Spec                corev1.NodeSpec

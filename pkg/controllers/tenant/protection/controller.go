@@ -1,12 +1,12 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protection rejects changes of a tenant's users to what the platform has written for the tenant: its generated
-// NodePools and MetalNodeClasses, and while device classes are in sync, its DeviceClasses. It does so by
-// ValidatingAdmissionPolicies in the tenant's own API server. Unlike a webhook these need no endpoint that the tenant's API
-// server can reach and no certificate, cannot be down, and affect only the objects that they name.
+// Package protection keeps a tenant's users from changing objects that the platform writes for the tenant: its
+// generated NodePools and MetalNodeClasses, and its DeviceClasses while they are in sync. It uses
+// ValidatingAdmissionPolicies in the tenant's own API server. Unlike a webhook, policies need no certificate and no
+// endpoint that the tenant's API server can reach, cannot be down, and affect only the objects that they name.
 //
-// A user that may write policies in the tenant, such as its administrator, can delete them. The provider restores them.
+// The tenant's administrator, who may write policies, can delete them. The provider restores them.
 package protection
 
 import (
@@ -46,18 +46,18 @@ type Controller struct {
 	name     string
 	clusters tenant.Clusters
 	trusted  []string
-	// classes is true for the controller of DeviceClasses.
+	// classes selects the controller of DeviceClasses.
 	classes bool
 }
 
-// NewPoolController returns the controller that protects generated pools. The provider's own user and the
-// trusted users may write them.
+// NewPoolController returns the controller that protects generated pools. The provider's own user and the trusted users
+// may write them.
 func NewPoolController(clusters tenant.Clusters, trusted []string) *Controller {
 	return &Controller{name: "tenant.protection.pools", clusters: clusters, trusted: trusted}
 }
 
-// NewDeviceClassController returns the controller that protects DeviceClasses while they are in sync, and warns of claims
-// for others. It must be started after the sync.
+// NewDeviceClassController returns the controller that protects DeviceClasses while they are in sync, and warns of
+// claims for other classes. It must be started after the sync.
 func NewDeviceClassController(clusters tenant.Clusters, trusted []string) *Controller {
 	return &Controller{name: "tenant.protection.deviceclasses", clusters: clusters, trusted: trusted, classes: true}
 }
@@ -100,8 +100,8 @@ func (c *Controller) reconcilePools(ctx context.Context, users []string) (reconc
 	return written(errs...)
 }
 
-// TokensPolicy restricts the Secrets that the provider itself may write. It is of the chart and not of the provider, whose token it is
-// for.
+// TokensPolicy restricts the Secrets that the provider itself may write. The chart installs the policy, not the
+// provider, because it restricts the provider's own token.
 const TokensPolicy = "karpenter-metal3-tokens"
 
 // lookForTokensPolicy logs an error if the policy is not in force. The provider works without it.
@@ -167,7 +167,7 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 		build.WatchesRawSource(source.Kind(c.clusters.Tenant.Cache, client.Object(&resourcev1.DeviceClass{}), enqueue,
 			kube.Only(kube.Creations|kube.Deletions)))
 	} else {
-		// The policies name NodeTypes and their labels. The capacities in a status do not matter to them.
+		// The policies name NodeTypes and their labels. They do not depend on the capacities in a status.
 		build.WatchesRawSource(c.clusters.Watch(&v1alpha1.NodeType{}, enqueue,
 			kube.Changed(func(nodeType *v1alpha1.NodeType) []v1alpha1.NodeTypeRequirement { return nodeType.Status.Requirements })))
 	}
@@ -177,7 +177,7 @@ func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
 	return nil
 }
 
-// policies are the names of those that the controller writes.
+// policies returns the names of the policies that the controller writes.
 func (c *Controller) policies() []string {
 	if c.classes {
 		return []string{DeviceClassesPolicy, ResourceClaimsPolicy}
@@ -186,7 +186,7 @@ func (c *Controller) policies() []string {
 	return []string{PoolsPolicy(key), AllowedTypesPolicy(key), RequirementsPolicy(key)}
 }
 
-// The policies are in no release of a chart. By this label they are found when the provider is uninstalled.
+// The policies are in no release of a chart. This label finds them when the provider is uninstalled.
 const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "karpenter-metal3-provider"
@@ -201,7 +201,7 @@ func self(ctx context.Context, c client.Client) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-// put creates or updates a policy and its binding: the policy first, because a binding without one is an error.
+// put creates or updates a policy and its binding: the policy first, because a binding without a policy is an error.
 func put(ctx context.Context, c client.Client, wanted policy) error {
 	existing, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	if err := ensure(ctx, c, wanted.name, existing, func() { existing.Spec = wanted.spec }); err != nil {
@@ -212,7 +212,7 @@ func put(ctx context.Context, c client.Client, wanted policy) error {
 	})
 }
 
-// ensure creates an object, or corrects the existing one, unless it has been written since it was read.
+// ensure creates an object, or corrects the existing one, unless the object has been written since it was read.
 func ensure(ctx context.Context, c client.Client, name string, object client.Object, change func()) error {
 	object.SetName(name)
 	done, err := controllerutil.CreateOrUpdate(ctx, c, object, func() error {
@@ -244,7 +244,7 @@ func remove(ctx context.Context, c client.Client, name string) error {
 	return nil
 }
 
-// written is the result of a Reconcile after these writes.
+// written returns the result of a Reconcile after these writes.
 func written(errs ...error) (reconcile.Result, error) {
 	if err := errors.Join(errs...); err != nil {
 		return kube.RetryConflict(err)

@@ -29,8 +29,8 @@ const (
 	ResourceClaimsPolicy = "karpenter-metal3-resource-claims"
 )
 
-// PoolsPolicy is the name of the policy that protects the NodePools and MetalNodeClasses of a TenantCluster. Several
-// TenantClusters may share a tenant cluster.
+// PoolsPolicy returns the name of the policy that protects the NodePools and MetalNodeClasses of a TenantCluster.
+// Several TenantClusters may share a tenant cluster.
 func PoolsPolicy(tenant types.NamespacedName) string {
 	return "karpenter-metal3-pools." + autonodes.OwnerLabel(tenant)
 }
@@ -50,8 +50,8 @@ var (
 )
 
 // poolsPolicy protects the objects of a TenantCluster. Only the trusted users may write them, create objects with their
-// label, or remove that label. No other class may pin its Machines to one server: any user can write the key of the label with
-// another value.
+// label, or remove that label. No other class may pin its Machines to one server, even if it has the label with another
+// value: any user can write that.
 func poolsPolicy(tenant types.NamespacedName, users []string) policy {
 	const ownerLabel, pin = v1alpha1.TenantPoolLabelKey, v1alpha1.PropertyServerName
 	labelled := func(object string) string {
@@ -103,8 +103,8 @@ func deviceClassesPolicy(users []string) policy {
 	}}
 }
 
-// resourceClaimsPolicy warns of claims and templates that name another class than these. It admits them: the class may be
-// created later.
+// resourceClaimsPolicy warns of claims and templates that name other classes than the given ones. It admits them: the
+// class may be created later.
 func resourceClaimsPolicy(classes []string) policy {
 	const missing = ".filter(name, name != '' && !(name in variables.available))"
 	return policy{name: ResourceClaimsPolicy, actions: warn, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -127,10 +127,10 @@ func resourceClaimsPolicy(classes []string) policy {
 	}}
 }
 
-// listed is how many names a warning names.
+// listed is how many names a warning lists.
 const listed = 5
 
-// matching is what a policy applies to, as the API server returns it, so that it can be compared.
+// matching returns the matching rules of a policy with all the API server's defaults, so that they can be compared.
 func matching(rules ...admissionregistrationv1.NamedRuleWithOperations) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{ResourceRules: rules, MatchPolicy: ptr.To(admissionregistrationv1.Equivalent),
 		NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{}}
@@ -154,7 +154,7 @@ func notBy(users []string) admissionregistrationv1.MatchCondition {
 	return admissionregistrationv1.MatchCondition{Name: "not-the-provider", Expression: "!(request.userInfo.username in " + list(users) + ")"}
 }
 
-// list writes a list in CEL, in an order of its own: the policy must not change with the order of the words.
+// list writes a list in CEL, sorted: the policy must not change with the order of the words.
 func list(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range slices.Compact(slices.Sorted(slices.Values(words))) {
@@ -163,21 +163,21 @@ func list(words []string) string {
 	return "[" + strings.Join(slices.DeleteFunc(quoted, func(text string) bool { return text == "" }), ", ") + "]"
 }
 
-// AllowedTypesPolicy is the name of the policy that rejects NodePools with a type that the tenant may not have.
+// AllowedTypesPolicy returns the name of the policy that rejects NodePools with a type that the tenant may not have.
 func AllowedTypesPolicy(tenant types.NamespacedName) string {
 	return "karpenter-metal3-allowed-types." + autonodes.OwnerLabel(tenant)
 }
 
-// RequirementsPolicy is the name of the policy that warns of NodePools with requirements that no NodeType meets, and with an expireAfter.
+// RequirementsPolicy returns the name of the policy that warns of NodePools with unmet requirements or an expireAfter.
 func RequirementsPolicy(tenant types.NamespacedName) string {
 	return "karpenter-metal3-requirements." + autonodes.OwnerLabel(tenant)
 }
 
 // servers is what a tenant's NodePools can require.
 type servers struct {
-	// keys of the labels that nodes can have. Own are those of them that come from NodeTypes.
+	// keys are all node labels; own is the part that NodeTypes define.
 	keys, own []string
-	// types are the names of all NodeTypes, forbidden those that the tenant may not have.
+	// types are the names of all NodeTypes; forbidden are the names that the tenant may not have.
 	types, forbidden []string
 }
 
@@ -205,10 +205,10 @@ func serversFor(tenant *v1alpha1.TenantCluster, nodeTypes []v1alpha1.NodeType) s
 // typeLabels are the labels that hold the name of a type.
 var typeLabels = list(append(v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey), corev1.LabelInstanceTypeStable))
 
-// ofNodePools is a policy about the requirements of NodePools with a MetalNodeClass.
+// ofNodePools returns a policy about the requirements of NodePools with a MetalNodeClass.
 func ofNodePools(name string, users []string, actions []admissionregistrationv1.ValidationAction) policy {
 	return policy{name: name, actions: actions, spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		// The manager enforces it in any case.
+		// The manager enforces the allowed types in any case.
 		FailurePolicy:    ptr.To(admissionregistrationv1.Ignore),
 		MatchConstraints: matching(resources("karpenter.sh", write[:2], "nodepools")),
 		MatchConditions: []admissionregistrationv1.MatchCondition{
@@ -223,7 +223,7 @@ func ofNodePools(name string, users []string, actions []admissionregistrationv1.
 	}}
 }
 
-// allowedTypesPolicy rejects NodePools that name types which the tenant may not have, and bounds that core cannot plan with.
+// allowedTypesPolicy rejects NodePools with types that the tenant may not have, or bounds that core cannot plan.
 func allowedTypesPolicy(tenant types.NamespacedName, users []string, available servers) policy {
 	p := ofNodePools(AllowedTypesPolicy(tenant), users, deny)
 	p.spec.Variables = append(p.spec.Variables,
@@ -235,8 +235,8 @@ func allowedTypesPolicy(tenant types.NamespacedName, users []string, available s
 		MessageExpression: "'spec.template.spec.requirements: NodeType ' + variables.wrong.join(', ') + ' is not among the allowedNodeTypes of " +
 			"TenantCluster " + tenant.String() + ": require another, or have it allowed'",
 	}, {
-		// Karpenter takes a random number within the bounds for a label that no NodeType has. Where there is none, it panics, and makes no
-		// node for any pod of the tenant.
+		// For a label that no NodeType has, Karpenter takes a random number within the bounds. If there is no number,
+		// it panics, and makes no node for any pod of the tenant.
 		Expression: "variables.requirements.all(r, !(r.operator in ['Gt', 'Gte', 'Lt', 'Lte']) || int(r.values[0]) <= 999999999999999999 && " +
 			"(r.operator != 'Lt' || int(r.values[0]) > 0))",
 		Message: "spec.template.spec.requirements: the value of Gt, Gte, Lt and Lte is a number of at most 18 digits, and more than 0 with Lt: " +
@@ -245,7 +245,7 @@ func allowedTypesPolicy(tenant types.NamespacedName, users []string, available s
 	return p
 }
 
-// requirementsPolicy warns of NodePools that require a label or a type which does not exist, and of those whose nodes expire.
+// requirementsPolicy warns of NodePools that require a label or a type that does not exist, or whose nodes expire.
 func requirementsPolicy(tenant types.NamespacedName, users []string, available servers) policy {
 	p := ofNodePools(RequirementsPolicy(tenant), users, warn)
 	p.spec.Variables = append(p.spec.Variables,
@@ -253,7 +253,7 @@ func requirementsPolicy(tenant types.NamespacedName, users []string, available s
 		admissionregistrationv1.Variable{Name: "types", Expression: list(available.types)},
 		admissionregistrationv1.Variable{Name: "unknown", Expression: "variables.requirements.filter(r, !(r.operator in ['NotIn', " +
 			"'DoesNotExist']) && !(r.key in variables.keys)).map(r, r.key)"},
-		// All of the names of a requirement must be unknown: one that is known will do.
+		// All names of a requirement must be unknown: one known name is enough.
 		admissionregistrationv1.Variable{Name: "missing", Expression: "variables.named.filter(values, !values.exists(value, value in " +
 			"variables.types)).map(values, values.join(', '))"})
 	p.spec.Validations = []admissionregistrationv1.Validation{

@@ -1,9 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repairs has servers replaced and rebooted that somebody in the tenant cluster asks for: a user, by an annotation on the
-// NodeClaim, and NVSentinel's label provider, by labels on the Node. Karpenter's core does both, so that pods, budgets and failures are
-// dealt with as in node repair.
+// Package repairs has servers replaced and rebooted on request from the tenant cluster: a user sets an annotation on
+// the NodeClaim, or NVSentinel's label provider sets labels on the Node. Karpenter's core does both, as in node repair.
 package repairs
 
 import (
@@ -32,17 +31,18 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// Labels of Nodes, as key=value, by which NVSentinel's label provider asks for a reboot or another server. An empty one asks for nothing.
+// Labels are the Node labels, as key=value, that NVSentinel's label provider sets to request a reboot or another
+// server. An empty label requests nothing.
 type Labels struct {
 	Reboot, Terminate string
 }
 
-// DefaultLabels are the defaults of NVSentinel.
+// DefaultLabels returns the defaults of NVSentinel.
 func DefaultLabels() Labels {
 	return Labels{Reboot: "nke.nvidia.com/reboot=requested-by-nvsentinel", Terminate: "nke.nvidia.com/terminate=requested-by-nvsentinel"}
 }
 
-// Check returns what is wrong with the value of a flag.
+// Check returns an error if the value of a flag is neither empty nor a label as key=value.
 func Check(flag, label string) error {
 	key, value, found := strings.Cut(label, "=")
 	wrong := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
@@ -53,13 +53,13 @@ func Check(flag, label string) error {
 		strings.Join(wrong, ", "))
 }
 
-// asks returns whether a Node has the label.
+// asks reports whether a Node has the label.
 func asks(node *corev1.Node, label string) bool {
 	key, value, _ := strings.Cut(label, "=")
 	return label != "" && node.Labels[key] == value
 }
 
-// Controller does what is asked for.
+// Controller serves the requests.
 type Controller struct {
 	clock    clock.PassiveClock
 	clusters tenant.Clusters
@@ -97,13 +97,13 @@ func (c *Controller) Reconcile(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 	_, begun := node.Annotations[v1alpha1.RebootBootIDAnnotationKey]
 	var err error
 	switch {
-	// 2. NVSentinel asks for another server.
+	// 2. NVSentinel requests another server.
 	case asks(node, c.labels.Terminate):
 		err = kube.Patch(ctx, c.clusters.Tenant.Client, nodeClaim, "reporting the issue of", func() {
 			nodeClaim.Annotations = lo.Assign(nodeClaim.Annotations, map[string]string{
 				v1alpha1.ReportIssueAnnotationKey: "node " + node.Name + " has the label " + c.labels.Terminate})
 		})
-	// 3. It asks for a reboot, or one that it has asked for is not over. Core goes on by itself.
+	// 3. NVSentinel requests a reboot, or its last reboot is not over. Core goes on by itself.
 	case (begun || asks(node, c.labels.Reboot)) && !rebooting(nodeClaim):
 		err = c.reboot(ctx, nodeClaim)
 	}
@@ -117,12 +117,12 @@ func rebooting(nodeClaim *karpv1.NodeClaim) bool {
 const (
 	// reasonReplacementHeld: issues of many servers are reported, and the NodeClaim is deleted later. An event on it.
 	reasonReplacementHeld = "ReplacementHeld"
-	// heldPeriod is how often a NodeClaim is looked at whose replacement is held.
+	// heldPeriod is how often a NodeClaim with a held replacement is checked.
 	heldPeriod = time.Minute
 )
 
-// replace deletes a NodeClaim if the API server confirms that an issue is reported, unless issues of too many NodeClaims are reported.
-// Karpenter drains the node.
+// replace deletes a NodeClaim if the API server confirms that an issue is reported, unless too many NodeClaims have
+// issues. Karpenter drains the node.
 func (c *Controller) replace(ctx context.Context, nodeClaim *karpv1.NodeClaim) (held bool, err error) {
 	found, err := kube.Find(ctx, c.clusters.Tenant.Live, client.ObjectKeyFromObject(nodeClaim), nodeClaim)
 	if err != nil || !found {
@@ -141,7 +141,7 @@ func (c *Controller) replace(ctx context.Context, nodeClaim *karpv1.NodeClaim) (
 		for i := range all.Items {
 			other := &all.Items[i]
 			if _, reported := other.Annotations[v1alpha1.ReportIssueAnnotationKey]; reported && !other.DeletionTimestamp.IsZero() {
-				c.replaced[other.UID] = now // by a process before this one
+				c.replaced[other.UID] = now // an earlier process deleted it
 			}
 		}
 	}
@@ -157,11 +157,11 @@ func (c *Controller) replace(ctx context.Context, nodeClaim *karpv1.NodeClaim) (
 	return false, kube.Delete(ctx, c.clusters.Tenant.Client, nodeClaim, "replacing")
 }
 
-// reboot has core reboot a node that is not being rebooted, once for each request, in three writes: the boot that the request was made
-// in, the commitment on the NodeClaim, which core serves and ends, and the removal of the request with that boot. A NodeClaim that has
-// changed since the cache saw it is a conflict: its reboot may have begun, or ended.
+// reboot has core reboot a node that is not being rebooted, once for each request, in three writes: the boot ID at the
+// request, the commitment on the NodeClaim, which core serves and ends, and the removal of the request with the boot
+// ID. If the NodeClaim has changed since the cache saw it, that is a conflict: its reboot may have begun, or ended.
 func (c *Controller) reboot(ctx context.Context, nodeClaim *karpv1.NodeClaim) error {
-	// Core has seen the new boot when it ends a reboot, but the cache may not.
+	// Core has seen the new boot when it ends a reboot, but the cache may not have.
 	node := &corev1.Node{}
 	if err := c.clusters.Tenant.Live.Get(ctx, client.ObjectKey{Name: nodeClaim.Status.NodeName}, node); err != nil {
 		return fmt.Errorf("reading node %s to reboot it, %w", nodeClaim.Status.NodeName, err)
@@ -187,7 +187,7 @@ func (c *Controller) reboot(ctx context.Context, nodeClaim *karpv1.NodeClaim) er
 	return nil
 }
 
-// commit asks core's reboot controller for a reboot, as core's node repair does. NVSentinel has drained the node.
+// commit requests a reboot from core's reboot controller, as core's node repair does. NVSentinel has drained the node.
 func (c *Controller) commit(ctx context.Context, nodeClaim *karpv1.NodeClaim) error {
 	if err := kube.Patch(ctx, c.clusters.Tenant.Client, nodeClaim, "setting how long a reboot waits for pods on", func() {
 		nodeClaim.Annotations = lo.Assign(nodeClaim.Annotations, map[string]string{karpv1.RebootTerminationGracePeriodAnnotationKey: "0s"})
@@ -200,7 +200,7 @@ func (c *Controller) commit(ctx context.Context, nodeClaim *karpv1.NodeClaim) er
 	return kube.PatchStatus(ctx, c.clusters.Tenant.Client, unchanged, nodeClaim)
 }
 
-// Name of the controller.
+// Name returns the name of the controller.
 func (*Controller) Name() string { return "nodeclaim.repairs" }
 
 // Register adds the controller to the manager.

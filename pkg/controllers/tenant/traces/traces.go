@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traces sends what the provider sees of the way from a pod to its node: the wait of the pods, and the NodeClaim. It works on the
-// leader only. What happens while there is none is missing in the trace.
+// Package traces sends the provider's part of the trace from a pod to its node: the wait of the pods, and the
+// NodeClaim. It works on the leader only. Without a leader, the trace has a gap.
 package traces
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tracing"
 )
 
-// Watcher sends a span when a NodeClaim gets further, and when a pod that has waited for one is bound.
+// Watcher sends a span when a NodeClaim gets further, and when a pod that waited for a NodeClaim is bound.
 type Watcher struct {
 	clock clock.PassiveClock
-	// namespace of the tenant's Machines.
+	// namespace is the namespace of the tenant's Machines.
 	namespace string
 	informers cache.Informers
 	reader    client.Reader
@@ -72,7 +72,7 @@ func (w *Watcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// claimSpans are the parts of the way that have ended between two states of a NodeClaim. Each begins with the end of the one before.
+// claimSpans returns the spans that have ended between two states of a NodeClaim. Each begins at the end of the last.
 func claimSpans(before, after *karpv1.NodeClaim) []tracing.Span {
 	var ended []tracing.Span
 	span := tracing.Span{Trace: after.UID, Parent: tracing.NodeClaimSpan, Start: after.CreationTimestamp.Time,
@@ -97,7 +97,7 @@ func claimSpans(before, after *karpv1.NodeClaim) []tracing.Span {
 	return ended
 }
 
-// bound sends the wait of a pod that was bound to the node of a NodeClaim, if it has waited for that.
+// bound sends the wait of a pod that was bound to the node of a NodeClaim, if the pod waited for that node.
 func (w *Watcher) bound(ctx context.Context, pod *corev1.Pod) {
 	node, claims := &corev1.Node{}, &karpv1.NodeClaimList{}
 	found, err := kube.Find(ctx, w.reader, client.ObjectKey{Name: pod.Spec.NodeName}, node)
@@ -115,8 +115,8 @@ func (w *Watcher) bound(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// podSpan is the wait of a pod for the node of a NodeClaim. Pods of DaemonSets do not wait for a node: they are made for it. Nor do pods
-// that were created once the node was ready for them.
+// podSpan returns the wait of a pod for the node of a NodeClaim. Pods of DaemonSets do not wait for a node: they are
+// made for it. Nor do pods that were created once the node was ready for them.
 func podSpan(pod *corev1.Pod, claim *karpv1.NodeClaim, clk clock.PassiveClock) (span tracing.Span, waited bool) {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" {
 		return span, false

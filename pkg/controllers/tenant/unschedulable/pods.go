@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package unschedulable writes events on Pods and NodePools that no server can serve, with the reason. Karpenter's own
-// events name NodePools and offerings; these name NodeTypes, requirements and the number of servers.
+// events name NodePools and offerings; these events name NodeTypes, requirements and the number of servers.
 package unschedulable
 
 import (
@@ -34,22 +34,22 @@ import (
 )
 
 const (
-	// schedulingPeriod is how soon a pod for which there is a server is checked again: Karpenter is working on it, and the
+	// schedulingPeriod is how soon a pod is checked again if a server matches it: Karpenter is working on it, and the
 	// server may go to another pod.
 	schedulingPeriod = 15 * time.Second
-	// podPeriod is how soon any other pod is checked again. Servers come and go all the time, and reconciling thousands of
-	// pods on each change would cost too much.
+	// podPeriod is how soon any other pod is checked again. Servers come and go all the time, and reconciling thousands
+	// of pods on each change would cost too much.
 	podPeriod = time.Minute
-	// repeatPeriod is how often an event of the same reason is written on a pod. The counts in its message change all
-	// the time.
+	// repeatPeriod is how often an event of the same reason is written on a pod. The counts in it change all the time.
 	repeatPeriod = 5 * time.Minute
 )
 
-// Planned returns whether Karpenter has a NodeClaim for a pod already, or plans it with devices of drivers. Then Karpenter knows why it
-// waits: devices are not among the resources of NodeTypes. What Karpenter cannot know is in the explanation.
+// Planned reports whether Karpenter already has a NodeClaim for a pod, or plans it with devices of drivers. Then
+// Karpenter knows why the pod waits: devices are not among the resources of NodeTypes. The explanation contains what
+// Karpenter cannot know.
 type Planned func(ctx context.Context, pod *corev1.Pod) (bool, explain.Explanation, error)
 
-// PodController writes an event on pods for which no server is available.
+// PodController writes an event on pods that no available server fits.
 type PodController struct {
 	clusters tenant.Clusters
 	recorder events.Recorder
@@ -57,9 +57,8 @@ type PodController struct {
 	checks   []explain.Check
 }
 
-// NewPodController constructs a controller of pending pods. The recorder writes to the tenant cluster. Without
-// planned, a pod whose server is booting gets an event too if there is no other server. The first check that finds a
-// reason decides.
+// NewPodController constructs a controller of pending pods. The recorder writes to the tenant cluster. If planned is
+// nil, a pod whose server is booting may get an event, too. The first check that finds a reason decides.
 func NewPodController(clusters tenant.Clusters, recorder events.Recorder, planned Planned,
 	checks ...explain.Check) *PodController {
 	if planned == nil {
@@ -74,7 +73,7 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 	if !explain.Pending(pod) {
 		return reconcile.Result{}, nil
 	}
-	// 2. It has a NodeClaim, or Karpenter says itself why it has none.
+	// 2. It has a NodeClaim, or Karpenter itself reports why it has none.
 	planned, explanation, err := c.planned(ctx, pod)
 	switch {
 	case err != nil:
@@ -97,11 +96,11 @@ func (c *PodController) Reconcile(ctx context.Context, pod *corev1.Pod) (reconci
 	return reconcile.Result{RequeueAfter: podPeriod}, nil
 }
 
-// maxClosed is how many domains of other tenants are named.
+// maxClosed is how many domains of other tenants a message names.
 const maxClosed = 5
 
 func (c *PodController) explain(ctx context.Context, pod *corev1.Pod) (explain.Explanation, error) {
-	// The items are shared with the cache and must not be changed. Copying them for each pod would be most of the work.
+	// The cache shares the items: do not change them. Copying them for each pod would be most of the work.
 	nodeTypes, nodePools, classes := &v1alpha1.NodeTypeList{}, &karpv1.NodePoolList{}, &v1alpha1.MetalNodeClassList{}
 	nodeClaims, machines := &karpv1.NodeClaimList{}, &v1alpha1.MachineList{}
 	for _, each := range []struct {
@@ -147,18 +146,18 @@ func (c *PodController) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
 }
 
-// ReasonNoServerMatches: no server that the tenant may have could ever meet a requirement of the NodePool. An event on it.
+// ReasonNoServerMatches: no server that the tenant may have could ever meet a requirement. An event on the NodePool.
 const ReasonNoServerMatches = "NoServerMatches"
 
 // nodePoolPeriod is how soon a NodePool is checked again: BareMetalHosts get labels, and NodeTypes are created.
 const nodePoolPeriod = 5 * time.Minute
 
-// Meets returns whether servers of some type that a NodePool could have meet each of the requirements. An error means
-// that this is not known.
+// Meets reports whether servers of one type that the NodePool could get meet each of the requirements. It returns an
+// error if that is not known.
 type Meets func(ctx context.Context, nodePool *karpv1.NodePool, requirements ...*labels.Requirement) (bool, error)
 
-// NodePoolController writes an event on NodePools with a requirement that no server could meet. Core skips such a
-// NodePool without naming the requirement.
+// NodePoolController writes an event on NodePools with a requirement that no server could meet. Core skips these
+// NodePools without naming the requirement.
 type NodePoolController struct {
 	provider cloudprovider.CloudProvider
 	meets    Meets
@@ -207,7 +206,7 @@ func (c *NodePoolController) check(
 	together := []*labels.Requirement{requirement.Requirement}
 	switch {
 	case v1alpha1.IsTypeLabel(requirement.Name):
-		// Which types have servers that match this one too depends on the type.
+		// Whether a server of a type also matches this type depends on the type.
 		for _, from := range nodePool.Spec.Template.Spec.Requirements {
 			other := explain.NewRequirement(corev1.NodeSelectorRequirement{
 				Key: from.Key, Operator: from.Operator, Values: from.Values,
