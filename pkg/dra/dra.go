@@ -1,12 +1,12 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dra keeps the objects of Dynamic Resource Allocation in sync between the host, which is the management cluster,
-// and a tenant whose pods run on the host's nodes: the device classes that the tenant may ask for flow to it, its claims
-// and templates flow to the host, and the status of the claims flows back.
+// Package dra syncs the objects of Dynamic Resource Allocation between the host, which is the management cluster, and a
+// tenant whose pods run on the host's nodes. The device classes that the tenant may ask for flow to it, its claims and
+// templates flow to the host, and the status of the claims flows back.
 //
-// The packages below: policy, which classes a tenant may ask for; names, the names and annotations on the host; classes,
-// the controller of DeviceClasses; claims, those of ResourceClaims and ResourceClaimTemplates.
+// The packages below: policy, which classes a tenant may ask for; names, the names and annotations on the host;
+// classes, the controller of DeviceClasses; claims, the controllers of ResourceClaims and ResourceClaimTemplates.
 //
 // config/rbac has the rights that they need in both clusters.
 package dra
@@ -47,10 +47,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// Controllers returns what to run for a tenant: one controller, which starts the others when the TenantCluster enables the
-// sync. Until then they watch nothing, so that a tenant without Dynamic Resource Allocation costs nothing and need not serve
-// it. The recorder is that of the tenant cluster. The scheme of both clusters must have resource.k8s.io/v1, core/v1 and our
-// own kinds. The controllers add the indexes that they need. Others are started with them.
+// Controllers returns the controllers for a tenant: a controller that starts the others when the TenantCluster enables
+// the sync. Until then they watch nothing, so a tenant without Dynamic Resource Allocation costs nothing and need not
+// serve it. The recorder writes to the tenant cluster. The scheme of both clusters must have resource.k8s.io/v1,
+// core/v1 and our own kinds. The controllers add the indexes that they need, and the given others start with them.
 func Controllers(clusters tenant.Clusters, clk clock.PassiveClock, recorder events.Recorder,
 	others ...controller.Controller) []controller.Controller {
 	return []controller.Controller{NewController(clk, clusters, append([]controller.Controller{
@@ -61,14 +61,14 @@ func Controllers(clusters tenant.Clusters, clk clock.PassiveClock, recorder even
 	}, others...)...)}
 }
 
-// precondition is what the condition of the TenantCluster will be.
+// precondition is the next condition of the TenantCluster.
 type precondition struct {
 	reason, message string
-	// canRun is whether the controllers can run, whatever the settings let them do.
+	// canRun is true if the controllers can run, regardless of the settings.
 	canRun bool
 }
 
-// check returns whether the sync can run, and whether anything is enabled.
+// check computes whether the sync can run, and whether anything is enabled.
 func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster) (precondition, error) {
 	if err := names.CheckTenant(cluster.Name); err != nil {
 		return precondition{reason: v1alpha1.ReasonInvalidName, message: sentence(err.Error())}, nil
@@ -103,9 +103,9 @@ func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster)
 		return precondition{reason: v1alpha1.ReasonInvalidSelector, message: sentence(s.SelectorError.Error()), canRun: true}, nil
 	}
 	result := precondition{reason: v1alpha1.ReasonSynced, message: "In sync: " + strings.Join(enabled(&cluster.Spec.Sync), ", "), canRun: true}
-	// The reference of vcluster.yaml: "The resource claims must reference device classes synced from the host". vCluster's own
-	// code does not hold it, and passes claims of all classes on: then a platform that has only forgotten the switch would have
-	// given all classes away.
+	// The reference of vcluster.yaml: "The resource claims must reference device classes synced from the host".
+	// vCluster's own code does not enforce this, and passes on claims of all classes. A platform that forgot the switch
+	// would then give all classes away.
 	if !cluster.Spec.Sync.FromHost.DeviceClasses.Enabled {
 		result.reason = v1alpha1.ReasonNoDeviceClasses
 		result.message = "No claim and no template is synced, because no DeviceClass is allowed: " +
@@ -128,8 +128,8 @@ func patched(cluster *v1alpha1.TenantCluster) []string {
 	return fields
 }
 
-// notServed returns the first kind that a cluster does not serve, or nothing. Every cluster serves pods; they are checked
-// because the controllers watch them, so that the mapper knows them when the API server is away for a moment.
+// notServed returns the first kind that a cluster does not serve, or "". Every cluster serves pods. They are checked
+// because the controllers watch them: so the mapper still knows them when the API server is away for a moment.
 func notServed(c client.Client) (string, error) {
 	for _, kind := range []schema.GroupVersionKind{
 		resourcev1.SchemeGroupVersion.WithKind("DeviceClass"), names.ClaimKind,
@@ -160,7 +160,7 @@ func enabled(sync *v1alpha1.Sync) []string {
 	return kinds
 }
 
-// sentence returns the text with a capital letter, as messages of conditions have it.
+// sentence capitalizes the text for the message of a condition.
 func sentence(s string) string {
 	if s == "" {
 		return s
@@ -168,17 +168,16 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// servedRetry is how often to look whether a cluster that did not serve resource.k8s.io/v1 serves it now.
+// servedRetry is how often to check again whether a cluster serves resource.k8s.io/v1.
 const servedRetry = time.Minute
 
-// Controller starts the controllers of the sync when the TenantCluster enables it, and records in a condition whether they
-// work.
+// Controller starts the controllers of the sync when the TenantCluster enables it. A condition says whether they work.
 type Controller struct {
 	clock    clock.PassiveClock
 	clusters tenant.Clusters
 	pending  []controller.Controller
 	manager  managerWithRunnables
-	// failure is why a controller could not be registered. It is kept: the name of that controller is taken, so that
+	// failure is why a controller could not be registered. It is permanent: the name of that controller is taken, so
 	// registering it again would fail.
 	failure error
 }
@@ -200,7 +199,7 @@ func (c *Controller) Reconcile(ctx context.Context, cluster *v1alpha1.TenantClus
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// 2. If it was enabled once there are finalizers, which the controllers must be able to remove.
+	// 2. If the sync was ever enabled there are finalizers, which the controllers must be able to remove.
 	if result.canRun {
 		if err := c.start(ctx); err != nil {
 			result.reason, result.message = v1alpha1.ReasonNotStarted, sentence(err.Error()+"; restart the provider")
@@ -217,7 +216,7 @@ func (c *Controller) Reconcile(ctx context.Context, cluster *v1alpha1.TenantClus
 	return reconcile.Result{}, nil
 }
 
-// start registers the controllers that do not run yet. The manager runs already.
+// start registers the controllers that do not run yet. The manager already runs.
 func (c *Controller) start(ctx context.Context) error {
 	for len(c.pending) > 0 && c.failure == nil {
 		next := c.pending[0]
@@ -249,7 +248,7 @@ func (c *Controller) writeCondition(ctx context.Context, cluster *v1alpha1.Tenan
 	return nil
 }
 
-// sameCluster returns whether the host is the tenant cluster. Each copy would be copied again.
+// sameCluster reports whether the host is the tenant cluster. Then each copy would be copied again.
 func (c *Controller) sameCluster(ctx context.Context) (bool, error) {
 	host, err := identity.UID(ctx, c.clusters.Management.Live)
 	if err != nil {
@@ -265,7 +264,7 @@ func (c *Controller) sameCluster(ctx context.Context) (bool, error) {
 // Name implements Karpenter's controller interface.
 func (c *Controller) Name() string { return "dra" }
 
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+// Register implements Karpenter's controller interface, with the manager of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	c.manager.Manager = m
 	if err := m.Add(c.manager.runnables); err != nil {
@@ -281,16 +280,16 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(reconcile.AsReconciler(c.clusters.Management.Client, c))
 }
 
-// dynamicRunnables is a Runnable that starts others which are added while it runs. The manager has it from its start:
-// adding a runnable to a manager that is about to stop can block it until its grace period ends, because Add holds a read
-// lock of controller-runtime's runnable group until the group takes the runnable, and the group needs that lock, too, behind
-// StopAndWait, which waits to write.
+// dynamicRunnables is a Runnable that starts other runnables, which are added while it runs. The manager has it from
+// the start. Adding a runnable to a manager that is about to stop can block it until its grace period ends: Add holds a
+// read lock of controller-runtime's runnable group until the group takes the runnable. The group also needs that lock,
+// behind StopAndWait, which waits to write.
 type dynamicRunnables chan manager.Runnable
 
-// newDynamicRunnables has room for more runnables than there are controllers, so that none waits to be started.
+// newDynamicRunnables has room for more runnables than there are controllers, so that adding one never blocks.
 func newDynamicRunnables() dynamicRunnables { return make(dynamicRunnables, 100) }
 
-// Start runs them until the context ends or one of them fails, and returns when all of them have returned.
+// Start runs the runnables until the context ends or one of them fails. It returns when all of them have returned.
 func (d dynamicRunnables) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for {

@@ -12,19 +12,19 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator/options"
 )
 
-// Features of this provider that are not stable. Without one of them, core does what it does elsewhere.
+// Features of this provider that are not stable. If one is off, core behaves as it does elsewhere.
 const (
-	// GangPlacement plans pods that need each other whole or not at all, in a topology domain that has room for all of them.
+	// GangPlacement plans the pods of a gang all or none, in a topology domain that has room for all of them.
 	GangPlacement featuregate.Feature = "GangPlacement"
-	// RolloutWithoutSpare drains a drifted node first where there is no server for its replacement.
+	// RolloutWithoutSpare drains a drifted node first if there is no server for its replacement.
 	RolloutWithoutSpare featuregate.Feature = "RolloutWithoutSpare"
 )
 
 // staticCapacity is core's gate for static NodePools.
 var staticCapacity = featuregate.Feature(options.StaticCapacityFeatureGate.Name)
 
-// Features are this provider's and core's, which has a flag for its own that says nothing of a wrong name. They have core's defaults and
-// stages but for StaticCapacity: TenantClusters have static pools.
+// Features returns the feature gates of this provider and of core. Core's own flag ignores wrong names. The gates have
+// core's defaults and stages, except StaticCapacity: TenantClusters have static pools.
 func Features() map[featuregate.Feature]featuregate.FeatureSpec {
 	features := map[featuregate.Feature]featuregate.FeatureSpec{}
 	for _, gate := range options.KarpenterFeatureGates {
@@ -40,7 +40,7 @@ func Features() map[featuregate.Feature]featuregate.FeatureSpec {
 	return features
 }
 
-// CoreGates are core's, in core's own form.
+// CoreGates returns core's feature gates in core's own form.
 func CoreGates(enabled func(featuregate.Feature) bool) options.FeatureGates {
 	var text []string
 	for _, gate := range options.KarpenterFeatureGates {
@@ -48,7 +48,7 @@ func CoreGates(enabled func(featuregate.Feature) bool) options.FeatureGates {
 	}
 	// Core's names and booleans are valid.
 	gates, _ := options.ParseFeatureGates(strings.Join(text, ","))
-	// It would delete nodes that are not recorded, and keep static pools from servers that are free.
+	// TerminateFirstDrift would delete nodes that are not recorded, and keep static pools from free servers.
 	gates.TerminateFirstDrift = gates.TerminateFirstDrift && !enabled(RolloutWithoutSpare)
 	return gates
 }

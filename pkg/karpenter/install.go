@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package karpenter installs Karpenter's core with the changes that finite, slow hardware needs. README.md lists them: what
-// core lacks, the upstream issue, and when the change can be removed.
+// Package karpenter installs Karpenter's core with the changes that finite, slow hardware needs. README.md lists them:
+// what core lacks, the upstream issue, and when the change can be removed.
 package karpenter
 
 import (
@@ -68,9 +68,9 @@ type Dependencies struct {
 	Clock      clock.Clock
 	// LaunchTimeout is how long a NodeClaim may be without a provider ID before it is deleted.
 	LaunchTimeout time.Duration
-	// GangIdleDuration is how long a gang that does not say its size waits for more pods after the last has come. Zero has it not wait.
+	// GangIdleDuration is how long a gang without a stated size waits for more pods after the last came. Zero: no wait.
 	GangIdleDuration time.Duration
-	// Enabled returns whether one of Features is on.
+	// Enabled reports whether one of Features is on.
 	Enabled func(featuregate.Feature) bool
 }
 
@@ -83,13 +83,13 @@ type Core struct {
 	Provisioner   *provisioning.Provisioner
 	// gangs is nil without GangPlacement.
 	gangs *gangs.Placer
-	// extended is nil if core plans without devices of drivers.
+	// extended is nil if core plans without devices of DRA drivers.
 	extended           *resourceclaims.Extended
 	devicesNotDeclared func(context.Context, *corev1.Pod) (string, error)
 }
 
-// Install returns core with the changes. An error says that core refuses the repair policies, or does not have the expected
-// controllers, as after an upgrade. Core finds its options in the context.
+// Install returns core with the changes. It returns an error if core refuses the repair policies, or, perhaps after an
+// upgrade, lacks the expected controllers. Core finds its options in the context.
 func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	lifecycle.LaunchTimeout = d.LaunchTimeout
 
@@ -110,8 +110,9 @@ func Install(ctx context.Context, d Dependencies) (*Core, error) {
 	return core, errors.Join(core.replaceControllers(ctx, d, coreClient), core.limitWorkers())
 }
 
-// Plan returns core without controllers, to plan with its Provisioner and make nothing of it, and the client that core plans with: it reads
-// what it would read with Install. Only Clusters, Servers, Recorder, Clock and Enabled are required. Core finds its options in the context.
+// Plan returns core without controllers, to plan with its Provisioner, and the client that core plans with. That client
+// reads the same as with Install. Only Clusters, Servers, Recorder, Clock and Enabled are required. Core finds its
+// options in the context.
 func Plan(d Dependencies) (*Core, client.Client) {
 	core := &Core{CloudProvider: d.Servers, Cluster: state.NewCluster(d.Clock, stateClient(d.Clusters.Tenant.Client), d.Servers)}
 	coreClient := interceptor.NewClient(d.Clusters.Tenant.Client, core.interceptors(d, false)...)
@@ -120,13 +121,12 @@ func Plan(d Dependencies) (*Core, client.Client) {
 	return core, coreClient
 }
 
-// stateClient is what core's state reads with.
 func stateClient(tenantClient client.Client) client.Client {
 	ofNode, _ := holdback.NominatedPods(tenantClient)
 	return interceptor.NewClient(tenantClient, ofNode)
 }
 
-// interceptors change what core reads and creates. devices is whether core plans with devices of drivers.
+// interceptors returns the interceptors for core's client; devices: core plans with devices.
 func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Interceptor {
 	tenantClient := d.Clusters.Tenant.Client
 	_, nominated := holdback.NominatedPods(tenantClient)
@@ -166,8 +166,8 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 	return all
 }
 
-// Planned returns whether core has a NodeClaim for a pod, or plans it with devices of drivers, and which servers core does not plan it on
-// for that.
+// Planned reports whether core has a NodeClaim for a pod, or plans it with devices of DRA drivers. Then why names the
+// servers that core does not use because of these devices.
 func (c *Core) Planned(ctx context.Context, pod *corev1.Pod) (planned bool, why explain.Explanation, err error) {
 	if c.Cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(pod)) != "" {
 		return true, why, nil
@@ -183,7 +183,7 @@ func (c *Core) Planned(ctx context.Context, pod *corev1.Pod) (planned bool, why 
 	return true, why, err
 }
 
-// Shortage returns why no topology domain has room for the gang of a pod; empty if there is no gang or one has.
+// Shortage returns why no topology domain has room for the gang of a pod, "" if one has or there is no gang.
 func (c *Core) Shortage(pod *corev1.Pod) string {
 	if c.gangs == nil {
 		return ""
@@ -191,7 +191,7 @@ func (c *Core) Shortage(pod *corev1.Pod) string {
 	return c.gangs.Shortage(pod)
 }
 
-// Waits returns why the gang of a pod is not planned yet; empty if there is no gang or it is complete.
+// Waits returns why the gang of a pod is not planned yet, "" if the gang is complete or there is none.
 func (c *Core) Waits(pod *corev1.Pod) string {
 	if c.gangs == nil {
 		return ""
@@ -199,7 +199,7 @@ func (c *Core) Waits(pod *corev1.Pod) string {
 	return c.gangs.Waits(pod)
 }
 
-// replaceControllers puts controllers of this provider in the place of some of core's.
+// replaceControllers replaces some of core's controllers by controllers of this provider.
 func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClient client.Client) error {
 	if d.Enabled(RolloutWithoutSpare) {
 		if err := c.replaceDisruption(ctx, d, coreClient); err != nil {
@@ -212,7 +212,7 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 		registered = append(registered, resourceclaims.Registered(d.Clusters.Tenant.Client))
 	}
 	if err := replace(c.Controllers, func(core *lifecycle.Controller) controller.Controller {
-		// Each of its workers waits ten seconds at most for the claim of a server.
+		// Each of its workers waits at most ten seconds for the claim of a server.
 		return workers.Limited(timelimits.Lifecycle(core, d.Clock, machines, registered...), 200)
 	}); err != nil {
 		return err
@@ -240,13 +240,13 @@ func (c *Core) replaceControllers(ctx context.Context, d Dependencies, coreClien
 	})
 }
 
-// limitWorkers limits the workers of the other controllers that core gives a hundred or more.
+// limitWorkers limits the workers of the other controllers to which core gives a hundred or more.
 func (c *Core) limitWorkers() error {
 	return errors.Join(
-		// They add a label that all objects have which this version of core has made.
+		// They add a label that all objects made by this version of core already have.
 		limit[*nodeclaimhydration.Controller](c.Controllers, 10),
 		limit[*nodehydration.Controller](c.Controllers, 10),
-		// They wait for answers of the API server alone.
+		// They wait only for answers of the API server.
 		limit[*termination.Controller](c.Controllers, 20),
 		limit[*terminator.Queue](c.Controllers, 20),
 	)
@@ -256,7 +256,7 @@ func limit[T controller.Controller](all []controller.Controller, most int64) err
 	return replace(all, func(core T) controller.Controller { return workers.Limited(core, most) })
 }
 
-// replaceDisruption has drifted nodes replaced without a free server, too.
+// replaceDisruption makes core also replace drifted nodes without a free server.
 func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient client.Client) error {
 	queue, err := find[*disruption.Queue](c.Controllers)
 	if err != nil {
@@ -276,7 +276,7 @@ func (c *Core) replaceDisruption(ctx context.Context, d Dependencies, coreClient
 	})
 }
 
-// replace puts another controller in the place of the one of type T.
+// replace puts another controller in the place of core's controller of type T.
 func replace[T controller.Controller](all []controller.Controller, replacement func(core T) controller.Controller) error {
 	for i := range all {
 		if core, is := all[i].(T); is {

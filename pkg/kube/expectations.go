@@ -12,13 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// expectationsTimeout is how long to wait for the cache to show a write. An API server that is restored from a backup never
-// shows it.
+// expectationsTimeout limits the wait for the cache to show a write. An API server restored from a backup never does.
 const expectationsTimeout = 10 * time.Second
 
-// Expectations are the versions of objects of one kind that this process has written and that its cache does not show yet, like the
-// controller expectations of kube-controller-manager. Reconciling from the stale cache would repeat the write and fail with
-// a conflict. The zero value is ready to use, and safe for concurrent use.
+// Expectations are versions of objects of one kind that this process has written and its cache does not show yet, like
+// the controller expectations of kube-controller-manager. Reconciling from the stale cache would repeat the write and
+// fail with a conflict. The zero value is ready to use, and safe for concurrent use.
 type Expectations struct {
 	lock     sync.Mutex
 	expected map[types.NamespacedName]expectation
@@ -29,7 +28,7 @@ type expectation struct {
 	since   time.Time
 }
 
-// Expect is called with the object that a write has returned.
+// Expect records a write; written is the object that the write returned.
 func (e *Expectations) Expect(written client.Object, now time.Time) {
 	e.lock.Lock()
 	defer e.lock.Unlock()
@@ -39,14 +38,14 @@ func (e *Expectations) Expect(written client.Object, now time.Time) {
 	e.expected[client.ObjectKeyFromObject(written)] = expectation{version: written.GetResourceVersion(), since: now}
 }
 
-// Forget is called when the object no longer exists.
+// Forget drops the expectation of an object that no longer exists.
 func (e *Expectations) Forget(key types.NamespacedName) {
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	delete(e.expected, key)
 }
 
-// Satisfied returns whether an object from the cache is as new as what this process has written.
+// Satisfied reports whether an object from the cache is as new as this process's last write.
 func (e *Expectations) Satisfied(cached client.Object, now time.Time) bool {
 	e.lock.Lock()
 	defer e.lock.Unlock()

@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube has what clients of an API server share: reads, patches, handlers and watches.
+// Package kube has helpers for clients of an API server: reads, patches, handlers and watches.
 package kube
 
 import (
@@ -36,26 +36,25 @@ const (
 	ConflictRetry = time.Second
 	// Concurrency is how many objects a controller reconciles at a time.
 	Concurrency = 10
-	// CacheSyncTimeout is for controllers of kinds that an API server need not serve from the start. With the default of
-	// two minutes the whole process would end, and all other controllers with it.
+	// CacheSyncTimeout is for controllers of kinds that an API server need not serve from the start. The default of two
+	// minutes would end the whole process, and all other controllers with it.
 	CacheSyncTimeout = 24 * time.Hour
 )
 
-// NamespaceMetadata returns an object to read or watch a Namespace with, or what a client finds in a cache of that. Only the metadata
-// is fetched.
+// NamespaceMetadata returns an object for reading or watching metadata of Namespaces, also from a cache.
 func NamespaceMetadata() *metav1.PartialObjectMetadata {
 	return MetadataOf(corev1.SchemeGroupVersion.WithKind("Namespace"))
 }
 
-// MetadataOf is an object of a kind, for a cache of metadata.
+// MetadataOf returns an object of a kind for a cache of metadata.
 func MetadataOf(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(kind)
 	return object
 }
 
-// RetryConflict turns the error of a write into the result of a Reconcile. A conflict, or an object that exists already,
-// is another client's write that the cache does not show yet: it is retried and not logged as an error.
+// RetryConflict turns the error of a write into the result of a Reconcile. A conflict, or an object that already
+// exists, is another client's write that the cache does not show yet. It is retried and not logged as an error.
 func RetryConflict(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{RequeueAfter: ConflictRetry}, nil
@@ -63,19 +62,19 @@ func RetryConflict(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// IsGone returns whether an error means that the object does not exist. A server that does not serve the kind, or not
-// in this version, also returns 404, which does not mean that.
+// IsGone reports whether an error means that the object does not exist. A server that does not serve the kind, or not
+// in this version, also returns 404; IsGone is false for it.
 func IsGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
-// Requests returns a request for each object that a cache lists. An error is logged: a handler of watches cannot return
-// it.
+// Requests returns a request for each object that a cache lists. It logs errors: a handler of watches cannot return
+// them.
 func Requests(ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) []reconcile.Request {
 	return RequestsWhere(ctx, reader, list, func(client.Object) bool { return true }, opts...)
 }
 
-// RequestsWhere returns the requests for those objects for which holds is true. It must not change them.
+// RequestsWhere returns requests for the objects for which holds returns true. holds must not modify them.
 func RequestsWhere(ctx context.Context, reader client.Reader, list client.ObjectList, holds func(client.Object) bool,
 	opts ...client.ListOption) []reconcile.Request {
 	var requests []reconcile.Request
@@ -94,17 +93,17 @@ func RequestsWhere(ctx context.Context, reader client.Reader, list client.Object
 	return requests
 }
 
-// Events are kinds of events of a watch.
+// Events is a set of event kinds of a watch.
 type Events uint8
 
-// The kinds of events. Creations are also those of all objects that there are when a watch begins.
+// Kinds of events. When a watch begins, each existing object counts as a creation.
 const (
 	Creations Events = 1 << iota
 	Updates
 	Deletions
 )
 
-// Only lets events of some kinds through: Only(Creations|Deletions).
+// Only passes events of the given kinds: Only(Creations|Deletions).
 func Only(events Events) predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return events&Creations != 0 },
@@ -114,15 +113,14 @@ func Only(events Events) predicate.Predicate {
 	}
 }
 
-// Changed lets those updates of objects of one kind through that change a part of them, and all other events.
+// Changed passes an update of an object of type T only if it changes a part of the object, and passes all other events.
 func Changed[T client.Object, R any](part func(T) R) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !equality.Semantic.DeepEqual(Of(part)(e.ObjectOld), Of(part)(e.ObjectNew))
 	}}
 }
 
-// Of makes a function of one kind a function of objects, as handlers, predicates and indexes take it. It returns the zero value
-// for other kinds.
+// Of adapts a function of one kind to objects, for handlers, predicates and indexes. Other kinds get the zero value.
 func Of[T client.Object, R any](f func(T) R) func(client.Object) R {
 	return func(object client.Object) (result R) {
 		if typed, ok := object.(T); ok {
@@ -132,14 +130,15 @@ func Of[T client.Object, R any](f func(T) R) func(client.Object) R {
 	}
 }
 
-// Enqueue is a handler that enqueues the requests for an object of one kind; after an update those for the object before, too.
+// Enqueue is a handler that enqueues the requests for an object of one kind. For an update it also enqueues the
+// requests for the old object.
 func Enqueue[T client.Object](requests func(context.Context, T) []reconcile.Request) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 		return Of(func(typed T) []reconcile.Request { return requests(ctx, typed) })(object)
 	})
 }
 
-// Find reads an object, and returns whether it exists.
+// Find reads an object, and reports whether it exists.
 func Find(ctx context.Context, reader client.Reader, key client.ObjectKey, object client.Object,
 	options ...client.GetOption) (bool, error) {
 	err := reader.Get(ctx, key, object, options...)
@@ -152,20 +151,21 @@ func Find(ctx context.Context, reader client.Reader, key client.ObjectKey, objec
 	return true, nil
 }
 
-// Patch writes what change does to an object, and nothing else, so that fields of a newer version than this one knows survive.
-// It is a compare-and-swap on the version that was read: a merge patch replaces whole lists, such as the finalizers, and would
-// remove what another client has added meanwhile.
+// Patch writes only the changes that change makes to an object, so fields of a newer API version survive. It is a
+// compare-and-swap on the version that was read. Otherwise it could remove what another client has added meanwhile: a
+// merge patch replaces whole lists, such as the finalizers.
 func Patch(ctx context.Context, c client.Client, object client.Object, doing string, change func()) error {
 	before := object.DeepCopyObject().(client.Object)
 	change()
 	return wrap(c.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})), doing, before)
 }
 
-// PatchOwn is Patch for fields that no other client writes and that are no lists. It compares the UID alone: it is not refused because
-// another client has written other fields since the object was read. An object of the same name that came later is a conflict.
+// PatchOwn is Patch for fields that no other client writes and that are not lists. It compares only the UID, so it
+// succeeds even if another client has written since the object was read. A later object with the same name is a
+// conflict.
 func PatchOwn(ctx context.Context, c client.Client, object client.Object, doing string, change func()) error {
 	before := object.DeepCopyObject().(client.Object)
-	before.SetUID("") // so that the patch has it
+	before.SetUID("") // so that the patch includes it
 	change()
 	err := c.Patch(ctx, object, client.MergeFrom(before))
 	if status := apierrors.APIStatus(nil); apierrors.IsInvalid(err) && errors.As(err, &status) && status.Status().Details != nil {
@@ -178,13 +178,14 @@ func PatchOwn(ctx context.Context, c client.Client, object client.Object, doing 
 	return wrap(err, doing, before)
 }
 
-// PatchStatus is Patch for the status of an object. It takes the object as it was before the change.
+// PatchStatus patches the status of an object like Patch; before is the object before the change.
 func PatchStatus(ctx context.Context, c client.Client, before, object client.Object) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	return wrap(c.Status().Patch(ctx, object, patch), "writing the status of", before)
 }
 
-// Delete deletes the object with this UID. It is no error if that is gone, and a later one of its name is left alone.
+// Delete deletes the object with this UID. It returns no error if the object is gone, and leaves a later object with
+// the same name alone.
 func Delete(ctx context.Context, c client.Writer, object client.Object, doing string) error {
 	err := c.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.GetUID())})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the conflict is another UID
@@ -206,7 +207,7 @@ func describe(object client.Object, key client.ObjectKey) string {
 	return kind + " " + strings.TrimPrefix(key.String(), "/")
 }
 
-// SetLabel sets a label of an object, and returns whether that had it already.
+// SetLabel sets a label of an object, and reports whether the object already had it.
 func SetLabel(object client.Object, key, value string) (had bool) {
 	labels := object.GetLabels()
 	if labels[key] == value {
@@ -220,8 +221,8 @@ func SetLabel(object client.Object, key, value string) (had bool) {
 	return false
 }
 
-// Handler calls set with each object that an informer sees, and remove with those that are gone. A deletion that the watch has
-// missed comes with the last state that was seen, or with nothing but the name if not even that is known.
+// Handler calls set for each object that an informer sees, and remove for each object that is gone. If the watch missed
+// the deletion, remove gets the last state that was seen, or only the name if no state is known.
 func Handler[T client.Object](set, remove func(T)) toolscache.ResourceEventHandler {
 	call := func(f func(T), object any) {
 		if typed, ok := object.(T); ok && f != nil {
@@ -246,7 +247,7 @@ func Handler[T client.Object](set, remove func(T)) toolscache.ResourceEventHandl
 	}
 }
 
-// OnUpdate is a handler of informers for changes of an object. One that was replaced by another of its name has not changed.
+// OnUpdate is an informer handler for changes of an object. Another object of the same name is no change.
 func OnUpdate[T client.Object](changed func(before, after T)) toolscache.ResourceEventHandlerFuncs {
 	return toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(from, to any) {
 		before, ok := from.(T)
@@ -256,7 +257,7 @@ func OnUpdate[T client.Object](changed func(before, after T)) toolscache.Resourc
 	}}
 }
 
-// Watch adds a handler to the informer of a kind. It returns the registration, and what to call when done.
+// Watch adds a handler to the informer of a kind. It returns the registration, and a function that removes the handler.
 func Watch(ctx context.Context, informers cache.Informers, kind client.Object, handler toolscache.ResourceEventHandler) (
 	toolscache.ResourceEventHandlerRegistration, func(), error) {
 	informer, err := informers.GetInformer(ctx, kind)

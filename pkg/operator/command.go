@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operator is what the programs of this project share: commands with flags and an environment variable for each,
-// logging, kubeconfigs, the wait for API servers, controller managers with their leases and probes, and errors that are
-// one sentence.
+// Package operator has the common parts of all programs: commands with flags and an environment variable for each,
+// logging, kubeconfigs, the wait for API servers, controller managers with their leases and probes, and errors in one
+// sentence.
 package operator
 
 import (
@@ -29,7 +29,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// unwrapped lets the terminal break the lines of --help, which it does at any width.
+// unwrapped leaves the line breaks of --help to the terminal, which knows its width.
 const unwrapped = 0
 
 // Command describes a binary that runs until it gets a signal.
@@ -38,18 +38,17 @@ type Command struct {
 	Name string
 	// Short is a one-line description.
 	Short string
-	// Long is a description of what it does and where it runs.
+	// Long describes what the binary does and where it runs.
 	Long string
 	// Flags adds the binary's own flags, grouped into named sections. May be nil.
 	Flags func(*cliflag.NamedFlagSets)
-	// Run does the work, after flags and environment have been read and logging has been set up. Its context ends
-	// with SIGTERM or SIGINT; Run then returns nil once everything has stopped. An error ends the process with exit
-	// code 1 and is shown as it is, so it should be one sentence that names the thing and the way out.
+	// Run does the work, after flags and environment have been read and logging has been set up. Its context ends with
+	// SIGTERM or SIGINT; Run then returns nil once everything has stopped. An error ends the process with exit code 1.
+	// It is shown unchanged, so it should be one sentence that names the thing and the remedy.
 	Run func(ctx context.Context) error
 }
 
-// NewCommand returns the cobra command of a binary: the flags of c, those of logging, --version and --help, and an
-// environment variable for each.
+// NewCommand returns the cobra command of a binary: flags of c and of logging, --version, --help, and their variables.
 func NewCommand(c Command) *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	cmd := &cobra.Command{
@@ -96,8 +95,8 @@ func NewCommand(c Command) *cobra.Command {
 	return cmd
 }
 
-// Run runs a command and returns the exit code of the process: 0, or 1 after the error has been shown on stderr, as
-// plain text, or as a log entry when logs are JSON which log collectors expect.
+// Run runs a command and returns the exit code of the process: 0, or 1 after it has shown the error on stderr. The
+// error is plain text, or a log entry if logs are JSON, because log collectors expect that.
 func Run(cmd *cobra.Command) int {
 	err := basecli.RunNoErrOutput(cmd)
 	if err == nil {
@@ -112,7 +111,7 @@ func Run(cmd *cobra.Command) int {
 	return 1
 }
 
-// printVersion shows the version under the binary's own name if --version asks for it.
+// printVersion shows the version under the binary's own name, if --version asks for it.
 func printVersion(cmd *cobra.Command) bool {
 	flag := cmd.Flags().Lookup("version")
 	if flag == nil || flag.Value.String() == string(verflag.VersionFalse) || !flag.Changed {
@@ -126,16 +125,16 @@ func printVersion(cmd *cobra.Command) bool {
 	return true
 }
 
-// EnvPrefix starts the name of every environment variable that stands in for a flag.
+// EnvPrefix is the prefix of the environment variables for flags.
 const EnvPrefix = "KARPENTER_METAL3_"
 
-// EnvName returns the environment variable that stands in for a flag.
+// EnvName returns the environment variable for a flag.
 func EnvName(flag string) string {
 	return EnvPrefix + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag))
 }
 
-// FromEnvironment sets every flag that the command line did not set from its environment variable, if lookup finds
-// one that is not empty. --help and --version are left alone. The error names every variable with a wrong value.
+// FromEnvironment sets every flag that is not on the command line from its environment variable, if lookup finds one
+// that is not empty. It skips --help and --version. The error names every variable with a wrong value.
 func FromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var errs []error
 	flags.VisitAll(func(flag *pflag.Flag) {

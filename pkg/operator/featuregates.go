@@ -13,17 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// featureGatesFlag is the flag and, by EnvName, the environment variable.
+// featureGatesFlag is the flag. EnvName derives its environment variable.
 const featureGatesFlag = "feature-gates"
 
-// featureEnabled is the metric of component-base, which records it in a registry that controller-runtime does not serve.
+// featureEnabled is component-base's metric in a registry that controller-runtime serves.
 var featureEnabled = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 	Name: "kubernetes_feature_enabled", Help: "Feature gates with their stage: 1 if on, 0 if off.",
 }, []string{"name", "stage"})
 
 func init() { metrics.Registry.MustRegister(featureEnabled) }
 
-// FeatureGates switch what is not stable in a program. They are those of component-base.
+// FeatureGates switch the unstable features of a program. They build on the gates of component-base.
 type FeatureGates struct {
 	gates
 	set bool
@@ -34,7 +34,7 @@ type gates interface {
 	pflag.Value
 }
 
-// NewFeatureGates returns the gates of a program. An error is one of the program.
+// NewFeatureGates returns the gates of a program. An error is a fault of the program itself.
 func NewFeatureGates(known map[featuregate.Feature]featuregate.FeatureSpec) (*FeatureGates, error) {
 	gates := featuregate.NewFeatureGate()
 	if err := gates.Add(known); err != nil {
@@ -43,16 +43,16 @@ func NewFeatureGates(known map[featuregate.Feature]featuregate.FeatureSpec) (*Fe
 	return &FeatureGates{gates: gates}, nil
 }
 
-// AddFlag adds --feature-gates, with what there is in its help.
+// AddFlag adds --feature-gates, and lists the gates in its help.
 func (g *FeatureGates) AddFlag(flags *pflag.FlagSet) {
 	flags.Var(g, featureGatesFlag, "What is not stable, as NAME=true or NAME=false, separated by commas. There are:\n"+
 		strings.Join(g.KnownFeatures(), "\n"))
 }
 
-// IsSet returns whether any gate has been set.
+// IsSet reports whether any gate has been set.
 func (g *FeatureGates) IsSet() bool { return g.set }
 
-// Record makes a metric of each gate.
+// Record sets the metric of each gate.
 func (g *FeatureGates) Record() {
 	for feature, spec := range g.GetAll() {
 		value := 0.0
@@ -63,7 +63,7 @@ func (g *FeatureGates) Record() {
 	}
 }
 
-// Set implements pflag.Value. Its error names the gates that there are.
+// Set implements pflag.Value. Its error names the known gates.
 func (g *FeatureGates) Set(text string) error {
 	g.set = true
 	if err := g.gates.Set(text); err != nil {

@@ -16,16 +16,17 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
 
-// inlineFields are the fields of clusters and users that are data: an address, what it is verified with, and credentials. All others, those
-// of a later client-go among them, run programs, read files of the process, send its requests elsewhere, or send them as another user.
+// inlineFields are the fields of clusters and users that are pure data: an address, the data to verify it, and
+// credentials. All other fields, and any that a later client-go adds, run programs, read files of the process, send its
+// requests elsewhere, or send them as another user.
 var inlineFields = []string{
 	"server", "tls-server-name", "certificate-authority-data", "disable-compression",
 	"token", "client-certificate-data", "client-key-data",
 	"extensions", // client-go does not read them
 }
 
-// inlineOnly returns an error that names each field of the kubeconfig, which has one context, that is more than data. It does
-// not repeat what the field says.
+// inlineOnly returns an error that names each field that is not data, without its value. The kubeconfig has one
+// context.
 func inlineOnly(kubeconfig *clientcmdapi.Config) error {
 	var refused []string
 	for name, cluster := range kubeconfig.Clusters {
@@ -47,7 +48,7 @@ func inlineOnly(kubeconfig *clientcmdapi.Config) error {
 	return fmt.Errorf("it has %s", strings.Join(refused, ", "))
 }
 
-// notInline returns the fields that are set and that are none of inlineFields, by the names that they have in a file, which File has.
+// notInline returns the set fields that are not among inlineFields, by their names in the file, from the type File.
 func notInline[File any](path string, object any) (refused []string) {
 	value := reflect.ValueOf(object).Elem()
 	for i := range value.NumField() {
@@ -60,10 +61,10 @@ func notInline[File any](path string, object any) (refused []string) {
 	return refused
 }
 
-// sameAddress refuses redirects: the API server of a tenant could have requests sent elsewhere, from this process's network.
+// sameAddress refuses redirects. With them, a tenant's API server could send requests elsewhere from our network.
 type sameAddress struct{ http.RoundTripper }
 
-// WrappedRoundTripper has client-go find what it closes idle connections of.
+// WrappedRoundTripper lets client-go find the transport whose idle connections it closes.
 func (s sameAddress) WrappedRoundTripper() http.RoundTripper { return s.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

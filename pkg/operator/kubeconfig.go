@@ -30,9 +30,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Cluster is how to reach a cluster, as flags say it.
+// Cluster says how to reach a cluster, as set by flags.
 type Cluster struct {
-	// Name is what messages call the cluster, for example "management cluster".
+	// Name is the name of the cluster in messages, for example "management cluster".
 	Name string
 	// Prefix of the flags, "" or with a dash at its end, for example "tenant-".
 	Prefix string
@@ -40,8 +40,8 @@ type Cluster struct {
 	Kubeconfig string
 	// Context of the kubeconfig. Empty: its current context.
 	Context string
-	// Foreign: others than the platform may write the kubeconfig. Unless AllowUnsafe is set, it may then have addresses and credentials
-	// alone, nothing that runs a program, reads a file or leads requests elsewhere.
+	// Foreign means that others than the platform may write the kubeconfig. Unless AllowUnsafe is set, it may then only
+	// have addresses and credentials, and nothing that runs a program, reads a file or leads requests elsewhere.
 	Foreign, AllowUnsafe bool
 	// QPS and Burst limit the requests per second of this process to the API server of the cluster.
 	QPS   float32
@@ -49,7 +49,7 @@ type Cluster struct {
 }
 
 // AddFlags adds --[prefix]kubeconfig, --[prefix]kube-context, --[prefix]kube-api-qps and --[prefix]kube-api-burst, and
-// --[prefix]allow-unsafe-kubeconfig for a foreign one. The values that the struct has are the defaults.
+// for a foreign kubeconfig --[prefix]allow-unsafe-kubeconfig. The current values of the struct are the defaults.
 func (c *Cluster) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Kubeconfig, c.Prefix+"kubeconfig", c.Kubeconfig,
 		"Path of the kubeconfig of the "+c.Name+". If empty, the service account of the pod is used.")
@@ -66,9 +66,9 @@ func (c *Cluster) AddFlags(flags *pflag.FlagSet) {
 		"Requests to the API server of the "+c.Name+" that are allowed in a burst.")
 }
 
-// RESTConfig loads the kubeconfig. userAgent is the name of the binary; its version is added. The error is one
-// sentence with the file, what is wrong with it, and the flag to set. The context that is returned ends when the file has other
-// credentials or another address: everything then stops as with a signal, so that the process is started again.
+// RESTConfig loads the kubeconfig. userAgent is the name of the binary; its version is added. The error is one sentence
+// with the file, its fault, and the flag to set. The returned context ends when the file gets other credentials or
+// another address. Then everything stops as with a signal, and the process is started again.
 func (c *Cluster) RESTConfig(ctx context.Context, userAgent string) (context.Context, *rest.Config, error) {
 	config, kubeconfig, err := c.load()
 	if err != nil {
@@ -89,12 +89,12 @@ func (c *Cluster) RESTConfig(ctx context.Context, userAgent string) (context.Con
 	return ctx, config, nil
 }
 
-// reloadPeriod is how often a kubeconfig is read again. That notices a change however it is made: in the file, by another file of
-// its name, or, where a Secret is mounted, by a link to another directory.
+// reloadPeriod is how often a kubeconfig is read again. Reading it notices every kind of change: in the file, by
+// another file with its name, or, where a Secret is mounted, by a link to another directory.
 const reloadPeriod = 5 * time.Second
 
-// untilChanged returns a context that ends when the kubeconfig says something else than what was loaded. The files that it names
-// are none of this: client-go reads them again itself.
+// untilChanged returns a context that ends when the kubeconfig differs from the loaded one. It ignores the files that
+// the kubeconfig names: client-go itself reads them again.
 func (c *Cluster) untilChanged(ctx context.Context, clk clock.Clock, loaded *clientcmdapi.Config) context.Context {
 	ctx, end := context.WithCancel(ctx)
 	go func() {
@@ -122,7 +122,7 @@ func (c *Cluster) untilChanged(ctx context.Context, clk clock.Clock, loaded *cli
 	return ctx
 }
 
-// load also returns what it has read of the chosen context, or nil if there is no kubeconfig.
+// load also returns the chosen context of the kubeconfig, or nil if there is no kubeconfig.
 func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 	flag := "--" + c.Prefix + "kubeconfig"
 	if c.Kubeconfig == "" {
@@ -147,7 +147,7 @@ func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 		return nil, nil, fmt.Errorf("%s cannot be read, %w: set %s to a readable file", subject, err, flag)
 	}
 	kubeconfig, err := clientcmd.Load(data)
-	if err != nil { // which can have anything of the file, and so a token
+	if err != nil { // it can quote the file, and so a token
 		return nil, nil, fmt.Errorf("%s is not a kubeconfig: correct it or set %s to another file; 'kubectl config view --kubeconfig' says why",
 			subject, flag)
 	}
@@ -182,7 +182,7 @@ func (c *Cluster) load() (*rest.Config, *clientcmdapi.Config, error) {
 	return config, kubeconfig, nil
 }
 
-// clientConfig makes a configuration of what was read of the file, and does not read it again: it may have changed since it was checked.
+// clientConfig makes a configuration from the kubeconfig in memory. The file itself may have changed.
 func clientConfig(kubeconfig *clientcmdapi.Config, file string) (*rest.Config, error) {
 	resolved := kubeconfig.DeepCopy()
 	for _, user := range resolved.AuthInfos { // paths inside of a kubeconfig are relative to it
@@ -197,16 +197,16 @@ func clientConfig(kubeconfig *clientcmdapi.Config, file string) (*rest.Config, e
 	return clientcmd.NewDefaultClientConfig(*resolved, &clientcmd.ConfigOverrides{}).ClientConfig()
 }
 
-// How often an API server that does not answer is tried at start, and how long one try may take.
+// How often to try an API server that does not answer at start, and how long one try may take.
 const (
 	startupPollInterval   = time.Second
 	startupRequestTimeout = 5 * time.Second
 )
 
-// Kind is something that the API of a cluster must have.
+// Kind is a kind that the API of a cluster must have.
 type Kind struct {
 	schema.GroupVersionKind
-	// Remedy is how to install it, for example "install baremetal-operator's CRDs".
+	// Remedy says how to install the kind, for example "install baremetal-operator's CRDs".
 	Remedy string
 }
 
@@ -219,7 +219,7 @@ func (o *Options) Preflight(ctx context.Context, config *rest.Config, cluster st
 }
 
 // WaitForAPI returns once the API server answers. It gives up after timeout, and at once if the credentials are
-// refused: waiting does not mend those. The error is one sentence with the server and the reason.
+// refused: waiting does not mend credentials. The error is one sentence with the server and the reason.
 func WaitForAPI(ctx context.Context, config *rest.Config, cluster string, timeout time.Duration) error {
 	client, err := discoveryClient(config)
 	if err != nil {
@@ -250,8 +250,8 @@ func WaitForAPI(ctx context.Context, config *rest.Config, cluster string, timeou
 		cluster, config.Host, timeout, last)
 }
 
-// RequireKinds returns a *MissingKindsError that names each kind that the cluster does not have, and how to install it, or
-// another error if the cluster did not answer.
+// RequireKinds returns a *MissingKindsError that names missing kinds and their remedies, or another error without an
+// answer.
 func RequireKinds(config *rest.Config, cluster string, kinds ...Kind) error {
 	client, err := discoveryClient(config)
 	if err != nil {

@@ -33,14 +33,14 @@ import (
 
 // Lease is the object that elects a leader.
 type Lease struct {
-	// Config is the cluster that the lease is in. It need not be that of the manager.
+	// Config reaches the cluster of the lease, which may differ from the manager's cluster.
 	Config *rest.Config
 	// Namespace and Name of the lease.
 	Namespace, Name string
 }
 
-// NewManager returns a manager that serves metrics, profiles and probes as the options say, is ready once its cache is
-// synced, and works while it holds the lease. The lease may be nil if there is no leader election.
+// NewManager returns a manager that serves metrics, profiles and probes according to the options, is ready once its
+// cache is synced, and works while it holds the lease. A nil lease means no leader election.
 func (o *Options) NewManager(config *rest.Config, options manager.Options, lease *Lease) (manager.Manager, error) {
 	options.Metrics = metricsserver.Options{BindAddress: o.MetricsAddress}
 	if o.MetricsSecure {
@@ -61,7 +61,7 @@ func (o *Options) NewManager(config *rest.Config, options manager.Options, lease
 		options.LeaderElection = true
 		options.LeaderElectionReleaseOnCancel = true // the process ends when Start returns
 		options.LeaderElectionResourceLockInterface = lock
-		options.LeaderElectionID = lease.Name // the label name of the metric leader_election_master_status
+		options.LeaderElectionID = lease.Name // label name of leader_election_master_status
 		options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &leader.LeaseDuration, &leader.RenewDeadline, &leader.RetryPeriod
 	}
 	mgr, err := ctrl.NewManager(config, options)
@@ -77,7 +77,7 @@ func (o *Options) NewManager(config *rest.Config, options manager.Options, lease
 	return mgr, nil
 }
 
-// lock is that of controller-runtime without its events: the manager's recorder may be that of another cluster, which
+// lock makes controller-runtime's lock without its events: the manager's recorder may belong to another cluster, which
 // need not have the lease's namespace.
 func (l *Lease) lock(leader *LeaderElection) (resourcelock.Interface, error) {
 	hostname, err := os.Hostname()
@@ -92,8 +92,8 @@ func (l *Lease) lock(leader *LeaderElection) (resourcelock.Interface, error) {
 	return lock, nil
 }
 
-// WithClient returns the manager with another client. It is for controllers of other modules that take their client from
-// the manager which they are registered with: one of them can be given a wrapped client, and the others keep theirs.
+// WithClient returns the manager with another client. It is for controllers of other modules, which take their client
+// from the manager at registration. So one of them can get a wrapped client, and the others keep theirs.
 func WithClient(m manager.Manager, c client.Client) manager.Manager {
 	return &managerWithClient{Manager: m, client: c}
 }
@@ -106,7 +106,7 @@ type managerWithClient struct {
 // GetClient implements manager.Manager.
 func (m *managerWithClient) GetClient() client.Client { return m.client }
 
-// ManagementScheme has the kinds of the management cluster: Kubernetes', Metal3's and ours.
+// ManagementScheme returns the kinds of the management cluster: Kubernetes', Metal3's and ours.
 func ManagementScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
@@ -115,7 +115,7 @@ func ManagementScheme() *runtime.Scheme {
 	return scheme
 }
 
-// ManagementKinds are BareMetalHost and kinds of ours, for Preflight.
+// ManagementKinds returns BareMetalHost and the given kinds of ours, for Preflight.
 func ManagementKinds(ours ...string) []Kind {
 	kinds := []Kind{{GroupVersionKind: bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), Remedy: "install baremetal-operator's CRDs"}}
 	for _, kind := range ours {
@@ -128,7 +128,7 @@ func ManagementKinds(ours ...string) []Kind {
 const probeTimeout = time.Second
 
 // TrimObject is a transform for caches. It drops the bookkeeping of server-side apply and kubectl, which no program
-// here reads: it can be half of an object, and kubectl's is a copy of all of it, in Secrets too.
+// here reads. It can be half of an object, and kubectl's is a copy of the whole object, even of a Secret.
 func TrimObject(object any) (any, error) {
 	accessor, err := meta.Accessor(object)
 	if err != nil {
@@ -142,7 +142,7 @@ func TrimObject(object any) (any, error) {
 	return object, nil
 }
 
-// TrimAlso is TrimObject for a cache of one kind, of which something more can be dropped.
+// TrimAlso is TrimObject for a cache of one kind with more parts to drop.
 func TrimAlso[T any](trim func(T)) toolscache.TransformFunc {
 	return func(object any) (any, error) {
 		if typed, ok := object.(T); ok {
@@ -152,7 +152,7 @@ func TrimAlso[T any](trim func(T)) toolscache.TransformFunc {
 	}
 }
 
-// CacheSynced is a readiness probe that fails until the caches have everything that was there at the start.
+// CacheSynced returns a readiness probe that fails until the caches have all objects that existed at the start.
 func CacheSynced(caches interface{ WaitForCacheSync(context.Context) bool }) healthz.Checker {
 	return func(request *http.Request) error {
 		ctx, cancel := context.WithTimeout(request.Context(), probeTimeout)

@@ -15,25 +15,25 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// Options are the flags that every program has.
+// Options are the flags of every program.
 type Options struct {
 	// StartupTimeout is how long to wait at start for an API server that does not answer.
 	StartupTimeout time.Duration
-	// MetricsAddress, HealthAddress and PprofAddress are bind addresses. Disabled serves nothing.
+	// MetricsAddress, HealthAddress and PprofAddress are bind addresses. Disabled turns one off.
 	MetricsAddress, HealthAddress, PprofAddress string
-	// MetricsSecure serves metrics with TLS, to clients that the cluster of the manager knows and that may get /metrics there.
+	// MetricsSecure serves metrics with TLS, to clients that the manager's cluster allows to get /metrics.
 	MetricsSecure bool
-	// review asks that cluster. A program without it has no flag for MetricsSecure.
+	// review asks that cluster. A program without a review has no flag for MetricsSecure.
 	review MetricsReview
 	// LeaderElection is nil for a program whose replicas all work.
 	LeaderElection *LeaderElection
 }
 
-// LeaderElection is how the replicas of a program agree on the one that works.
+// LeaderElection configures how the replicas of a program elect the one that works.
 type LeaderElection struct {
-	// Enabled: work only while holding the lease.
+	// Enabled means to work only while holding the lease.
 	Enabled bool
-	// LeaseDuration is how long the lease of a leader that has stopped renewing is respected.
+	// LeaseDuration is how long other replicas respect the lease of a leader that has stopped renewing it.
 	LeaseDuration time.Duration
 	// RenewDeadline is how long a leader tries to renew before it stops working. The process then ends.
 	RenewDeadline time.Duration
@@ -41,11 +41,12 @@ type LeaderElection struct {
 	RetryPeriod time.Duration
 }
 
-// MetricsReview makes the filter that says who may read metrics.
+// MetricsReview makes the filter that decides who may read metrics.
 type MetricsReview func(*rest.Config, *http.Client) (metricsserver.Filter, error)
 
-// DefaultOptions are the options of a program with leader election. The lease is longer than controller-runtime's default of 15 s: a leader
-// whose API server restarts must not end because of it. The review is nil for a program that has no right to ask who reads its metrics.
+// DefaultOptions returns the options of a program with leader election. The lease is longer than controller-runtime's
+// default of 15 s, so that a restart of the API server does not end the leader. The review is nil for a program that
+// has no right to ask who reads its metrics.
 func DefaultOptions(review MetricsReview) Options {
 	return Options{
 		StartupTimeout: 30 * time.Second,
@@ -59,7 +60,7 @@ func DefaultOptions(review MetricsReview) Options {
 	}
 }
 
-// AddFlags adds the flags. The values that the struct has are the defaults.
+// AddFlags adds the flags. The current values of the struct are the defaults.
 func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 	process := sections.FlagSet("process")
 	process.DurationVar(&o.StartupTimeout, "startup-timeout", o.StartupTimeout,
@@ -89,7 +90,7 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 		"Time between attempts to take or renew the lease.")
 }
 
-// Validate returns an error that names each flag that is wrong.
+// Validate returns an error that names each wrong flag.
 func (o *Options) Validate() error {
 	var errs []error
 	for _, flag := range []struct{ name, address string }{
@@ -104,7 +105,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validate checks what client-go would refuse later, without the names of the flags.
+// validate finds values that client-go would refuse later, without the names of the flags.
 func (l *LeaderElection) validate() error {
 	if l.RetryPeriod <= 0 || l.RenewDeadline < 2*l.RetryPeriod || l.LeaseDuration <= l.RenewDeadline {
 		return fmt.Errorf("--leader-elect-lease-duration is %v, --leader-elect-renew-deadline %v and --leader-elect-retry-period %v: "+
@@ -130,11 +131,11 @@ func CheckSet(flag, value string) error {
 	return nil
 }
 
-// Disabled is the bind address that stands for "do not serve".
+// Disabled is the bind address for "do not serve".
 const Disabled = "0"
 
-// CheckAddress returns an error that names the flag if its bind address cannot be listened on. Servers return that
-// error too, but later, and without the flag.
+// CheckAddress returns an error that names the flag if the process cannot listen on its bind address. Servers return
+// this error too, but later, and without the flag.
 func CheckAddress(flag, address string) error {
 	if address == Disabled || address == "" {
 		return nil

@@ -19,15 +19,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// rightsGrace is how long reads may be denied at start: an API server that has just started denies all until it has read its RBAC
-// rules.
+// rightsGrace is how long reads may be denied at start. An API server denies all reads until it has its RBAC rules.
 const rightsGrace = 20 * time.Second
 
-// stopTimeout is how long a program has to give up its lease. A manager that waits for caches does not stop at all, and has none.
+// stopTimeout is how long a program has to give up its lease. A manager that waits for caches has none and never stops.
 const stopTimeout = 5 * time.Second
 
-// Rights ends a program that may not read what its caches hold. Without it the caches would wait, and the program end after minutes
-// with an error that names no right, or never.
+// Rights ends a program that may not read the kinds in its caches. Otherwise the caches would wait, and the program
+// would end after minutes with an error that names no right, or never.
 type Rights struct {
 	optional []string
 	// options are the options of the program that alone need a resource.
@@ -39,20 +38,20 @@ type Rights struct {
 	denied map[*toolscache.Reflector]denial
 }
 
-// denial is what the API server has answered to the first read of a kind.
+// denial is the API server's answer to the first read of a kind.
 type denial struct {
 	since time.Time
 	err   error
 }
 
-// NewRights returns the rights of a program. It goes on if it may not read the kinds of optional API groups, which the log says.
+// NewRights returns the rights of a program. It goes on without kinds of optional API groups, and logs this.
 func NewRights(optional ...string) *Rights {
 	return &Rights{optional: optional, options: map[schema.GroupResource][]string{}, grace: rightsGrace, missing: make(chan error, 1),
 		denied: map[*toolscache.Reflector]denial{}}
 }
 
-// NeededFor says that the program reads resources of an API group only because of an option, which the error about a missing right
-// names. It must not be called once a cache runs.
+// NeededFor says that the program reads resources of an API group only because of an option. The error about a missing
+// right then names the option. Call it before any cache runs.
 func (r *Rights) NeededFor(option, group string, resources ...string) {
 	for _, resource := range resources {
 		key := schema.GroupResource{Group: group, Resource: resource}
@@ -60,7 +59,7 @@ func (r *Rights) NeededFor(option, group string, resources ...string) {
 	}
 }
 
-// Handler is for the cache of a cluster.
+// Handler returns the handler for the cache of a cluster.
 func (r *Rights) Handler(cluster string, config *rest.Config) toolscache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, reflector *toolscache.Reflector, err error) {
 		toolscache.DefaultWatchErrorHandler(ctx, reflector, err)
@@ -73,7 +72,7 @@ func (r *Rights) Handler(cluster string, config *rest.Config) toolscache.WatchEr
 			if slices.Contains(r.optional, details.Group) {
 				return
 			}
-			// The kind in an answer about rights is the resource.
+			// In an answer about rights, the field for the kind holds the resource.
 			if options := r.options[schema.GroupResource{Group: details.Group, Resource: details.Kind}]; len(options) > 0 {
 				purpose = " only for " + strings.Join(options, " and ")
 			}
@@ -82,8 +81,8 @@ func (r *Rights) Handler(cluster string, config *rest.Config) toolscache.WatchEr
 	}
 }
 
-// deny records that a kind cannot be read. What could be read before is not recorded: a right that is taken away later, or an API
-// server that restarts, must not end a program that works.
+// deny records that a kind cannot be read. It ignores kinds that could be read before: a right that is taken away
+// later, or an API server that restarts, must not end a program that works.
 func (r *Rights) deny(reflector *toolscache.Reflector, err error) {
 	if reflector.LastSyncResourceVersion() != "" {
 		return
@@ -111,7 +110,7 @@ func (r *Rights) deny(reflector *toolscache.Reflector, err error) {
 	}
 }
 
-// Start runs a manager. The error names the rights that are missing.
+// Start runs a manager. The error names the missing rights.
 func (r *Rights) Start(ctx context.Context, mgr manager.Manager) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -24,7 +24,7 @@ const (
 	policiesCheck = "admission policies"
 	// metal3Webhook is the name of baremetal-operator's webhook configuration in its own manifests.
 	metal3Webhook = "baremetal-operator-validating-webhook-configuration"
-	// injectCA is the annotation of a configuration whose authority cert-manager writes.
+	// injectCA is the annotation of a configuration that gets its authority from cert-manager.
 	injectCA = "cert-manager.io/inject-ca-from"
 
 	certManagerGroup  = "cert-manager.io"
@@ -62,7 +62,7 @@ func (c *Cluster) admission(ctx context.Context) []Result {
 	return results
 }
 
-// hasCertManager returns whether the cluster has the kinds of cert-manager. If that cannot be found out, it has.
+// hasCertManager reports whether the cluster has the kinds of cert-manager. It assumes so if it cannot find out.
 func (c *Cluster) hasCertManager() bool {
 	groups, err := c.Discovery.ServerGroups()
 	if err != nil {
@@ -104,8 +104,8 @@ func webhookTrust(check string, configuration *admissionregistrationv1.Validatin
 	return result
 }
 
-// Callers judges whether others than the API server can ask our webhook. The chart cannot know what its API server calls with and from, so
-// by default they can. It says nothing of a webhook that is not there, or runs outside of the cluster.
+// Callers judges whether clients other than the API server can ask our webhook. By default they can: the chart cannot
+// know the certificates and addresses of its API server. It skips a missing webhook, and one outside of the cluster.
 func (c *Cluster) Callers(ctx context.Context) []Result {
 	const check = "callers of the webhook"
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}

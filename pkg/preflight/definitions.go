@@ -22,16 +22,16 @@ import (
 
 // Versions of Kubernetes in docs/compatibility.md.
 const (
-	// MinimumKubernetes is what is asked for.
+	// MinimumKubernetes is the oldest version that is supported.
 	MinimumKubernetes = "1.30"
-	// TestedKubernetes is the newest that the tests run with.
+	// TestedKubernetes is the newest version that the tests run with.
 	TestedKubernetes = "1.37"
 )
 
-// Where it is said how to install what is missing.
+// Remedies that install what is missing.
 const (
 	metal3Remedy = "kubectl apply -k baremetal-operator (docs/metal3.md)"
-	// Without the flag, an upgrade that sets a value would forget all others.
+	// Without --reset-then-reuse-values, an upgrade that sets a value would forget all others.
 	chartRemedy = "helm upgrade --install karpenter-metal3 charts/karpenter-metal3 --namespace karpenter-metal3 --create-namespace " +
 		"--reset-then-reuse-values"
 )
@@ -61,7 +61,7 @@ func kubernetesVersion(text string) Result {
 	return result
 }
 
-// hostFields are the fields of BareMetalHosts that the manager cannot do without.
+// hostFields are the fields of BareMetalHosts that the manager needs.
 var hostFields = []string{
 	"spec.automatedCleaningMode", "spec.bmc.address", "spec.bootMACAddress", "spec.consumerRef", "spec.customDeploy",
 	"spec.externallyProvisioned", "spec.image.checksum", "spec.image.checksumType", "spec.image.format", "spec.image.url",
@@ -71,7 +71,7 @@ var hostFields = []string{
 	"status.provisioning.image.url", "status.provisioning.state",
 }
 
-// definitions checks the kinds of Metal3 and ours, and their fields.
+// definitions checks Metal3's kinds and ours, and their fields.
 func (c *Cluster) definitions() []Result {
 	metal3, err := c.served(bmov1alpha1.GroupVersion)
 	results := []Result{definition(bmov1alpha1.GroupVersion.WithKind("BareMetalHost"), metal3, err, sets.New(hostFields...), false,
@@ -98,7 +98,7 @@ func (c *Cluster) definitions() []Result {
 	return append(results, wrong...)
 }
 
-// definition judges a kind. It must be served with the fields, and with no others if it is to be exact.
+// definition judges a kind. It must be served with the fields. If exact is set, it must have no other fields.
 func definition(kind schema.GroupVersionKind, served map[string]sets.Set[string], err error, fields sets.Set[string], exact bool,
 	install, upgrade string) Result {
 	result := Result{Check: fmt.Sprintf("CRD %s (%s)", kind.Kind, kind.GroupVersion()), Level: OK, Message: "has the fields that are needed"}
@@ -122,7 +122,7 @@ func definition(kind schema.GroupVersionKind, served map[string]sets.Set[string]
 	return result
 }
 
-// served are the kinds of a version that the API server serves, each with its fields, nil if they are not published.
+// served returns the kinds of a version that the API server serves, each with its fields, nil if unpublished.
 func (c *Cluster) served(version schema.GroupVersion) (map[string]sets.Set[string], error) {
 	served := map[string]sets.Set[string]{}
 	resources, err := c.Discovery.ServerResourcesForGroupVersion(version.String())
@@ -171,13 +171,13 @@ func (c *Cluster) served(version schema.GroupVersion) (map[string]sets.Set[strin
 // maxNamed is how many things a message names.
 const maxNamed = 5
 
-// node is what is read of an OpenAPI schema.
+// node is the part of an OpenAPI schema that the checks read.
 type node struct {
 	Properties map[string]*node `json:"properties"`
 	Items      *node            `json:"items"`
 }
 
-// paths are the fields below a node.
+// paths collects the fields below a node.
 func (n *node) paths(prefix string, found sets.Set[string]) {
 	for name, property := range n.Properties {
 		path := prefix + name
@@ -188,7 +188,7 @@ func (n *node) paths(prefix string, found sets.Set[string]) {
 	}
 }
 
-// fieldsBelow are the fields of an object, without those that every object has.
+// fieldsBelow returns the fields of an object, without the fields of every object.
 func fieldsBelow(root *node) sets.Set[string] {
 	for _, name := range []string{"apiVersion", "kind", "metadata"} {
 		delete(root.Properties, name)
@@ -198,7 +198,7 @@ func fieldsBelow(root *node) sets.Set[string] {
 	return fields
 }
 
-// fieldsOf are the fields that a definition has.
+// fieldsOf returns the fields of a definition.
 func fieldsOf(crd *apiextensionsv1.CustomResourceDefinition) (sets.Set[string], error) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return version.Name == v1alpha1.GroupVersion.Version

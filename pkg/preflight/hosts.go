@@ -25,10 +25,10 @@ import (
 
 const hostsCheck = "BareMetalHosts"
 
-// operatorRemedy shows what baremetal-operator does. Its installation by docs/metal3.md has these names.
+// operatorRemedy shows the log of baremetal-operator. An installation by docs/metal3.md has these names.
 const operatorRemedy = "kubectl -n baremetal-operator-system logs deployment/baremetal-operator-controller-manager"
 
-// seenWithin is how long baremetal-operator may take until it has written the status of a new host.
+// seenWithin is how long baremetal-operator may take to write the status of a new host.
 const seenWithin = 5 * time.Minute
 
 func (c *Cluster) hosts(ctx context.Context) []Result {
@@ -57,8 +57,8 @@ func (c *Cluster) hosts(ctx context.Context) []Result {
 	return results
 }
 
-// checkHosts judges the hosts, namespace by namespace. there are the namespaces that exist, nil if that is not known; networked is whether
-// a tenant has a network of its own.
+// checkHosts judges the hosts, namespace by namespace. there are the existing namespaces, nil if unknown. networked is
+// true if a tenant has its own network.
 func checkHosts(providers []v1alpha1.NodeProvider, nodeTypes []v1alpha1.NodeType, hosts []bmov1alpha1.BareMetalHost, there sets.Set[string],
 	networked bool, now time.Time) []Result {
 	known := inventory.NewInventory(inventory.Options{})
@@ -132,7 +132,7 @@ func (h *hostsOf) check(there sets.Set[string]) []Result {
 	return results
 }
 
-// matching are the hosts that something holds for, and that are not being deleted, by name.
+// matching returns the hosts for which holds is true and that are not being deleted, sorted by name.
 func (h *hostsOf) matching(holds func(*bmov1alpha1.BareMetalHost) bool) []*bmov1alpha1.BareMetalHost {
 	found := slices.DeleteFunc(slices.Clone(h.hosts), func(host *bmov1alpha1.BareMetalHost) bool {
 		return !host.DeletionTimestamp.IsZero() || !holds(host)
@@ -141,12 +141,12 @@ func (h *hostsOf) matching(holds func(*bmov1alpha1.BareMetalHost) bool) []*bmov1
 	return found
 }
 
-// same is a remedy that is the same for every host.
+// same returns one remedy for every host.
 func same(remedy string) func(*bmov1alpha1.BareMetalHost) string {
 	return func(*bmov1alpha1.BareMetalHost) string { return remedy }
 }
 
-// problem is something that can be wrong with hosts: what is said of those that it holds for, and the remedy for the first of them.
+// problem is a possible fault of hosts: a text about the hosts for which holds is true, and the first one's remedy.
 type problem struct {
 	level  Level
 	holds  func(*bmov1alpha1.BareMetalHost) bool
@@ -167,7 +167,7 @@ func (h *hostsOf) problems() []problem {
 			break
 		}
 	}
-	// The text of an error may have the address of a BMC or a URL, so it is left to kubectl.
+	// The text of an error may contain the address of a BMC or a URL, so the message omits it; kubectl shows it.
 	errorTypes := lo.Map(h.matching(isInError), func(host *bmov1alpha1.BareMetalHost, _ int) string { return string(host.Status.ErrorType) })
 	slices.Sort(errorTypes)
 	return []problem{
@@ -189,7 +189,7 @@ func (h *hostsOf) problems() []problem {
 	}
 }
 
-// isUnseen returns whether baremetal-operator has written nothing on a host. One that is paused it does not look at.
+// isUnseen reports whether baremetal-operator has written nothing on a host. It ignores paused hosts.
 func (h *hostsOf) isUnseen(host *bmov1alpha1.BareMetalHost) bool {
 	return host.Status.Provisioning.State == bmov1alpha1.StateNone && !isPaused(host) && h.now.Sub(host.CreationTimestamp.Time) > seenWithin
 }
@@ -222,13 +222,12 @@ func isPaused(host *bmov1alpha1.BareMetalHost) bool {
 	return metav1.HasAnnotation(host.ObjectMeta, bmov1alpha1.PausedAnnotation)
 }
 
-// typesOf are the NodeTypes that a host matches.
 func (h *hostsOf) typesOf(host *bmov1alpha1.BareMetalHost) []string {
 	server, _ := h.known.Server(client.ObjectKeyFromObject(host))
 	return server.Types
 }
 
-// counts says how many hosts a Machine can have. A free host that matches no NodeType may be for something else, but not all of them.
+// counts says how many hosts Machines can have. It warns of free hosts without a type only if no host has one.
 func (h *hostsOf) counts() Result {
 	available, claimed, typed := 0, 0, 0
 	var others []string
@@ -258,8 +257,8 @@ func (h *hostsOf) counts() Result {
 	return result
 }
 
-// foreign says which hosts others use, and which of them a Machine claims once they are released. It names who uses them: preflight is for
-// operators.
+// foreign says which hosts others use, and which of these hosts a Machine claims once they are released. It names the
+// users, because preflight is for operators.
 func (h *hostsOf) foreign() []Result {
 	var alone, matching []string
 	for _, host := range h.hosts {

@@ -25,12 +25,12 @@ import (
 const (
 	imagesCheck   = "images"
 	osImagesCheck = "OSImages"
-	// atOnce is how many images are asked for at the same time.
+	// atOnce is how many images are requested at a time.
 	atOnce = 4
 )
 
-// images asks for the images of NodeTypes and OSImages, and for the files with their checksums. What tenants write, in Machines and
-// classes, is not asked for.
+// images requests the images of NodeTypes and OSImages, and their checksum files. It does not request URLs that tenants
+// write, in Machines and classes.
 func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
 	providers, types, images := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &v1alpha1.OSImageList{}
 	if err := c.list(ctx, providers, types, images); err != nil {
@@ -55,12 +55,12 @@ func (c *Cluster) images(ctx context.Context, http *http.Client) []Result {
 	return results
 }
 
-// OSImages says which NodeTypes have an OSImage that does not exist, by themselves or by their NodeProvider.
+// OSImages says which NodeTypes name an OSImage that does not exist, directly or through their NodeProvider.
 func (c *Cluster) OSImages(ctx context.Context) []Result {
 	providers, types, images := &v1alpha1.NodeProviderList{}, &v1alpha1.NodeTypeList{}, &v1alpha1.OSImageList{}
 	if err := c.list(ctx, providers, types, images); err != nil {
 		result := unreadable(osImagesCheck, err)
-		result.Level = Skip // no NodeType is known to lack one
+		result.Level = Skip // no NodeType is known to lack an OSImage
 		return []Result{result}
 	}
 	exists := lo.KeyBy(images.Items, func(image v1alpha1.OSImage) string { return image.Name })
@@ -94,7 +94,7 @@ func providersByName(providers []v1alpha1.NodeProvider) map[string]*v1alpha1.Nod
 	return lo.KeyBy(lo.ToSlicePtr(providers), func(provider *v1alpha1.NodeProvider) string { return provider.Name })
 }
 
-// propertiesOf are those of a NodeType and its NodeProvider, if that exists.
+// propertiesOf returns the properties of a NodeType and of its NodeProvider, if that exists.
 func propertiesOf(nodeType *v1alpha1.NodeType, byName map[string]*v1alpha1.NodeProvider) properties.Set {
 	layers := []properties.Layer{properties.OfType(nodeType)}
 	if provider := byName[nodeType.Spec.ProviderRef.Name]; provider != nil {
@@ -103,7 +103,7 @@ func propertiesOf(nodeType *v1alpha1.NodeType, byName map[string]*v1alpha1.NodeP
 	return properties.Merge(layers...)
 }
 
-// imageLocations are the URLs that may be asked, each with what it is, and what is wrong with the others.
+// imageLocations returns the URLs that may be requested, each with its purpose, and the faults of the others.
 func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType, images []v1alpha1.OSImage) (map[string]string, []Result) {
 	locations, results := map[string]string{}, []Result(nil)
 	byName := providersByName(providers)
@@ -162,11 +162,11 @@ func imageLocations(providers []v1alpha1.NodeProvider, types []v1alpha1.NodeType
 	return locations, results
 }
 
-// accepted is any file, and the manifests of OCI images: some registries answer that there is none if they are not named.
+// accepted is any file, and explicitly the manifests of OCI images: some registries return them only if asked by name.
 const accepted = "*/*, application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, " +
 	"application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json"
 
-// askImage asks for the head of a file, and for its first byte where the server does not answer that, as with signed URLs.
+// askImage requests the head of a file. If the server refuses that, as with signed URLs, it requests the first byte.
 func askImage(ctx context.Context, client *http.Client, location, what string) Result {
 	result := Result{Check: what, Level: Fail, Message: properties.PublicURL(location)}
 	result.Remedy = "make it readable for this machine, and for Ironic and the servers, which must reach it too"
@@ -218,12 +218,12 @@ func askImage(ctx context.Context, client *http.Client, location, what string) R
 // maxRedirects is how many redirects are followed.
 const maxRedirects = 5
 
-// NewImageClient returns what asks for images.
+// NewImageClient returns the client that requests images.
 func NewImageClient(timeout time.Duration) *http.Client {
 	return &http.Client{Timeout: timeout, CheckRedirect: withoutReferer}
 }
 
-// withoutReferer follows redirects, and does not tell their targets the URL before, which may be signed.
+// withoutReferer follows redirects, but does not reveal the previous URL, which may be signed, to their targets.
 func withoutReferer(request *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return errors.New("too many redirects")

@@ -32,7 +32,7 @@ const (
 	ironicCheck  = "Ironic"
 	// minimumIronic is the microversion that baremetal-operator v0.13 requires of Ironic.
 	minimumIronic = "1.89"
-	// maxAnswer is how much of an answer is read.
+	// maxAnswer is how many bytes of an answer are read.
 	maxAnswer = 1 << 20
 )
 
@@ -85,8 +85,8 @@ func ironicReady(object *unstructured.Unstructured) Result {
 	return result
 }
 
-// askIronic asks Ironic for its version, which takes no credentials, and for its drivers, which shows whether a conductor works. It sends
-// no credentials: if Ironic asks for some, that is an answer.
+// askIronic asks Ironic for its version, which needs no credentials, and for its drivers, which shows whether a
+// conductor works. It sends no credentials: a demand for credentials is an answer, too.
 func askIronic(ctx context.Context, client *http.Client, endpoint string) []Result {
 	base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(endpoint, "/"), "/v1"), "/")
 	result := Result{Check: ironicCheck, Level: Fail, Remedy: "kubectl -n baremetal-operator-system get ironics,pods"}
@@ -146,7 +146,7 @@ func askIronic(ctx context.Context, client *http.Client, endpoint string) []Resu
 	return []Result{result}
 }
 
-// NewIronicClient returns what asks Ironic. authorities are those to trust, PEM; without any, the system's are.
+// NewIronicClient returns the client for Ironic. It trusts authorities in PEM, or the system's if empty.
 func NewIronicClient(timeout time.Duration, authorities []byte) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if len(authorities) > 0 {
@@ -159,7 +159,7 @@ func NewIronicClient(timeout time.Duration, authorities []byte) (*http.Client, e
 	return &http.Client{Timeout: timeout, Transport: transport}, nil
 }
 
-// getJSON reads an answer. Its errors do not have the URL.
+// getJSON reads an answer. Its errors do not contain the URL.
 func getJSON(ctx context.Context, client *http.Client, location, microversion string, target any) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location, nil)
 	if err != nil {

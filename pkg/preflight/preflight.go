@@ -1,9 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight checks whether a management cluster has what this project needs: its version, the definitions of Metal3's kinds and
-// of ours, hosts that Metal3 works on, and, for a caller that wants it, whether the providers of tenants work, what is in front of the API
-// server, Ironic, and the images. It only reads. What its caller has no right to read is said, and is no failure.
+// Package preflight checks whether a management cluster has what this project needs: its version, the definitions of
+// Metal3's kinds and ours, and hosts that Metal3 works on. On request, it also checks the providers of tenants, the
+// admission in front of the API server, Ironic, and the images. It only reads. It reports objects that its caller may
+// not read, without a failure.
 package preflight
 
 import (
@@ -27,56 +28,56 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Level is what a check has found.
+// Level is the outcome of a check.
 type Level string
 
-// What checks find.
+// Outcomes of checks.
 const (
 	OK Level = "OK"
-	// Skip: it cannot be checked, for example because the caller may not read it.
+	// Skip: the check is not possible, for example because the caller has no right to read.
 	Skip Level = "SKIP"
 	// Warn: it works, but perhaps not as expected.
 	Warn Level = "WARN"
-	// Fail: servers are not provisioned as long as it is so.
+	// Fail: no servers are provisioned until it is corrected.
 	Fail Level = "FAIL"
 )
 
-// Result is what one check has found.
+// Result is the result of one check.
 type Result struct {
-	// Check is the name of what was checked.
+	// Check is the name of the checked thing.
 	Check string
 	Level Level
-	// Message is what was found.
+	// Message says what the check found.
 	Message string
-	// Remedy is the command that mends it, or shows why; empty if nothing has to be done.
+	// Remedy is a command that solves the problem or shows its cause; empty if nothing has to be done.
 	Remedy string
 }
 
-// Cluster is a management cluster that is checked.
+// Cluster is the management cluster to check.
 type Cluster struct {
 	// Reader reads its objects.
 	Reader client.Reader
-	// Discovery reads its version and its definitions. All users may.
+	// Discovery reads its version and its definitions. All users may do that.
 	Discovery discovery.DiscoveryInterface
 	Clock     clock.PassiveClock
 }
 
-// Essentials are the checks that the manager does at its start: with no other rights than it has, without a request to anything but the
-// API server, and without a list that a cached Reader does not have in memory.
+// Essentials returns the checks that the manager does at its start. They need no other rights than the manager's, no
+// request to anything but the API server, and no list that a cached Reader does not have in memory.
 func (c *Cluster) Essentials(ctx context.Context) []Result {
 	return slices.Concat(c.kubernetes(), c.definitions(), c.hosts(ctx))
 }
 
-// Outside is what Everything asks beside the API server.
+// Outside is what Everything asks in addition to the API server.
 type Outside struct {
-	// Ironic is the URL of Ironic's API, "" if it is not to be asked, and IronicClient what asks.
+	// Ironic is the URL of Ironic's API, "" to skip it. IronicClient is the client for it.
 	Ironic       string
 	IronicClient *http.Client
-	// Images asks for images and checksums, nil if nothing is to be asked.
+	// Images is the client for images and checksums, nil to skip them.
 	Images *http.Client
 }
 
-// Everything are the essentials, and all other checks.
+// Everything returns the essentials, and all other checks.
 func (c *Cluster) Everything(ctx context.Context, outside Outside) []Result {
 	results := slices.Concat(c.Essentials(ctx), c.OSImages(ctx), c.providers(ctx), c.admission(ctx), c.ironics(ctx))
 	if outside.Ironic != "" {
@@ -88,12 +89,12 @@ func (c *Cluster) Everything(ctx context.Context, outside Outside) []Result {
 	return results
 }
 
-// Failures are how many checks have failed.
+// Failures returns how many checks have failed.
 func Failures(results []Result) int {
 	return lo.CountBy(results, func(result Result) bool { return result.Level == Fail })
 }
 
-// Print writes the results as a table. What mends a result stands below it.
+// Print writes the results as a table, each with its remedy below it.
 func Print(w io.Writer, results []Result) error {
 	width := len("CHECK")
 	for _, result := range results {
@@ -114,7 +115,7 @@ func Print(w io.Writer, results []Result) error {
 	return err
 }
 
-// Log writes what is not in order, and in one line what is.
+// Log writes each result that is not OK, and all others in one line.
 func Log(log logr.Logger, results []Result) {
 	var fine []string
 	for _, result := range results {
@@ -127,7 +128,7 @@ func Log(log logr.Logger, results []Result) {
 	log.Info("Preflight", "failed", Failures(results), "inOrder", fine)
 }
 
-// unreadable is the result of a check whose objects could not be read.
+// unreadable returns the result of a check whose objects could not be read.
 func unreadable(check string, err error) Result {
 	result := Result{Check: check, Level: Fail, Message: cause(err)}
 	switch {
@@ -145,12 +146,12 @@ func unreadable(check string, err error) Result {
 	return result
 }
 
-// isMissingKind returns whether a cluster does not have the kind that was to be read.
+// isMissingKind reports whether the error means that the cluster does not have the kind.
 func isMissingKind(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && strings.Contains(err.Error(), "could not find the requested resource")
 }
 
-// cause is an error of an HTTP client without the URL, which may hold a password or be signed.
+// cause returns the error of an HTTP client without the URL, which may hold a password or a signature.
 func cause(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
@@ -162,7 +163,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// worst first, then by name.
+// bySeverity sorts the worst results first.
 func bySeverity(a, b Result) int {
 	order := []Level{Fail, Warn, Skip, OK}
 	return cmp.Or(cmp.Compare(slices.Index(order, a.Level), slices.Index(order, b.Level)), cmp.Compare(a.Check, b.Check),

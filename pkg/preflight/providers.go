@@ -23,7 +23,7 @@ func (c *Cluster) providers(ctx context.Context) []Result {
 	return checkProviders(tenants.Items)
 }
 
-// checkProviders judges the providers by their TenantClusters. What is wrong with one is a failure of its own.
+// checkProviders judges the providers by their TenantClusters. Each provider with a fault is a separate failure.
 func checkProviders(tenants []v1alpha1.TenantCluster) []Result {
 	var results []Result
 	renewing := 0

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenant has what the parts of the provider share: the two clusters that they run between, the tenant cluster, which has the
-// pods and Karpenter's objects, and the tenant's namespace of the management cluster, which has its Machines; and which Machine is
-// whose.
+// Package tenant has the common parts of the provider. The provider runs between two clusters: the tenant cluster, with
+// the pods and Karpenter's objects, and the management cluster, whose namespace for the tenant has its Machines. The
+// package also says which Machine belongs to whom.
 package tenant
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Clusters are the two clusters that a tenant's controllers see. They may be one and the same.
+// Clusters are the two clusters of a tenant's controllers. They may be the same cluster.
 type Clusters struct {
 	// TenantCluster is the namespace and name of the tenant's TenantCluster in the management cluster.
 	TenantCluster types.NamespacedName
@@ -38,7 +38,7 @@ type Clusters struct {
 	Management Cluster
 }
 
-// Fields by which the tenant's cache indexes objects. Karpenter's operator creates these indexes.
+// Index fields of the tenant's cache. Karpenter's operator creates these indexes.
 const (
 	// NodeProviderIDField is for Nodes.
 	NodeProviderIDField = "spec.providerID"
@@ -50,19 +50,19 @@ const (
 type Cluster struct {
 	// Client writes, and reads from the cache.
 	Client client.Client
-	// Live reads from the API server. Deletions are decided on a live read, because a cache may be behind.
+	// Live reads from the API server. Deletions need a live read, because a cache may be stale.
 	Live client.Reader
 	// Cache is the source of watches.
 	Cache cache.Cache
 }
 
-// ClusterOf returns the Cluster of a cluster. A controller-runtime Manager is a cluster too.
+// ClusterOf returns the Cluster for a controller-runtime cluster. A Manager is one, too.
 func ClusterOf(c cluster.Cluster) Cluster {
 	return Cluster{Client: c.GetClient(), Live: c.GetAPIReader(), Cache: c.GetCache()}
 }
 
-// LiveClient returns a client that also reads from the API server. Secrets are read with it, so that no process keeps
-// all the secrets of a cluster in memory.
+// LiveClient returns a client that also reads from the API server. It is for Secrets, so that no process keeps all
+// Secrets of a cluster in memory.
 func (c Cluster) LiveClient() client.Client {
 	return liveClient{Client: c.Client, live: c.Live}
 }
@@ -80,31 +80,31 @@ func (c liveClient) List(ctx context.Context, list client.ObjectList, opts ...cl
 	return c.live.List(ctx, list, opts...)
 }
 
-// Watch is a source of events of a kind in the management cluster, for a controller of the tenant cluster.
+// Watch returns a source of events of a kind in the management cluster, for a controller of the tenant cluster.
 func (c Clusters) Watch(kind client.Object, handle handler.EventHandler, predicates ...predicate.Predicate) source.Source {
 	return source.Kind(c.Management.Cache, kind, handle, predicates...)
 }
 
-// WatchMachines is a source of the requests for Machines.
+// WatchMachines returns a source of requests for Machines.
 func (c Clusters) WatchMachines(requests func(context.Context, *v1alpha1.Machine) []reconcile.Request,
 	predicates ...predicate.Predicate) source.Source {
 	return c.Watch(&v1alpha1.Machine{}, kube.Enqueue(requests), predicates...)
 }
 
-// WatchTenantCluster is a source of events of the tenant's TenantCluster.
+// WatchTenantCluster returns a source of events of the tenant's TenantCluster.
 func (c Clusters) WatchTenantCluster(handle handler.EventHandler, predicates ...predicate.Predicate) source.Source {
 	ours := predicate.NewPredicateFuncs(func(object client.Object) bool { return client.ObjectKeyFromObject(object) == c.TenantCluster })
 	return c.Watch(&v1alpha1.TenantCluster{}, handle, append(predicates, ours)...)
 }
 
-// Enqueue enqueues the one request of a controller that compares everything.
+// Enqueue enqueues the single request of a controller that compares everything.
 func (c Clusters) Enqueue() handler.EventHandler {
 	return kube.Enqueue(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: c.TenantCluster}}
 	})
 }
 
-// MachineKey is the key of a Machine of the tenant's namespace.
+// MachineKey returns the key of a Machine in the tenant's namespace.
 func (c Clusters) MachineKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: c.TenantCluster.Namespace, Name: name}
 }
@@ -114,8 +114,8 @@ func (c Clusters) MachineOf(_ context.Context, nodeClaim client.Object) []reconc
 	return []reconcile.Request{{NamespacedName: c.MachineKey(nodeClaim.GetName())}}
 }
 
-// NodeOf returns the Node with a provider ID, or nil. A Node's name proves nothing; its provider ID, which the manager gave to one
-// claim alone, does.
+// NodeOf returns the Node with a provider ID, or nil. A Node's name proves nothing. Its provider ID does, because the
+// manager gave it to one claim only.
 func (c Clusters) NodeOf(ctx context.Context, providerID string) (*corev1.Node, error) {
 	nodes := &corev1.NodeList{}
 	if err := c.Tenant.Client.List(ctx, nodes, client.MatchingFields{NodeProviderIDField: providerID}); err != nil {
@@ -129,26 +129,26 @@ func (c Clusters) NodeOf(ctx context.Context, providerID string) (*corev1.Node, 
 	return nil, nil
 }
 
-// Owns returns whether a Machine is one of the tenant's. Others may be in the same namespace: those of another tenant,
-// and stand-alone ones.
+// Owns reports whether a Machine belongs to the tenant. The namespace may also have Machines of another tenant, and
+// stand-alone ones.
 func (c Clusters) Owns(machine *v1alpha1.Machine) bool {
 	return machine.Namespace == c.TenantCluster.Namespace &&
 		machine.Spec.TenantClusterRef != nil && machine.Spec.TenantClusterRef.Name == c.TenantCluster.Name
 }
 
-// MadeFor returns whether the Machine is the NodeClaim's, and not of an earlier one of that name. A NodeClaim that was
-// restored from a backup has another UID than the one that the Machine was made for, but still its provider ID.
+// MadeFor reports whether the Machine was made for the NodeClaim, rather than for an earlier one with the same name. A
+// NodeClaim that was restored from a backup has a new UID, but still its provider ID.
 func MadeFor(machine *v1alpha1.Machine, nodeClaim *karpv1.NodeClaim) bool {
 	return machine.Annotations[v1alpha1.NodeClaimUIDAnnotationKey] == string(nodeClaim.UID) ||
 		(nodeClaim.Status.ProviderID != "" && nodeClaim.Status.ProviderID == machine.Status.ProviderID)
 }
 
-// HasRegistered returns whether Karpenter has seen the NodeClaim's node: pods may run there.
+// HasRegistered reports whether Karpenter has seen the NodeClaim's node: pods may run there.
 func HasRegistered(nodeClaim *karpv1.NodeClaim) bool {
 	return conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeRegistered).Status == metav1.ConditionTrue
 }
 
-// Warning is an event for the tenant's users, cut to what an event can hold.
+// Warning returns an event for the tenant's users, cut to the size limit of events.
 func Warning(object client.Object, reason, message string) events.Event {
 	return events.Event{
 		InvolvedObject: object, Type: corev1.EventTypeWarning, Reason: reason, Message: conditions.Truncate(message, conditions.MaxEventNote),

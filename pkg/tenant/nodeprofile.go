@@ -14,10 +14,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// Resolve returns the NodeProfile of a node whose pool or Machine names one, or none, or why it cannot have it.
+// Resolve returns the NodeProfile that a pool or Machine names, or the default, or none, or why it cannot be had.
 type Resolve func(explicit string) (profile nodeprofiles.Profile, problem string, err error)
 
-// NodeProfiles returns what resolves the profiles of the tenant's nodes. It reads from the cache.
+// NodeProfiles returns the Resolve function for the tenant's nodes. It reads from the cache.
 func (c Clusters) NodeProfiles(ctx context.Context) (Resolve, error) {
 	cluster := &v1alpha1.TenantCluster{}
 	found, err := kube.Find(ctx, c.Management.Client, c.TenantCluster, cluster)
@@ -32,7 +32,7 @@ func (c Clusters) NodeProfiles(ctx context.Context) (Resolve, error) {
 	}, nil
 }
 
-// FindNodeProfile reads NodeProfiles from the cache.
+// FindNodeProfile returns a function that reads NodeProfiles from the cache.
 func (c Clusters) FindNodeProfile(ctx context.Context) nodeprofiles.Find {
 	return func(name string) (*v1alpha1.NodeProfile, error) {
 		profile := &v1alpha1.NodeProfile{}

@@ -3,10 +3,10 @@
 
 // Package tracing sends the way from a pod to its node to an OpenTelemetry collector, as one trace for each NodeClaim.
 //
-// Manager and provider each see a part of the way, and pass no context to each other. So nothing of a trace is random: its ID is a
-// hash of the tenant's namespace and the UID of the NodeClaim, and the ID of a span is a hash of the trace and the name of the span. A
-// span is sent when its end is seen, with the times that are written in the objects. If it is sent twice, after a restart or by both of
-// two leaders, it is the same span.
+// Manager and provider each see a part of the way, and pass no context to each other. So nothing in a trace is random:
+// the ID of a trace is a hash of the tenant's namespace and the UID of the NodeClaim, and the ID of a span is a hash of
+// the trace and the name of the span. A span is sent when its end is seen, with the times in the objects. If it is sent
+// twice, after a restart or by both of two leaders, it is the same span.
 package tracing
 
 import (
@@ -31,40 +31,40 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// NodeClaimSpan is the name of the first span of a trace: from the NodeClaim to its initialized node. MachineSpan is that of the manager's
-// part of it, which begins the trace of a Machine without a NodeClaim.
+// NodeClaimSpan is the name of the first span of a trace: from the NodeClaim to its initialized node. MachineSpan is
+// the name of the manager's part, which is the first span for a Machine without a NodeClaim.
 const NodeClaimSpan, MachineSpan = "NodeClaim", "Machine"
 
-// Span is a part of the way that has ended.
+// Span is a finished part of the way.
 type Span struct {
-	// Namespace of the tenant's Machines. A tenant may write any UID on its Machines, and has no part in the traces of others.
+	// Namespace of the tenant's Machines. A tenant may write any UID on its Machines, but not get into others' traces.
 	Namespace string
 	// Trace is the UID of the NodeClaim, or of a Machine without one.
 	Trace types.UID
-	// Name of the span. A trace has one of each name.
+	// Name of the span. It is unique within a trace.
 	Name string
-	// Parent is the name of the span that this one is a part of. Empty: it is the first one of the trace.
+	// Parent is the name of the enclosing span. Empty for the first span of a trace.
 	Parent string
 	// Start and End of the part.
 	Start, End time.Time
-	// Failure is why the way has ended here. Empty: it goes on.
+	// Failure is why the way has ended here. Empty if it goes on.
 	Failure string
 	// Attributes are names, types and reasons; never user data.
 	Attributes []attribute.KeyValue
 }
 
-// Tracer sends spans. It is a Runnable of a manager, which sends what is left when the manager ends.
+// Tracer sends spans. It is a Runnable of a manager, and sends the remaining spans when the manager ends.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 }
 
-// shutdownTimeout bounds how long a program that ends waits for the collector.
+// shutdownTimeout limits how long a program that ends waits for the collector.
 const shutdownTimeout = 5 * time.Second
 
-// New returns a Tracer for the program of that name. The endpoint is the URL of a collector that takes OTLP by gRPC: http is without TLS,
-// https with it. The variables OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE, and the others of OpenTelemetry, hold. A
-// collector that does not answer is no error: spans are then dropped.
+// New returns a Tracer for a program. The endpoint is the URL of a collector that takes OTLP by gRPC: http without TLS,
+// https with TLS. The variables OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE, and OpenTelemetry's
+// others, apply. If the collector does not answer, spans are dropped without an error.
 func New(ctx context.Context, endpoint, program string) (*Tracer, error) {
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint))
 	if err != nil {
@@ -80,7 +80,7 @@ func New(ctx context.Context, endpoint, program string) (*Tracer, error) {
 
 const flag = "tracing-endpoint"
 
-// AddFlag adds the flag of the endpoint.
+// AddFlag adds the flag for the endpoint.
 func AddFlag(flags *pflag.FlagSet, endpoint *string) {
 	flags.StringVar(endpoint, flag, *endpoint,
 		"URL of an OpenTelemetry collector that takes traces by OTLP over gRPC, for example http://otel-collector.monitoring:4317, or "+
@@ -111,7 +111,7 @@ func (t *Tracer) Start(ctx context.Context) error {
 	return nil
 }
 
-// AddTo adds the Tracer to a manager, and what watches for spans.
+// AddTo adds to a manager the Tracer and the runnable that watches for spans.
 func (t *Tracer) AddTo(mgr manager.Manager, watch manager.Runnable) error {
 	if err := errors.Join(mgr.Add(t), mgr.Add(watch)); err != nil {
 		return fmt.Errorf("adding the watch for traces, %w", err)
@@ -142,7 +142,7 @@ func (t *Tracer) Send(span Span) {
 	started.End(trace.WithTimestamp(span.End))
 }
 
-// traceID of an object of a tenant. docs/metrics.md has the command that computes it.
+// traceID returns the trace ID of an object of a tenant. docs/metrics.md has the command that computes it.
 func traceID(namespace string, uid types.UID) trace.TraceID {
 	return trace.TraceID(hash(namespace + "/" + string(uid))[:16])
 }
@@ -156,7 +156,7 @@ func hash(text string) []byte {
 	return sum[:]
 }
 
-// hashes are an sdktrace.IDGenerator that returns the IDs in the context.
+// hashes is an sdktrace.IDGenerator that returns the IDs in the context.
 type hashes struct{}
 
 type idsKey struct{}

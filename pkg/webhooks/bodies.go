@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// readLimit is how many bodies are read at a time. It is so large that an API server, which sends a body at once, is never among the
-	// silent ones that are dropped first.
+	// readLimit is how many bodies are read at a time. It is large, so that an API server, which sends a body at once,
+	// is never among the silent ones that are dropped first.
 	readLimit = 1000
-	// bytesLimit is how many bytes of large bodies are held, from the first byte until the answer. The others are
-	// bounded by their number.
+	// bytesLimit limits the bytes of large bodies in memory, from the first byte until the answer. The number of the
+	// other bodies limits their bytes.
 	bytesLimit = 64 << 20
-	// bodyLimit is how long a body may be: an API server sends two objects of 3 MiB.
+	// bodyLimit is the largest body, in bytes: an API server sends two objects of 3 MiB.
 	bodyLimit = 7 << 20
 )
 
-// bodies are read before a request takes one of the few places, so that a client that sends nothing holds nothing that another needs.
-// When there are too many, the one is dropped that has been silent longest.
+// bodies are read before a request takes one of the few places. So a client that sends nothing blocks nothing that
+// another client needs. If there are too many bodies, the one that has been silent longest is dropped.
 type bodies struct {
 	// readers and bytes are the limits.
 	readers int
@@ -38,14 +38,14 @@ type bodies struct {
 	held    int64
 }
 
-// body is what has been read of one request.
+// body is the part of a request's body that has been read.
 type body struct {
 	bytes.Buffer
 	elements
 	heard time.Time
-	// held is how many bytes of it count towards the limit.
+	// held is how many of its bytes count towards the limit.
 	held int64
-	// drop ends the read.
+	// drop aborts the read.
 	drop    func() error
 	dropped bool
 }
@@ -57,11 +57,10 @@ var (
 	errNoJSON  = errors.New("the body is not a JSON object")
 )
 
-// large returns whether the body becomes so much in memory that one is decoded at a time.
+// large reports whether the body needs so much memory that only one is decoded at a time.
 func (b *body) large() bool { return b.Len() > largeBytes || b.count > largeElements }
 
-// read reads the body of a request until the deadline of its context. The caller calls end once the body is not
-// needed any more.
+// read reads the body of a request until the deadline of its context. Call end once the body is no longer needed.
 func (b *bodies) read(w http.ResponseWriter, r *http.Request) (complete *body, err error) {
 	connection := http.NewResponseController(w)
 	deadline, _ := r.Context().Deadline()
@@ -77,7 +76,7 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (complete *body, e
 		case err == nil && !yaml.IsJSONBuffer(current.Bytes()):
 			err = errNoJSON // it would be read as YAML, in which other signs make values
 		case err == nil:
-			// Once a deadline is over, all later requests of the connection are cancelled.
+			// A deadline that has passed would cancel all later requests of the connection.
 			err = connection.SetReadDeadline(time.Time{})
 		}
 		if err != nil {
@@ -115,7 +114,7 @@ func (b *bodies) begin(current *body) {
 	b.reading[current] = struct{}{}
 }
 
-// stop says that the body is not being read any more: from now on it cannot be dropped. It returns whether it has been.
+// stop ends the reading of a body: from now on it cannot be dropped. It reports whether it was dropped before.
 func (b *bodies) stop(current *body) (dropped bool) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
@@ -123,20 +122,20 @@ func (b *bodies) stop(current *body) (dropped bool) {
 	return current.dropped
 }
 
-// end says that the body is not needed any more.
+// end releases a body that is no longer needed.
 func (b *bodies) end(current *body) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
 	b.free(current)
 }
 
-// free lets go of the bytes of a body. The lock must be held.
+// free releases the bytes of a body. The caller must hold the lock.
 func (b *bodies) free(current *body) {
 	b.held -= current.held
 	current.held, current.Buffer = 0, bytes.Buffer{}
 }
 
-// add adds what has been read. Other large bodies are dropped if there is no room for a large one.
+// add appends a chunk to a body. If there is no room for a large body, it drops other large bodies.
 func (b *bodies) add(current *body, chunk []byte) error {
 	b.lock.Lock()
 	defer b.lock.Unlock()
@@ -162,8 +161,8 @@ func (b *bodies) add(current *body, chunk []byte) error {
 	return nil
 }
 
-// dropSilent drops the body of which nothing has come for longest, among some. It returns false if there is none. The
-// lock must be held.
+// dropSilent drops the body that has been silent longest, among the ones that among accepts. It reports false if there
+// is none. The caller must hold the lock.
 func (b *bodies) dropSilent(among func(*body) bool) bool {
 	var silent *body
 	for other := range b.reading {

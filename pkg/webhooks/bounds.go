@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// elementsLimit is how many values the JSON of a body may have. Two objects as large as etcd takes them have fewer.
+	// elementsLimit is how many values the JSON of a body may have. Two objects of etcd's maximum size have fewer.
 	elementsLimit = 200_000
-	// A body with more bytes or values than these is large. One large body is decoded at a time, and no other waits for
-	// it: Machines and pods are smaller.
+	// A body with more bytes or values than these is large. Only one large body is decoded at a time, and smaller ones
+	// do not wait for it: Machines and pods are smaller.
 	largeBytes, largeElements = 32 << 10, 4096
-	// smallBytes is how long an object may be whose lengths are not looked at: the square of what is in it is little.
+	// smallBytes is the size up to which the lengths in an object are not checked, because their square is small.
 	smallBytes = 4 << 10
 )
 
-// elements counts the values of JSON that comes in pieces. Memory follows their number more than the bytes: "{}," has
-// three bytes, and can become a struct of hundreds.
+// elements counts the values of JSON that arrives in pieces. Memory depends more on their number than on the bytes:
+// "{}," has three bytes, and can become a struct of hundreds.
 type elements struct {
 	count             int
 	inString, escaped bool
@@ -51,21 +51,21 @@ func (e *elements) add(text []byte) {
 	}
 }
 
-// shape is how long the lists, maps and strings of a schema may be.
+// shape holds the maximum lengths of the lists, maps and strings in a schema.
 type shape struct {
-	// most is the number of items, keys or characters.
+	// most is the maximum number of items, keys or characters.
 	most   int64
 	fields map[string]*shape
-	// rest are the items of a list, or the values of a map.
+	// rest is the shape of the items of a list, or of the values of a map.
 	rest *shape
 }
 
-// anything is the shape of what a schema does not bound.
+// anything is the shape of values that a schema does not limit.
 var anything = &shape{most: math.MaxInt64}
 
 func init() { anything.rest = anything }
 
-// shapes returns the shapes of our kinds by their names.
+// shapes returns the shapes of our kinds, by kind.
 func shapes() (map[string]*shape, error) {
 	definitions, err := apis.ManagementCRDs()
 	found := map[string]*shape{}
@@ -90,9 +90,8 @@ func shapeOf(schema *apiextensionsv1.JSONSchemaProps) *shape {
 	return s
 }
 
-// decode reads an object that is nowhere longer than its schema allows. The API server has refused such an object
-// before it asks. Others that reach the webhook have not asked the API server, and the time of some rules is the
-// square of a length.
+// decode reads an object, and refuses one with a part longer than its schema allows. The API server refuses such an
+// object before it asks the webhook. Other clients have not asked the API server, and some rules take quadratic time.
 func (s *shape) decode(raw []byte, object any) error {
 	var err error
 	if len(raw) > smallBytes {
@@ -100,7 +99,7 @@ func (s *shape) decode(raw []byte, object any) error {
 		err = w.value(s)
 	}
 	if err == nil {
-		err = utiljson.Unmarshal(raw, object) // it knows a field by one spelling, as the shape does
+		err = utiljson.Unmarshal(raw, object) // it accepts one spelling of a field, as the shape does
 	}
 	if err != nil {
 		return fmt.Errorf("reading the object, %w", err)
@@ -108,7 +107,7 @@ func (s *shape) decode(raw []byte, object any) error {
 	return nil
 }
 
-// walk reads JSON. path is where it is.
+// walk reads JSON. path is the current place in it.
 type walk struct {
 	*json.Decoder
 	path []string

@@ -18,27 +18,27 @@ import (
 	"time"
 )
 
-// waitLimit is how many requests wait for one that is being answered.
+// waitLimit is how many requests wait for a place.
 const waitLimit = 1000
 
-// answerTimeout is how long a request may take from its headers to the answer: less than the API server waits.
+// answerTimeout is how long a request may take from its headers to the answer. The API server waits longer.
 const answerTimeout = 4 * time.Second
 
-// Callers is which requests are answered, and how many at once.
+// Callers decides which requests are answered, and how many at a time.
 type Callers struct {
-	// Authority has signed the certificates of the clients that are answered. Nil: every client is.
+	// Authority signs the certificates of the accepted clients. Nil: every client is accepted.
 	Authority *x509.CertPool
-	// Names are common names of certificates that are accepted. Empty: all that the authority has signed.
+	// Names are the accepted common names of certificates. Empty: all certificates of the authority.
 	Names []string
 
 	timeout time.Duration
 	bodies  bodies
-	// large bodies have one place for all of them, beside one of the others.
+	// large bodies share one place, in addition to one of the turns.
 	large, turns turns
 }
 
-// NewCallers returns callers of which at most some are answered at the same time. file has the authority of their certificates; it may be
-// empty. The error names the file.
+// NewCallers returns Callers that answer at most atOnce requests at a time. file has the authority of client
+// certificates; it may be empty. The error names the file.
 func NewCallers(file string, names []string, atOnce int) (*Callers, error) {
 	callers := &Callers{Names: names, timeout: answerTimeout, bodies: bodies{readers: readLimit, bytes: bytesLimit},
 		large: turns{free: 1, limit: waitLimit}, turns: turns{free: atOnce, limit: waitLimit}}
@@ -56,15 +56,15 @@ func NewCallers(file string, names []string, atOnce int) (*Callers, error) {
 	return callers, nil
 }
 
-// TLS has clients asked for their certificate. One that has none is refused by the handler: the readiness probe has none.
+// TLS asks clients for their certificate. The handler refuses a client without one: the readiness probe has none.
 func (c *Callers) TLS(config *tls.Config) {
 	if c.Authority != nil {
 		config.ClientCAs, config.ClientAuth = c.Authority, tls.VerifyClientCertIfGiven
 	}
 }
 
-// Limit returns a handler that refuses other callers, and callers beyond the limit. When leaving ends it has connections closed, so that
-// clients that keep theirs go to another replica.
+// Limit returns a handler that refuses other callers, and callers beyond the limit. When leaving ends, it closes
+// connections, so that clients that keep theirs go to another replica.
 func (c *Callers) Limit(leaving context.Context, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if leaving.Err() != nil {
@@ -120,7 +120,7 @@ func (c *Callers) admit(r *http.Request) error {
 
 func isCertified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
 
-// refuse answers a request that is not looked at.
+// refuse answers a request without looking at it.
 func refuse(w http.ResponseWriter, err error) {
 	status, reason := http.StatusBadRequest, "body"
 	switch {
@@ -133,9 +133,9 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), status)
 }
 
-// sourceOf is whose turn a request takes. All tenants come through the API server, so their namespaces take turns if
-// a certificate shows that the body is the API server's. Others could name any namespace: they have one turn for each
-// address.
+// sourceOf returns the source whose turn a request takes. All tenants come through the API server, so their namespaces
+// take turns if a certificate proves that the body is the API server's. Others could name any namespace: each address
+// has one turn.
 func sourceOf(r *http.Request, review []byte) string {
 	if isCertified(r) {
 		named := struct{ Request struct{ Namespace string } }{}
@@ -146,7 +146,7 @@ func sourceOf(r *http.Request, review []byte) string {
 	return addressOf(r)
 }
 
-// addressOf is the address of the client, without the port.
+// addressOf returns the address of the client, without the port.
 func addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

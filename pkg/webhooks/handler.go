@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhooks validates what is written to the management cluster, and gives the claims of tenants' pods their names
-// there. It decodes admission requests, applies pkg/webhooks/rules, and encodes the result. It writes nothing, so that a dry
-// run is like any other request.
+// Package webhooks validates writes to the management cluster, and gives the claims of tenants' pods their names there.
+// It decodes admission requests, applies pkg/webhooks/rules, and encodes the result. It writes nothing, so a dry run is
+// like any other request.
 package webhooks
 
 import (
@@ -35,9 +35,9 @@ type handler[T any, P cluster.Object[T]] struct {
 	kind    string
 	shape   *shape
 	cluster *cluster.Cluster
-	// written validates an object that is created, when before is nil, or updated.
+	// written validates an object that is created or updated. before is nil for a new object.
 	written func(cluster rules.Cluster, before, after P) rules.Result
-	// deleted validates the deletion of an object. Nil admits all.
+	// deleted validates the deletion of an object. Nil allows every deletion.
 	deleted func(cluster rules.Cluster, object P) rules.Result
 }
 
@@ -55,13 +55,13 @@ func (h *handler[T, P]) Handle(ctx context.Context, request admission.Request) a
 	return responseOf(&request, result)
 }
 
-// failed is the response to a request that no rule has been applied to.
+// failed returns the response to a request before any rule has been applied.
 func failed(kind string, code int32, err error) admission.Response {
 	requests.WithLabelValues(kind, string(noRule), resultFailed).Inc()
 	return admission.Errored(code, err)
 }
 
-// unread is failed for an error of a cache, or because the time of the request is over.
+// unread returns the response for an error of a cache, or for a request whose time is over.
 func unread(ctx context.Context, kind string, err error) admission.Response {
 	if late := ctx.Err(); late != nil {
 		return failed(kind, http.StatusServiceUnavailable, fmt.Errorf("answering in time, %w", late))
@@ -77,7 +77,7 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 	if request.Operation == admissionv1.Create || request.Operation == admissionv1.Update {
 		after = new(T)
 		if err = h.shape.decode(request.Object.Raw, after); err != nil || !after.GetDeletionTimestamp().IsZero() {
-			return rules.Result{}, err // of an object that is being deleted, finalizers must be removable, whatever else is wrong
+			return rules.Result{}, err // an object being deleted must lose its finalizers, whatever else is wrong
 		}
 	}
 	if request.Operation == admissionv1.Update || request.Operation == admissionv1.Delete && h.deleted != nil {
@@ -95,8 +95,8 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 	return rules.Result{}, nil
 }
 
-// responseOf returns the response of the API server's own validation: the status of an invalid object, of which kubectl
-// shows each field on a line of its own.
+// responseOf returns a response like the API server's own validation: the status of an invalid object. kubectl shows
+// each of its fields on a separate line.
 func responseOf(request *admission.Request, result rules.Result) admission.Response {
 	response := admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: result.Allowed(), Warnings: result.Warnings}}
 	if result.Allowed() {
@@ -155,14 +155,15 @@ func count(kind string, result rules.Result) {
 	}
 }
 
-// timed is a handler of requests about a kind whose durations are recorded. It begins none whose time has run out.
+// timed is a handler that records the durations of requests about a kind. It begins none whose time has run out.
 type timed struct {
 	admission.Handler
 	kind  string
 	clock clock.PassiveClock
 }
 
-// operations are the operations that an API server asks about. A client could make labels of metrics without end by others.
+// operations are the operations that an API server asks about. With others, a client could create metric labels without
+// end.
 var operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete,
 	admissionv1.Connect}
 
@@ -180,14 +181,14 @@ func (t timed) Handle(ctx context.Context, request admission.Request) admission.
 	return response
 }
 
-// served is what handlers are made of.
+// served has the parts that handlers are made of.
 type served struct {
 	cluster *cluster.Cluster
 	clock   clock.PassiveClock
 	shapes  map[string]*shape
 }
 
-// Handlers returns what is served, by path. The paths are those in config/webhook.
+// Handlers returns the handlers by path. The paths match config/webhook.
 func Handlers(all *cluster.Cluster, clk clock.PassiveClock) (map[string]admission.Handler, error) {
 	shapes, err := shapes()
 	if err != nil {
@@ -225,11 +226,11 @@ func unused[P client.Object](kind rules.Kind) func(rules.Cluster, P) rules.Resul
 	}
 }
 
-// spellingKind stands in metrics for the kinds that spellingHandler answers about.
+// spellingKind is the kind in the metrics of spellingHandler.
 const spellingKind = "spelling"
 
-// spellingHandler answers requests about objects in which the reference writes a field in another form than the schema has. It needs no
-// cache and denies nothing: what it does not know is left to the schema.
+// spellingHandler answers requests about objects in which the reference writes a field in another form than the schema
+// has. It needs no cache and denies nothing: it leaves unknown fields to the schema.
 type spellingHandler struct{}
 
 // Handle implements admission.Handler.

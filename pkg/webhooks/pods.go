@@ -28,11 +28,11 @@ import (
 
 const podKind = "Pod"
 
-// podHandler answers requests about pods that are created by a tenant's vCluster. It needs the TenantClusters alone: that
-// the servers are not known yet keeps no pod waiting.
+// podHandler answers requests about pods that a tenant's vCluster creates. It needs only the TenantClusters, so no pod
+// waits until the servers are known.
 type podHandler struct{ cluster *cluster.Cluster }
 
-// podFields are what is decoded of a pod: what rules.Pod reads. Every other part of a pod would be memory for nothing.
+// podFields are the fields of a pod that rules.Pod reads. Decoding more would waste memory.
 type podFields struct {
 	Metadata struct {
 		Name        string            `json:"name"`
@@ -52,7 +52,7 @@ type (
 	containerFields struct {
 		Resources resourceFields `json:"resources"`
 	}
-	// resourceFields have no quantities: a resource that a class serves is judged, however much of it a container asks for.
+	// resourceFields have no quantities: a resource of a device class is judged regardless of its amount.
 	resourceFields struct {
 		Limits   map[corev1.ResourceName]json.RawMessage `json:"limits"`
 		Requests map[corev1.ResourceName]json.RawMessage `json:"requests"`
@@ -113,8 +113,8 @@ func (h *podHandler) Handle(ctx context.Context, request admission.Request) admi
 	return response
 }
 
-// renamed are the patches that change the names in the claims of a pod. They have nothing else in them, so that fields that
-// this version does not know stay in the pod.
+// renamed returns the patches that change the names in the claims of a pod. They contain nothing else, so the pod keeps
+// fields that this version does not know.
 func renamed(given, now []corev1.PodResourceClaim) []jsonpatch.Operation {
 	var patches []jsonpatch.Operation
 	for i := range now {
@@ -130,7 +130,7 @@ func renamed(given, now []corev1.PodResourceClaim) []jsonpatch.Operation {
 	return patches
 }
 
-// podHost is what one request about a pod reads of the host. It implements rules.Host.
+// podHost reads the host for one request about a pod. It implements rules.Host.
 type podHost struct {
 	cluster   *cluster.Cluster
 	ctx       context.Context

@@ -9,19 +9,19 @@ import (
 	"sync"
 )
 
-// turns gives places to requests, by turns of their sources: a source that sends many requests makes its own wait, and not those of others.
+// turns gives places to requests, by turns of their sources. A source that sends many requests delays only its own.
 type turns struct {
-	// free places, and how many requests wait at most.
+	// free counts the free places; limit is how many requests may wait.
 	free, limit int
 
 	lock    sync.Mutex
 	waiting int
-	// queues has the requests of each source that wait, and order the sources. The first one is next.
+	// queues holds the waiting requests of each source. order holds the sources; the first one is next.
 	queues map[string][]chan bool
 	order  []string
 }
 
-// take waits for a place. It returns false if there is none before the context ends, or if others that wait come first.
+// take waits for a place. It reports false if the context ends first, or if a full line drops the request.
 func (t *turns) take(ctx context.Context, source string) bool {
 	turn, now := t.line(source)
 	if now {
@@ -41,7 +41,8 @@ func (t *turns) take(ctx context.Context, source string) bool {
 	return <-turn // it was decided in the same moment
 }
 
-// line takes a place at once, or puts the request into the line. If that is full, the last one of the source with most requests goes.
+// line takes a place at once, or puts the request into the line. A full line drops the last request of the source with
+// the most requests.
 func (t *turns) line(source string) (turn chan bool, now bool) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -66,7 +67,7 @@ func (t *turns) line(source string) (turn chan bool, now bool) {
 	return turn, false
 }
 
-// give gives the place to the next request, and the source its next turn after those of the others.
+// give passes the place to the next request, and puts its source behind the other sources.
 func (t *turns) give() {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -81,7 +82,7 @@ func (t *turns) give() {
 	}
 }
 
-// remove takes a request out of the line. The lock must be held.
+// remove takes a request out of the line. The caller must hold the lock.
 func (t *turns) remove(source string, index int) {
 	t.waiting--
 	if t.queues[source] = slices.Delete(t.queues[source], index, index+1); len(t.queues[source]) == 0 {

@@ -17,26 +17,26 @@ import (
 
 const (
 	// writtenAtOnce is how many bytes an account may write at once, for each replica: 1,500 claims take twice that.
-	// writtenPerSecond makes up for it. In ten minutes, in which etcd keeps each revision, that is 53 MiB of its two GiB.
+	// writtenPerSecond refills it. In ten minutes, for which etcd keeps each revision, that is 53 MiB of its two GiB.
 	writtenAtOnce, writtenPerSecond = 16 << 20, 64 << 10
 )
 
-// writesKind stands in metrics for what writesHandler answers about.
+// writesKind is the kind in the metrics of writesHandler.
 const writesKind = "writes"
 
-// clientKey is the key of the client in the context of a request. It is the address, or empty if a certificate shows that
-// the client is the API server.
+// clientKey is the context key for the client of a request. The value is its address, or empty if a certificate proves
+// that the client is the API server.
 type clientKey struct{}
 
-// account is a provider, as a client names it.
+// account is a provider by the name that a client gives.
 type account struct{ client, name string }
 
-// accountsLimit is how many accounts are counted at a time. One that has its bytes again is not counted.
+// accountsLimit is how many accounts are tracked at a time. An account that has all its bytes again is not tracked.
 const accountsLimit = 10_000
 
-// writesHandler bounds how much each provider writes: the API server bounds requests at a time, and not their size. It
-// counts each client apart: without certificates, any client can name the account of a provider, and would use up the
-// provider's bytes.
+// writesHandler limits how many bytes each provider writes: the API server limits the number of requests, but not their
+// size. It tracks each client separately. Without certificates, any client can name the account of a provider, and
+// would use up the provider's bytes.
 type writesHandler struct {
 	clock    clock.PassiveClock
 	lock     sync.Mutex

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// maxCopy is how many bytes a copy may have, as JSON. Selectors of devices alone may have 10 MiB.
+	// maxCopy limits the size of a copy as JSON, in bytes. Device selectors alone may have 10 MiB.
 	maxCopy = 64 << 10
-	// roomRetry is how often an object for which there was no room is looked at again. No event of its own tells.
+	// roomRetry is how often an object without room for its copy is checked again. No event tells when there is room.
 	roomRetry = time.Minute
 )
 
-// errNoCopy means that an object gets no copy, and that an event has said why.
+// errNoCopy means that an object gets no copy. An event has already said why.
 var errNoCopy = errors.New("no copy is made")
 
-// admit checks an object that is to have its first copy, and counts that. What a tenant stores on the host is bounded here, because the
-// object itself is bounded by the tenant's API server alone. The error is errNoCopy if there is to be none.
+// admit checks an object before its first copy, and counts the copy. It limits what a tenant stores on the host,
+// because only the tenant's API server limits the object itself. It returns errNoCopy if there must be no copy.
 func (c *CopyController[T]) admit(ctx context.Context, s policy.Settings, object, copied T) error {
 	refuse := func(reason, cause string) error {
 		c.notInSync(object, reason, cause)
@@ -65,8 +65,8 @@ func (c *CopyController[T]) admit(ctx context.Context, s policy.Settings, object
 	return nil
 }
 
-// copies counts what the tenant has on the host: the objects in the cache that names.Counts counts, and the copies that this process
-// creates and that are not in the cache yet.
+// copies counts the tenant's objects on the host: the objects in the cache that names.Counts counts, and the copies
+// that this process has created and the cache does not have yet.
 func (c *CopyController[T]) copies(ctx context.Context) (int, error) {
 	list := c.kind.list()
 	if err := c.clusters.Management.Client.List(ctx, list, client.InNamespace(c.clusters.TenantCluster.Namespace),

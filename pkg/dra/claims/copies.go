@@ -3,16 +3,16 @@
 
 // Package claims syncs ResourceClaims and ResourceClaimTemplates between a tenant and the host.
 //
-// CopyController copies the tenant's objects to the host. A copy and its origin hold each other by a finalizer. The
-// origin's is written before the copy is created, and removed once the copy is gone: no copy loses its origin, and no
-// claim leaves the tenant while a pod on the host still uses it. The copy has its own from its creation, so that its
-// deletion is noticed.
+// CopyController copies the tenant's objects to the host. Finalizers hold both. The origin's finalizer is written
+// before the copy is created, and removed once the copy is gone: no copy loses its origin, and no claim leaves the
+// tenant while a pod on the host uses it. The copy has its own finalizer from the start, so its deletion is noticed.
 //
-// GeneratedController shows the tenant the claims that the host's resourceclaim controller generates from templates, for
-// the host's copies of the tenant's pods, under the names that the tenant's pods expect. If the tenant has a resourceclaim
-// controller of its own, that has generated a claim for its pod already, and only the status is mirrored. If it has not,
-// GeneratedController creates the claim in the tenant too, owned by the pod. It does that also when a syncer overwrites the
-// name in the pod's status with the host's, and then deletes the claim that the tenant's controller has generated.
+// GeneratedController shows the tenant the claims that the host's resourceclaim controller generates from templates,
+// for the host's copies of the tenant's pods, under the names that the tenant's pods expect. If the tenant has its own
+// resourceclaim controller, that controller has already generated a claim for the pod, and only the status is mirrored.
+// Otherwise GeneratedController also creates the claim in the tenant, owned by the pod. It does the same when a syncer
+// overwrites the name in the pod's status with the host's, and then deletes the claim that the tenant's controller has
+// generated.
 package claims
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// kind is what differs between claims and templates.
+// kind holds the differences between claims and templates.
 type kind[T client.Object] struct {
 	schema.GroupVersionKind
 	controllerName string
@@ -50,35 +50,36 @@ type kind[T client.Object] struct {
 	list           func() client.ObjectList
 	sync           func(*v1alpha1.Sync) v1alpha1.ClaimSync
 	spec           func(T) *resourcev1.ResourceClaimSpec
-	// metadata are the labels and annotations that are copied.
+	// metadata returns the labels and annotations to copy.
 	metadata func(T) []map[string]string
 	// forHost returns a copy for the host, without metadata.
 	forHost func(object T, tenant string) T
-	// mirrorStatus writes the status of the copy into the tenant's object. Nil if the kind has none.
+	// mirrorStatus writes the status of the copy into the tenant's object. It is nil if the kind has no status.
 	mirrorStatus func(ctx context.Context, clusters tenant.Clusters, s policy.Settings, copied, object T) error
 }
 
-// CopyController keeps the copies on the host of one kind of a tenant's objects.
+// CopyController maintains the copies on the host of one kind of a tenant's objects.
 type CopyController[T client.Object] struct {
 	kind     kind[T]
 	clusters tenant.Clusters
 	recorder events.Recorder
-	// created has the keys of objects whose copy this process creates and has not seen in the cache yet, and the names of the copies.
+	// created maps keys of objects to names of their copies, for new copies that the cache does not show yet.
 	created sync.Map
 	// counting is held while copies are counted and one is added.
 	counting sync.Mutex
 	clock    clock.PassiveClock
-	// expectations are about the tenant's objects.
+	// expectations track the tenant's objects.
 	expectations kube.Expectations
 }
 
-// pair is an object of the tenant and what the host has under its name.
+// pair is an object of the tenant and the object on the host under its name.
 type pair[T client.Object] struct {
 	object T
-	// name on the host, empty if nameError is not nil.
+	// name on the host, empty if nameError is set.
 	name      string
 	nameError error
-	// copied is the object of that name on the host, if exists. It is owned if it is the copy of exactly this object.
+	// copied is the object with that name on the host, if exists is true. owned is true if it is the copy of exactly
+	// this object.
 	copied        T
 	exists, owned bool
 }
@@ -97,7 +98,7 @@ func (c *CopyController[T]) Reconcile(ctx context.Context, request reconcile.Req
 	return kube.RetryConflict(err)
 }
 
-// reconcile returns true to be called again shortly, because a cache is behind what this process has written.
+// reconcile reports true if it must be called again shortly, because a cache is behind this process's writes.
 func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey) (bool, error) {
 	var p pair[T]
 	var found bool
@@ -128,7 +129,7 @@ func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey)
 	}
 	p.owned = p.exists && c.owns(p.copied, p.object)
 	hasFinalizer := controllerutil.ContainsFinalizer(p.object, v1alpha1.DRASyncFinalizer)
-	// 2. The host generates a claim of its own for this pod, which is GeneratedController's.
+	// 2. The host generates its own claim for this pod, which GeneratedController handles.
 	if podOwner(p.object) != nil && !hasFinalizer {
 		return false, nil
 	}
@@ -146,7 +147,7 @@ func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey)
 	// 4. Its copy is being deleted on the host.
 	case p.owned && !p.copied.GetDeletionTimestamp().IsZero():
 		return false, c.deleteInTenant(ctx, p.object)
-	// 5. The sync is off: what has been synced stays, nothing is added.
+	// 5. The sync is off: synced objects stay, and nothing is added.
 	case !c.kind.sync(&s.Sync).Enabled:
 		return false, nil
 	case p.nameError != nil:
@@ -156,9 +157,9 @@ func (c *CopyController[T]) reconcile(ctx context.Context, key client.ObjectKey)
 	return c.sync(ctx, s, p)
 }
 
-// sync creates or updates the copy of an object that exists and is to be in sync.
+// sync creates or updates the copy of an object that should be in sync.
 func (c *CopyController[T]) sync(ctx context.Context, s policy.Settings, p pair[T]) (bool, error) {
-	// 6. While a class is not allowed, nothing is synced.
+	// 6. Nothing is synced while a class is not allowed.
 	if allowed, err := c.allowed(ctx, s, p.object, p.owned); err != nil || !allowed {
 		return false, err
 	}
@@ -166,15 +167,15 @@ func (c *CopyController[T]) sync(ctx context.Context, s policy.Settings, p pair[
 	switch {
 	// 7. There is no copy yet.
 	case !p.exists:
-		// The host's cache is behind the last run: creating the copy again would fail, and cost a request.
+		// The host's cache lags behind the last run: creating the copy again would fail, and cost a request.
 		if _, created := c.created.LoadAndDelete(key); created {
 			return true, nil
 		}
 		return false, c.create(ctx, s, p.object, p.name)
-	// 8. The name belongs to another object, or to one that had this name before.
+	// 8. The name belongs to another object, or to an earlier object with this name.
 	case !p.owned:
 		return false, c.resolveConflict(ctx, p.object, p.copied)
-	// 9. There is one.
+	// 9. There is a copy.
 	default:
 		c.created.Delete(key)
 		if err := c.addFinalizer(ctx, p.object); err != nil {
@@ -184,13 +185,12 @@ func (c *CopyController[T]) sync(ctx context.Context, s policy.Settings, p pair[
 	}
 }
 
-// owns returns whether a copy is this controller's copy of exactly this object.
+// owns reports whether this controller made the copy from exactly this object.
 func (c *CopyController[T]) owns(copied, object T) bool {
 	return names.IsCopyOf(copied, object, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name) && c.isCopy(copied)
 }
 
-// isCopy returns whether this controller has created an object of the host. A copy that is being deleted may have lost its
-// finalizer already.
+// isCopy reports whether this controller created an object of the host. If deleted, it may have no finalizer.
 func (c *CopyController[T]) isCopy(copied T) bool {
 	return controllerutil.ContainsFinalizer(copied, v1alpha1.DRASyncFinalizer) || !copied.GetDeletionTimestamp().IsZero()
 }
@@ -199,7 +199,7 @@ func (c *CopyController[T]) hostKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}
 }
 
-// get returns an object, and whether there is one.
+// get returns an object, and reports whether it exists.
 func (c *CopyController[T]) get(ctx context.Context, reader client.Reader, key client.ObjectKey, where string) (T, bool, error) {
 	object := c.kind.object()
 	found, err := kube.Find(ctx, reader, key, object)
@@ -209,7 +209,7 @@ func (c *CopyController[T]) get(ctx context.Context, reader client.Reader, key c
 	return object, found, err
 }
 
-// patch is kube.Patch. An object that is gone needs no change.
+// patch calls kube.Patch, and ignores an object that is gone.
 func patch(ctx context.Context, c client.Client, object client.Object, doing string, change func()) error {
 	return client.IgnoreNotFound(kube.Patch(ctx, c, object, doing, change))
 }
@@ -252,7 +252,7 @@ func NewTemplateController(clusters tenant.Clusters, clk clock.PassiveClock,
 				return &template.Spec.Spec
 			},
 			forHost: func(template *resourcev1.ResourceClaimTemplate, tenant string) *resourcev1.ResourceClaimTemplate {
-				// The host's claims get these labels and annotations, and no others of the tenant's.
+				// The host's claims get only these labels and annotations of the tenant.
 				own := names.OwnMetadata(template.Spec.Labels, template.Spec.Annotations, tenant)
 				return &resourcev1.ResourceClaimTemplate{Spec: resourcev1.ResourceClaimTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: own.Labels, Annotations: own.Annotations},
@@ -262,7 +262,7 @@ func NewTemplateController(clusters tenant.Clusters, clk clock.PassiveClock,
 		}}
 }
 
-// allowed returns whether the tenant may ask for all classes of an object, and publishes an event if not.
+// allowed reports whether the tenant may ask for all classes of an object. If not, it publishes an event.
 func (c *CopyController[T]) allowed(ctx context.Context, s policy.Settings, object T, synced bool) (bool, error) {
 	if s.SelectorError != nil {
 		c.notInSync(object, ReasonInvalidSelector, "the selector for device classes does not parse, ask the platform's administrator")
@@ -288,8 +288,8 @@ func (c *CopyController[T]) addFinalizer(ctx context.Context, object T) error {
 	return err
 }
 
-// create creates the copy, if the object may have one. The finalizer goes first: if the process died after creating the copy, the
-// tenant's object could otherwise be deleted without it.
+// create creates the copy, if the object may have one. It adds the finalizer first. Otherwise, if the process died
+// after creating the copy, the tenant's object could be deleted without its copy.
 func (c *CopyController[T]) create(ctx context.Context, s policy.Settings, object T, name string) (err error) {
 	key := c.hostKey(name)
 	copied := c.kind.forHost(object, c.clusters.TenantCluster.Name)
@@ -314,7 +314,7 @@ func (c *CopyController[T]) create(ctx context.Context, s policy.Settings, objec
 	if apierrors.IsAlreadyExists(err) {
 		return nil // an earlier run has created it, and the cache does not show it yet
 	}
-	// The tenant's user can only learn of it here: the host's API server knows fewer fields than the tenant's, or an
+	// Only this event tells the tenant's user: the host's API server knows fewer fields than the tenant's, or an
 	// admission policy or a quota rejects the copy.
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		c.notInSync(object, ReasonRefusedByHost, "the host rejects it: "+err.Error())
@@ -360,8 +360,8 @@ func (c *CopyController[T]) mirrorStatus(ctx context.Context, s policy.Settings,
 	return client.IgnoreNotFound(err)
 }
 
-// resolveConflict looks at an object that has the name of the copy. Objects of others are left alone. The copy of an
-// object that had this name before, and is gone from the tenant, is deleted.
+// resolveConflict handles an object that has the name of the copy. It leaves objects of others alone. It deletes the
+// copy of an earlier object with this name that is gone from the tenant.
 func (c *CopyController[T]) resolveConflict(ctx context.Context, object, copied T) error {
 	if origin, ok := names.OriginOf(copied, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name); ok && c.isCopy(copied) {
 		return c.deleteOrphan(ctx, origin.NamespacedName, copied)
@@ -371,8 +371,8 @@ func (c *CopyController[T]) resolveConflict(ctx context.Context, object, copied 
 	return nil
 }
 
-// finalize deletes the copy of an object that is being deleted in the tenant, and removes the object's finalizer once the
-// copy is gone. The host keeps a claim that a pod uses; so does then the tenant.
+// finalize deletes the copy of an object that is being deleted in the tenant, and removes the object's finalizer once
+// the copy is gone. The host keeps a claim while a pod uses it, and so does the tenant.
 func (c *CopyController[T]) finalize(ctx context.Context, s policy.Settings, p pair[T]) (bool, error) {
 	if p.owned {
 		if err := c.deleteCopy(ctx, p.copied); err != nil {
@@ -394,7 +394,7 @@ func (c *CopyController[T]) finalize(ctx context.Context, s policy.Settings, p p
 	})
 }
 
-// deleteCopy deletes a copy, in two steps: between them it stays until no pod on the host needs it.
+// deleteCopy deletes a copy in two steps. Between them the copy stays until no pod on the host needs it.
 func (c *CopyController[T]) deleteCopy(ctx context.Context, copied T) error {
 	if !copied.GetDeletionTimestamp().IsZero() {
 		if !controllerutil.ContainsFinalizer(copied, v1alpha1.DRASyncFinalizer) {
@@ -411,8 +411,8 @@ func (c *CopyController[T]) deleteCopy(ctx context.Context, copied T) error {
 	return nil
 }
 
-// deleteOrphan deletes the copy of an object that is gone from the tenant, after a live read, and only if this controller
-// has created it.
+// deleteOrphan deletes the copy of an object that is gone from the tenant. It checks by a live read, and deletes only
+// copies that this controller has created.
 func (c *CopyController[T]) deleteOrphan(ctx context.Context, key client.ObjectKey, copied T) error {
 	origin, ok := names.OriginOf(copied, c.kind.GroupVersionKind, c.clusters.TenantCluster.Name)
 	if !ok || origin.NamespacedName != key || !c.isCopy(copied) {
@@ -428,7 +428,7 @@ func (c *CopyController[T]) deleteOrphan(ctx context.Context, key client.ObjectK
 	return c.deleteCopy(ctx, copied)
 }
 
-// deleteLongNamed deletes the copy of an object that was made before copies had short names. No pod of vCluster's refers to it.
+// deleteLongNamed deletes a copy that was made before copies had short names. None of vCluster's pods refers to it.
 func (c *CopyController[T]) deleteLongNamed(ctx context.Context, key client.ObjectKey) error {
 	name, err := names.HostName(key.Name, key.Namespace, c.clusters.TenantCluster.Name)
 	if err != nil {
@@ -445,7 +445,7 @@ func (c *CopyController[T]) deleteLongNamed(ctx context.Context, key client.Obje
 	return c.deleteCopy(ctx, copied)
 }
 
-// deleteInTenant deletes the object of a copy that is being deleted on the host. The finalizers do the rest.
+// deleteInTenant deletes the tenant's object when its copy is being deleted on the host. The finalizers do the rest.
 func (c *CopyController[T]) deleteInTenant(ctx context.Context, object T) error {
 	if err := c.addFinalizer(ctx, object); err != nil {
 		return err

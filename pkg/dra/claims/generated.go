@@ -26,7 +26,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// podClaimAnnotation is Kubernetes' own, on claims generated from templates: which of the pod's claims it is.
+// podClaimAnnotation is Kubernetes' annotation on claims generated from templates. It names the pod's entry.
 const podClaimAnnotation = "resource.kubernetes.io/pod-claim-name"
 
 // GeneratedController shows the tenant the claims that the host has generated for its pods.
@@ -88,7 +88,7 @@ func (c *GeneratedController) reconcile(ctx context.Context, key client.ObjectKe
 		return nil
 	}
 	if claim == nil {
-		// A claim or a pod that is being deleted needs no mirror.
+		// No mirror is needed if the claim or the pod is being deleted.
 		if !host.DeletionTimestamp.IsZero() || !pod.DeletionTimestamp.IsZero() {
 			return nil
 		}
@@ -115,9 +115,9 @@ func (c *GeneratedController) tenantClaim(ctx context.Context, key client.Object
 	return claim, nil
 }
 
-// tenantPod returns the tenant's pod that the host has generated a claim for, and which of its claims it is; nil if it is
-// none of the tenant's, or not known yet. The host alone says which pod that is: its claim names its owner, and its pod its
-// origin. Of the tenant only the pod with that UID is believed.
+// tenantPod returns the tenant's pod that the host has generated a claim for, and the entry of the pod for this claim;
+// nil if the pod is not the tenant's or not known yet. Only the host decides which pod that is: its claim names its
+// owner, and its pod names its origin. In the tenant, only the pod with that UID counts.
 func (c *GeneratedController) tenantPod(
 	ctx context.Context, host *resourcev1.ResourceClaim,
 ) (*corev1.Pod, *corev1.PodResourceClaim, error) {
@@ -147,12 +147,12 @@ func (c *GeneratedController) tenantPod(
 	return pod, &pod.Spec.ResourceClaims[index], nil
 }
 
-// expectedName is the name under which the pod looks for the claim: the one in its status; or that of the claim which the
-// tenant has generated for it and not recorded yet; or the host's, for a pod whose status is copied from the host.
+// expectedName returns the name that the pod expects of the claim: the name in the pod's status, or of the claim that
+// the tenant has generated and not recorded yet, or the host's name, for a pod whose status is copied from the host.
 //
-// Once the tenant has a claim of the host's name, it stays that one. vCluster writes the host's name into the pod's status
-// whenever the tenant's resourceclaim controller has written its own there. Were the claim to change with each of them, that
-// controller would see none of the host's name, and write its own again, for ever.
+// Once the tenant has a claim with the host's name, that claim stays. vCluster writes the host's name into the pod's
+// status whenever the tenant's resourceclaim controller has written its own name there. If the claim changed each time,
+// that controller would see no claim with the host's name, and write its own again, for ever.
 func expectedName(pod *corev1.Pod, podClaim *corev1.PodResourceClaim, hostName string,
 	mirrors, byTenant []resourcev1.ResourceClaim) string {
 	if slices.ContainsFunc(mirrors, func(claim resourcev1.ResourceClaim) bool {
@@ -169,7 +169,7 @@ func expectedName(pod *corev1.Pod, podClaim *corev1.PodResourceClaim, hostName s
 	return hostName
 }
 
-// generatedByTenant are the claims that the tenant's own resourceclaim controller has generated for a claim of the pod.
+// generatedByTenant returns the claims that the tenant's own resourceclaim controller generated for a claim of the pod.
 func (c *GeneratedController) generatedByTenant(
 	ctx context.Context, pod *corev1.Pod, podClaim *corev1.PodResourceClaim,
 ) ([]resourcev1.ResourceClaim, error) {
@@ -184,12 +184,13 @@ func (c *GeneratedController) generatedByTenant(
 	}), nil
 }
 
-// deleteOthers deletes what the tenant has for the same claim of a pod besides the one that the pod expects: what was created
-// here under a name that the pod does not expect any more, and, where the pod expects a claim that was created here, what the
-// tenant's resourceclaim controller has generated. Its own claim it finds by the pod's status, which vCluster has overwritten.
+// deleteOthers deletes the tenant's other claims for the same entry of a pod. They were created here under a name that
+// the pod no longer expects. If the pod expects a claim that was created here, they also include claims from the
+// tenant's resourceclaim controller. That controller finds its own claim by the pod's status, which vCluster has
+// overwritten.
 //
-// It is called while the expected claim exists. The resourceclaim controller generates a claim for a pod that has none, so
-// without one this would not end.
+// Call it only while the expected claim exists. The resourceclaim controller generates a claim for a pod that has none,
+// so otherwise this would not end.
 func (c *GeneratedController) deleteOthers(ctx context.Context, expected *resourcev1.ResourceClaim,
 	mirrors, byTenant []resourcev1.ResourceClaim) error {
 	if !expected.DeletionTimestamp.IsZero() {
@@ -205,8 +206,8 @@ func (c *GeneratedController) deleteOthers(ctx context.Context, expected *resour
 	return c.deleteExcept(ctx, mirrors, expected.Name)
 }
 
-// deleteGenerated deletes a claim that the tenant's resourceclaim controller has generated. Its status is cleared before: the
-// finalizer of an allocated claim stays while a pod that runs has reserved it.
+// deleteGenerated deletes a claim that the tenant's resourceclaim controller has generated. It clears the status first:
+// the finalizer of an allocated claim stays while a running pod has reserved it.
 func (c *GeneratedController) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	if !equality.Semantic.DeepEqual(claim.Status, resourcev1.ResourceClaimStatus{}) {
 		cleared := claim.DeepCopy()
@@ -221,7 +222,7 @@ func (c *GeneratedController) deleteGenerated(ctx context.Context, claim *resour
 	return kube.Delete(ctx, c.clusters.Tenant.Client, claim, "deleting in the tenant")
 }
 
-// deleteMirrors deletes what was created in the tenant for a claim that is gone from the host, after a live read.
+// deleteMirrors deletes the mirrors in the tenant for a claim that is gone from the host. It checks by a live read.
 func (c *GeneratedController) deleteMirrors(ctx context.Context, key client.ObjectKey) error {
 	mirrors, err := c.mirrors(ctx, key.Name)
 	if err != nil || len(mirrors) == 0 {
@@ -244,7 +245,7 @@ func (c *GeneratedController) deleteExcept(ctx context.Context, mirrors []resour
 	return nil
 }
 
-// mirrors are the claims that this controller has created in the tenant for a claim of the host.
+// mirrors returns the claims that this controller has created in the tenant for a claim of the host.
 func (c *GeneratedController) mirrors(ctx context.Context, hostClaim string) ([]resourcev1.ResourceClaim, error) {
 	claims := &resourcev1.ResourceClaimList{}
 	if err := c.clusters.Tenant.Client.List(ctx, claims, client.MatchingFields{fieldHostClaim: hostClaim}); err != nil {
@@ -253,7 +254,7 @@ func (c *GeneratedController) mirrors(ctx context.Context, hostClaim string) ([]
 	return claims.Items, nil
 }
 
-// mirrorOf is the claim as the tenant's own resourceclaim controller would have generated it.
+// mirrorOf returns the claim as the tenant's own resourceclaim controller would have generated it.
 func mirrorOf(host *resourcev1.ResourceClaim, pod *corev1.Pod, podClaim, name string) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -265,7 +266,7 @@ func mirrorOf(host *resourcev1.ResourceClaim, pod *corev1.Pod, podClaim, name st
 	}
 }
 
-// podOwner is the pod that a claim was generated for, or nil.
+// podOwner refers to the pod that a claim was generated for, or is nil.
 func podOwner(claim client.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(claim)
 	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {

@@ -26,8 +26,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// hostPod returns the metadata of a pod of the host, from the cache, or nil if it does not know the pod. Nothing else of
-// the host's pods is kept in memory.
+// hostPod returns the metadata of a pod of the host from the cache, or nil if the cache does not have the pod. Only
+// this metadata of the host's pods is kept in memory.
 func hostPod(ctx context.Context, clusters tenant.Clusters, name string) (*metav1.PartialObjectMetadata, error) {
 	pod := podMetadata()
 	if found, err := kube.Find(ctx, clusters.Management.Client, clusters.MachineKey(name), pod); err != nil || !found {
@@ -36,15 +36,15 @@ func hostPod(ctx context.Context, clusters tenant.Clusters, name string) (*metav
 	return pod, nil
 }
 
-// podMetadata is what watches of the host's pods are made with.
+// podMetadata returns the object for watches of the host's pods.
 func podMetadata() *metav1.PartialObjectMetadata {
 	pod := &metav1.PartialObjectMetadata{}
 	pod.SetGroupVersionKind(names.PodKind)
 	return pod
 }
 
-// mirrorStatus writes the status of a claim on the host into the tenant's claim, if it differs. Both must be known to
-// belong together. The tenant's claim has the new status and version after it.
+// mirrorStatus writes the status of a claim on the host into the tenant's claim, if it differs. The caller must know
+// that the two belong together. Afterwards the tenant's claim has the new status and version.
 func mirrorStatus(ctx context.Context, clusters tenant.Clusters, s policy.Settings, host, claim *resourcev1.ResourceClaim) error {
 	var failed error
 	v := view{
@@ -79,12 +79,12 @@ func mirrorStatus(ctx context.Context, clusters tenant.Clusters, s policy.Settin
 	return nil
 }
 
-// nextStatus returns what to write into the status of a claim in the tenant, on the way from the current to the wanted
-// status. It returns false if nothing is to be written.
+// nextStatus returns the status to write into a claim in the tenant, on the way from the current to the wanted status.
+// It reports false if there is nothing to write.
 //
-// An allocation is immutable: nextStatus first returns a status without one, and the new one at the next call. A tenant's
-// API server that knows fewer fields than the host's drops some of an allocation; it is still the same allocation, or it
-// would be cleared and written for ever. While the claim is being deleted, no consumers are added.
+// An allocation is immutable: nextStatus first returns a status without one, and the new one at the next call. A
+// tenant's API server that knows fewer fields than the host's drops some of an allocation. It still counts as the same
+// one, or it would be cleared and written for ever. While the claim is being deleted, nextStatus adds no consumers.
 func nextStatus(current, wanted *resourcev1.ResourceClaimStatus, deleting bool) (*resourcev1.ResourceClaimStatus, bool) {
 	next := wanted.DeepCopy()
 	if current.Allocation != nil && wanted.Allocation != nil {
@@ -101,8 +101,8 @@ func nextStatus(current, wanted *resourcev1.ResourceClaimStatus, deleting bool) 
 	return next, !equality.Semantic.DeepEqual(current, next)
 }
 
-// sameAllocation returns whether two allocations are of the same devices to the same requests. Fields that not every server
-// knows count only where both have them.
+// sameAllocation reports whether two allocations give the same devices to the same requests. Fields that not every
+// server knows count only if both allocations have them.
 func sameAllocation(a, b *resourcev1.AllocationResult) bool {
 	if a.AllocationTimestamp != nil && b.AllocationTimestamp != nil && !a.AllocationTimestamp.Equal(b.AllocationTimestamp) {
 		return false
@@ -113,39 +113,39 @@ func sameAllocation(a, b *resourcev1.AllocationResult) bool {
 	})
 }
 
-// ReasonSyncWarning: an event on a pod, claim or template of the tenant. The reason is that of vCluster's syncers of these kinds, so that
-// what selects their events finds ours.
+// ReasonSyncWarning: an event on a pod, claim or template of the tenant. vCluster's syncers of these kinds use the same
+// reason, so a selection of their events also finds ours.
 const ReasonSyncWarning = "SyncWarning"
 
-// What the messages of these events begin with.
+// Prefixes of the messages of these events.
 const (
-	// ReasonClassNotAllowed: a device class is not one that the tenant may ask for. The object is not on the host.
+	// ReasonClassNotAllowed: the tenant may not ask for a device class. The object is not on the host.
 	ReasonClassNotAllowed = "DeviceClassNotAllowed"
-	// ReasonOrphaned: a device class is not allowed any more. The object stays on both sides and is not in sync.
+	// ReasonOrphaned: a device class is no longer allowed. The object stays on both sides and is not in sync.
 	ReasonOrphaned = "DeviceClassGone"
 	// ReasonInvalidSelector: the selector of the allowed classes does not parse.
 	ReasonInvalidSelector = "InvalidSelector"
 	// ReasonInvalidName: the name on the host would not be unique.
 	ReasonInvalidName = "InvalidName"
-	// ReasonNameTaken: there is an object of that name which belongs to another.
+	// ReasonNameTaken: an object with the name belongs to another origin.
 	ReasonNameTaken = "NameTaken"
 	// ReasonRefusedByHost: the host's API server rejects the copy.
 	ReasonRefusedByHost = "RefusedByHost"
-	// ReasonNoAdminAccess: the copy asks for less than the tenant has asked for.
+	// ReasonNoAdminAccess: the copy lacks the admin access that the tenant has asked for.
 	ReasonNoAdminAccess = "NoAdminAccess"
-	// ReasonMetadataTooLarge: the copy has no labels, or no annotations, of the tenant.
+	// ReasonMetadataTooLarge: the copy has none of the tenant's labels, or none of its annotations.
 	ReasonMetadataTooLarge = "MetadataTooLarge"
-	// ReasonOpaqueConfigNotAllowed: the object has configuration for a driver that the platform has not named.
+	// ReasonOpaqueConfigNotAllowed: the object has configuration for a driver that the platform does not allow.
 	ReasonOpaqueConfigNotAllowed = "OpaqueConfigNotAllowed"
 	// ReasonTooLarge: the copy would be too large.
 	ReasonTooLarge = "TooLarge"
-	// ReasonTooManyCopies: the tenant has as many copies of the kind on the host as it may have.
+	// ReasonTooManyCopies: the tenant has reached the limit of copies of the kind on the host.
 	ReasonTooManyCopies = "TooManyCopies"
-	// ReasonDeletedOnHost: the copy has been deleted, and the object with it.
+	// ReasonDeletedOnHost: the copy was deleted on the host, so the object is deleted, too.
 	ReasonDeletedOnHost = "DeletedOnHost"
 )
 
-// warning is an event whose message begins with its own reason.
+// warning returns an event whose message begins with its own reason.
 func warning(object client.Object, reason, message string) events.Event {
 	return tenant.Warning(object, ReasonSyncWarning, reason+": "+message)
 }
@@ -154,12 +154,12 @@ func (c *CopyController[T]) warn(object T, reason, message string) {
 	c.recorder.Publish(warning(object, reason, message))
 }
 
-// notInSync has the words of vCluster's event.
+// notInSync publishes an event in the words of vCluster.
 func (c *CopyController[T]) notInSync(object T, reason, cause string) {
 	c.warn(object, reason, fmt.Sprintf("did not sync %s %q to host. Failures : %s", strings.ToLower(c.kind.Kind), object.GetName(), cause))
 }
 
-// allowedBefore is what follows if a class was allowed when the object was synced.
+// allowedBefore completes the message if the class was allowed when the object was synced.
 const allowedBefore = ". The class was allowed before: it stays here and on the host, and the sync resumes when the class is allowed again"
 
 func (c *CopyController[T]) notAllowed(object T, why string, synced bool) {
@@ -180,23 +180,23 @@ func generatedNameTaken(pod *corev1.Pod, podClaim, name string) events.Event {
 		"does not belong to this pod; delete it", podClaim, name))
 }
 
-// view is how one tenant sees the host.
+// view is one tenant's view of the host.
 type view struct {
-	// pod returns the tenant's pod that a pod of the host is a copy of, by the name and UID of the latter. It reports
-	// false for pods that are not this tenant's, in the namespace of the claim.
+	// pod returns the tenant's pod that a pod of the host is a copy of, given the name and UID of the host's pod. It
+	// reports false for pods that are not this tenant's, in the namespace of the claim.
 	pod func(name string, uid types.UID) (types.NamespacedName, types.UID, bool)
-	// namespace is that of the claim in the tenant.
+	// namespace is the claim's namespace in the tenant.
 	namespace string
-	// nodes is whether the tenant sees the host's Nodes by their names. If not, pools and devices get pseudonyms:
-	// drivers name pools after their nodes.
+	// nodes is true if the tenant sees the host's Nodes by their names. Otherwise pools and devices get pseudonyms,
+	// because drivers name pools after their nodes.
 	nodes bool
-	// classConfig is whether the tenant sees the configuration that comes from device classes.
+	// classConfig is true if the tenant sees the configuration from device classes.
 	classConfig bool
-	// salt is of the tenant: no two tenants can find out by their pseudonyms that they are on the same server.
+	// salt is unique to the tenant: no two tenants can tell from their pseudonyms that they share a server.
 	salt string
 }
 
-// forTenant returns the status of a claim on the host as the tenant sees it. The status on the host is not changed.
+// forTenant returns the tenant's view of the status of a claim on the host. It does not modify the status on the host.
 func (v view) forTenant(host *resourcev1.ResourceClaimStatus) resourcev1.ResourceClaimStatus {
 	result := *host.DeepCopy()
 	result.ReservedFor = v.consumers(host.ReservedFor)
@@ -216,7 +216,7 @@ func (v view) forTenant(host *resourcev1.ResourceClaimStatus) resourcev1.Resourc
 	return result
 }
 
-// consumers returns the consumers of the claim with the names of the tenant. Those of others are left out.
+// consumers returns the consumers of the claim by their names in the tenant. It omits consumers of others.
 func (v view) consumers(host []resourcev1.ResourceClaimConsumerReference) []resourcev1.ResourceClaimConsumerReference {
 	var result []resourcev1.ResourceClaimConsumerReference
 	for _, consumer := range host {
@@ -230,7 +230,7 @@ func (v view) consumers(host []resourcev1.ResourceClaimConsumerReference) []reso
 	return result
 }
 
-// anonymize puts pseudonyms in the place of what names the host's nodes, pools and devices.
+// anonymize replaces the names of the host's nodes, pools and devices by pseudonyms.
 func (v view) anonymize(status *resourcev1.ResourceClaimStatus) {
 	names := map[string]string{}
 	if status.Allocation != nil {
@@ -249,7 +249,7 @@ func (v view) anonymize(status *resourcev1.ResourceClaimStatus) {
 	for i := range status.Devices {
 		device := &status.Devices[i]
 		device.Pool, device.Device = v.pool(device.Driver, device.Pool), v.device(device.Driver, device.Pool, device.Device)
-		// What drivers put here can be anything.
+		// Drivers can put anything here.
 		device.Data = nil
 		for j := range device.Conditions {
 			device.Conditions[j].Message = messages.Replace(device.Conditions[j].Message)
@@ -268,7 +268,7 @@ func (v view) pseudonym(kind string, parts ...string) string {
 	return kind + "-" + hex.EncodeToString(digest[:])[:10]
 }
 
-// replacer replaces longer names first: one may be part of another.
+// replacer replaces longer names first, because one name may be part of another.
 func replacer(names map[string]string) *strings.Replacer {
 	var sorted, pairs []string
 	for name := range names {

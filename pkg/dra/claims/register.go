@@ -29,19 +29,19 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// Fields by which the caches index claims and templates.
+// Index fields of claims and templates in the caches.
 const (
-	// fieldClasses, of the tenant's: the device classes that they name.
+	// fieldClasses indexes the tenant's objects by the device classes that they name.
 	fieldClasses = "dra/deviceClasses"
-	// fieldHostName, of the tenant's: the name on the host.
+	// fieldHostName indexes the tenant's objects by their name on the host.
 	fieldHostName = "dra/hostName"
-	// fieldReservedFor, of the host's claims: the pods that use them.
+	// fieldReservedFor indexes the host's claims by the pods that use them.
 	fieldReservedFor = "dra/reservedFor"
-	// fieldPod, of claims in both clusters: the pod that the claim was generated for.
+	// fieldPod indexes claims of both clusters by the pod that the claim was generated for.
 	fieldPod = "dra/generated/pod"
-	// fieldHostClaim, of the tenant's claims: the generated claim of the host that this one mirrors.
+	// fieldHostClaim indexes the tenant's claims by the generated claim of the host that they mirror.
 	fieldHostClaim = "dra/generated/hostClaim"
-	// fieldGeneratedClasses, of the host's claims: the device classes of generated ones.
+	// fieldGeneratedClasses indexes the host's generated claims by their device classes.
 	fieldGeneratedClasses = "dra/generated/deviceClasses"
 )
 
@@ -57,7 +57,7 @@ func addIndex[T client.Object](ctx context.Context, indexer client.FieldIndexer,
 // Name implements Karpenter's controller interface.
 func (c *CopyController[T]) Name() string { return c.kind.controllerName }
 
-// AddIndexes adds the indexes of the two caches that the controller lists by. Register calls it.
+// AddIndexes adds the controller's indexes to the two caches. Register calls it.
 func (c *CopyController[T]) AddIndexes(ctx context.Context) error {
 	if err := addIndex(ctx, c.clusters.Tenant.Cache, c.kind.object(), fieldClasses, func(object T) []string {
 		return policy.Classes(c.kind.spec(object))
@@ -85,7 +85,7 @@ func (c *CopyController[T]) AddIndexes(ctx context.Context) error {
 		})
 }
 
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+// Register implements Karpenter's controller interface, with the manager of the tenant cluster.
 func (c *CopyController[T]) Register(ctx context.Context, m manager.Manager) error {
 	if err := c.AddIndexes(ctx); err != nil {
 		return err
@@ -108,8 +108,7 @@ func (c *CopyController[T]) Register(ctx context.Context, m manager.Manager) err
 	return builder.Complete(c)
 }
 
-// originsOf are the tenant's objects that an object on the host concerns: the one that it is a copy of, and the one that
-// would have its name.
+// originsOf returns the tenant's objects for an object on the host: its origin, and the one whose copy has its name.
 func (c *CopyController[T]) originsOf(ctx context.Context, copied client.Object) []reconcile.Request {
 	if copied.GetNamespace() != c.clusters.TenantCluster.Namespace {
 		return nil
@@ -125,7 +124,7 @@ func (c *CopyController[T]) originsOf(ctx context.Context, copied client.Object)
 	return requests
 }
 
-// usedBy are the claims that a pod of the host uses. The scheduler may have reserved them before the pod was seen here.
+// usedBy returns the claims that a pod of the host uses. The scheduler may have reserved them before we saw the pod.
 func (c *CopyController[T]) usedBy(ctx context.Context, pod *metav1.PartialObjectMetadata) []reconcile.Request {
 	claims := &resourcev1.ResourceClaimList{}
 	if err := c.clusters.Management.Client.List(ctx, claims, client.InNamespace(pod.Namespace),
@@ -140,7 +139,7 @@ func (c *CopyController[T]) usedBy(ctx context.Context, pod *metav1.PartialObjec
 	return requests
 }
 
-// listed are the tenant's objects that the cache lists.
+// listed returns requests for the tenant's objects that the cache lists.
 func (c *CopyController[T]) listed(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	return kube.Requests(ctx, c.clusters.Tenant.Client, c.kind.list(), opts...)
 }
@@ -148,7 +147,7 @@ func (c *CopyController[T]) listed(ctx context.Context, opts ...client.ListOptio
 // Name implements Karpenter's controller interface.
 func (c *GeneratedController) Name() string { return "dra.generatedclaims" }
 
-// AddIndexes adds the indexes of the two caches that the controller lists by. Register calls it.
+// AddIndexes adds the controller's indexes to the two caches. Register calls it.
 func (c *GeneratedController) AddIndexes(ctx context.Context) error {
 	podName := func(claim *resourcev1.ResourceClaim) []string {
 		if owner := podOwner(claim); owner != nil {
@@ -185,7 +184,7 @@ func (c *GeneratedController) AddIndexes(ctx context.Context) error {
 	return nil
 }
 
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+// Register implements Karpenter's controller interface, with the manager of the tenant cluster.
 func (c *GeneratedController) Register(ctx context.Context, m manager.Manager) error {
 	if err := c.AddIndexes(ctx); err != nil {
 		return err
@@ -214,7 +213,7 @@ func (c *GeneratedController) Register(ctx context.Context, m manager.Manager) e
 		WatchesRawSource(source.Kind(tenant, &resourcev1.ResourceClaim{}, handler.TypedEnqueueRequestsFromMapFunc(
 			func(ctx context.Context, claim *resourcev1.ResourceClaim) []reconcile.Request {
 				requests := c.claimsOf(ctx, claim.Namespace, podOwner(claim).Name)
-				// The host's claim may be gone, and then nothing but this leads to it.
+				// If the host's claim is gone, only this request leads to it.
 				if name := claim.Annotations[v1alpha1.HostClaimAnnotationKey]; name != "" {
 					requests = append(requests,
 						reconcile.Request{NamespacedName: client.ObjectKey{Namespace: c.clusters.TenantCluster.Namespace, Name: name}})
@@ -226,7 +225,7 @@ func (c *GeneratedController) Register(ctx context.Context, m manager.Manager) e
 		Complete(c)
 }
 
-// claimsOf are the host's claims for a pod of the tenant.
+// claimsOf returns requests for the host's claims for a pod of the tenant.
 func (c *GeneratedController) claimsOf(ctx context.Context, namespace, name string) []reconcile.Request {
 	hostName, err := names.HostName(name, namespace, c.clusters.TenantCluster.Name)
 	if err != nil {
@@ -235,7 +234,7 @@ func (c *GeneratedController) claimsOf(ctx context.Context, namespace, name stri
 	return c.hostClaims(ctx, client.MatchingFields{fieldPod: hostName})
 }
 
-// hostClaims are the host's claims that the cache lists, in the tenant's namespace.
+// hostClaims returns requests for the host's claims that the cache lists in the tenant's namespace.
 func (c *GeneratedController) hostClaims(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	return kube.Requests(ctx, c.clusters.Management.Client, &resourcev1.ResourceClaimList{},
 		append(opts, client.InNamespace(c.clusters.TenantCluster.Namespace))...)
@@ -251,7 +250,7 @@ func allowedMayChange() predicate.TypedPredicate[*resourcev1.DeviceClass] {
 	}
 }
 
-// podKnown passes the host's pods when they are created, and when their metadata names another origin.
+// podKnown passes the host's pods when they are created, and when their metadata, which names their origin, changes.
 func podKnown() predicate.TypedPredicate[*metav1.PartialObjectMetadata] {
 	return predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 		UpdateFunc: func(e event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool {

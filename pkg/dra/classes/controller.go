@@ -1,8 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package classes keeps the device classes of a tenant: those of the host that it is allowed to see, and
-// no others.
+// Package classes syncs device classes: a tenant has the host's classes that it may see, and no others.
 package classes
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// Controller keeps the tenant's DeviceClasses equal to those of the host.
+// Controller keeps the tenant's DeviceClasses equal to the host's.
 type Controller struct {
 	clusters tenant.Clusters
 	recorder events.Recorder
@@ -39,14 +38,14 @@ func NewController(clusters tenant.Clusters, recorder events.Recorder) *Controll
 	return &Controller{clusters: clusters, recorder: recorder}
 }
 
-// Reconcile brings the tenant's class of a name in line with the host's.
+// Reconcile brings the tenant's class with the name in line with the host's.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
 	s, err := policy.Read(ctx, c.clusters.Management.Client, c.clusters.TenantCluster)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	// 1. The sync is off, or what is allowed is not known.
+	// 1. The sync is off, or the allowed classes are unknown.
 	if s.SelectorError != nil || !s.Policy.Enabled() {
 		return reconcile.Result{}, nil
 	}
@@ -59,26 +58,26 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	switch {
-	// 2. The tenant may not see it.
+	// 2. The tenant may not see the class.
 	case !s.Policy.Allows(host):
 		if present == nil || !present.DeletionTimestamp.IsZero() {
 			return reconcile.Result{}, nil
 		}
 		return retry(c.remove(ctx, present))
-	// 3. It may see it, and does not have it.
+	// 3. The tenant may see the class, and does not have it.
 	case present == nil:
 		err := c.clusters.Tenant.Client.Create(ctx, s.Policy.ForTenant(host))
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return reconcile.Result{}, fmt.Errorf("creating DeviceClass %s in the tenant, %w", request.Name, err)
 		}
 		return reconcile.Result{}, nil
-	// 4. The DeviceClass exists: make its spec the host's, also if another client created it.
+	// 4. The DeviceClass exists: set its spec to the host's, even if another client created it.
 	default:
 		return retry(c.update(ctx, present, s.Policy.ForTenant(host)))
 	}
 }
 
-// update makes the tenant's class equal to what it should be, and writes only if it is not.
+// update makes the tenant's class equal to the wanted one, and writes only if they differ.
 func (c *Controller) update(ctx context.Context, present, wanted *resourcev1.DeviceClass) error {
 	if equality.Semantic.DeepEqual(present.Spec, wanted.Spec) && equality.Semantic.DeepEqual(present.Labels, wanted.Labels) &&
 		equality.Semantic.DeepEqual(present.Annotations, wanted.Annotations) {
@@ -92,7 +91,7 @@ func (c *Controller) update(ctx context.Context, present, wanted *resourcev1.Dev
 	return nil
 }
 
-// remove deletes a class in the tenant, after live reads.
+// remove deletes a class in the tenant. It checks by live reads.
 func (c *Controller) remove(ctx context.Context, present *resourcev1.DeviceClass) error {
 	s, err := policy.Read(ctx, c.clusters.Management.Live, c.clusters.TenantCluster)
 	if err != nil {
@@ -133,13 +132,13 @@ func retry(err error) (reconcile.Result, error) {
 	return kube.RetryConflict(client.IgnoreNotFound(err))
 }
 
-// ReasonRemoved: the class leaves the tenant. An event on it.
+// ReasonRemoved: the class is removed from the tenant. An event on the class.
 const ReasonRemoved = "DeviceClassRemoved"
 
 // Name implements Karpenter's controller interface.
 func (c *Controller) Name() string { return "dra.deviceclasses" }
 
-// Register implements Karpenter's controller interface. The manager is that of the tenant cluster.
+// Register implements Karpenter's controller interface, with the manager of the tenant cluster.
 func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	each := &handler.TypedEnqueueRequestForObject[*resourcev1.DeviceClass]{}
 	return controllerruntime.NewControllerManagedBy(m).
@@ -151,7 +150,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Complete(c)
 }
 
-// all are the classes of both clusters.
+// all returns requests for the classes of both clusters.
 func (c *Controller) all(ctx context.Context) []reconcile.Request {
 	return append(kube.Requests(ctx, c.clusters.Management.Client, &resourcev1.DeviceClassList{}),
 		kube.Requests(ctx, c.clusters.Tenant.Client, &resourcev1.DeviceClassList{})...)

@@ -1,10 +1,10 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package names has vCluster's rules for a tenant's objects on the host: their names, labels and annotations, by which its
-// syncers find each other's objects. They are those of vCluster v0.34.0, pkg/util/translate. testdata has a table of names
-// from vCluster's own code, written by tools/vcluster/names. Claims and templates have short names, by pkg/mappings/resources of
-// vCluster v0.32 and later; vCluster before that did not know these kinds.
+// Package names has vCluster's rules for a tenant's objects on the host: their names, labels and annotations.
+// vCluster's syncers find each other's objects by them. The rules come from vCluster v0.34.0, pkg/util/translate.
+// testdata has a table of names from vCluster's own code, written by tools/vcluster/names. Claims and templates have
+// short names, as in pkg/mappings/resources of vCluster v0.32 and later. Earlier vClusters did not know these kinds.
 package names
 
 import (
@@ -28,64 +28,65 @@ import (
 )
 
 const (
-	// maxName is the longest name that is not hashed, in bytes. It is that of a label's value.
+	// maxName is the longest name that is not hashed, in bytes. The value of a label has the same limit.
 	maxName = 63
-	// A longer one is cut to kept bytes, and has so many digits of the SHA-256 of the whole in hexadecimal.
+	// A longer name is cut to kept bytes, and gets the first digits of its SHA-256 in hexadecimal.
 	kept   = 52
 	digits = 10
 	// separator is between name, namespace and tenant.
 	separator = "-x-"
 
-	// A short name is shortPrefix and so many digits, to the base 36, of the SHA-256 of the whole.
+	// A short name is shortPrefix and the first shortDigits digits, in base 36, of the SHA-256 of the full name.
 	shortPrefix = "v"
 	shortDigits = 13
 
 	labelPrefix = "vcluster.loft.sh/label"
 )
 
-// OriginAnnotations are what OriginOf reads, beside MarkerLabel.
+// OriginAnnotations are the annotations that OriginOf reads. It also reads MarkerLabel.
 var OriginAnnotations = []string{NameAnnotation, NamespaceAnnotation, UIDAnnotation, KindAnnotation, HostNameAnnotation,
 	HostNamespaceAnnotation}
 
-// Kinds of what is copied to the host. Claims and templates have short names there.
+// Kinds that are copied to the host. Claims and templates have short names there.
 var (
 	PodKind      = corev1.SchemeGroupVersion.WithKind("Pod")
 	ClaimKind    = resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
 	TemplateKind = resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate")
 )
 
-// HostName returns the name on the host of a tenant's object that is no claim or template, such as a pod:
-// "<name>-x-<namespace>-x-<tenant>", or its first 52 bytes and 10 hexadecimal digits of its SHA-256 if that has more than 63.
+// HostName returns the name on the host for a tenant's object other than a claim or template, such as a pod:
+// "<name>-x-<namespace>-x-<tenant>", or its first 52 bytes and 10 hexadecimal digits of its SHA-256 if it is longer
+// than 63 bytes.
 //
-// That rule reads a-x-b in namespace c and a in namespace b-x-c alike. HostName returns an error for what can be read in
-// more than one way, and for empty parts and tenants of more than 63 bytes, which vCluster cannot have. For everything
-// else it is vCluster's, and no two names that are not hashed are equal. Two hashed ones would have to agree in 40 bits of
-// SHA-256 and 52 bytes of text; IsCopyOf tells them apart.
+// By that rule, a-x-b in namespace c and a in namespace b-x-c have the same name. HostName returns an error for names
+// that can be read in more than one way, for empty parts, and for tenants of more than 63 bytes, which vCluster cannot
+// have. All other names equal vCluster's, and no two unhashed names are equal. Two hashed names would have to agree in
+// 40 bits of SHA-256 and 52 bytes of text; IsCopyOf tells them apart.
 func HostName(name, namespace, tenant string) (string, error) {
 	full, err := join(name, namespace, tenant)
 	return shorten(full), err
 }
 
-// HostNameShort returns the name on the host of a tenant's ResourceClaim or ResourceClaimTemplate: "v" and 13 digits, to the
-// base 36, of the SHA-256 of "<name>-x-<namespace>-x-<tenant>". Its errors are those of HostName. Two different names
-// would have to agree in 67 bits of SHA-256; IsCopyOf tells them apart.
+// HostNameShort returns the name on the host of a tenant's ResourceClaim or ResourceClaimTemplate: "v" and 13 digits,
+// in base 36, of the SHA-256 of "<name>-x-<namespace>-x-<tenant>". It returns the same errors as HostName. Two
+// different names would have to agree in 67 bits of SHA-256; IsCopyOf tells them apart.
 func HostNameShort(name, namespace, tenant string) (string, error) {
 	full, err := join(name, namespace, tenant)
 	if err != nil {
 		return "", err
 	}
 	digest := sha256.Sum256([]byte(full))
-	// vCluster writes one zero for each byte that is zero at the beginning.
+	// vCluster writes one zero for each leading zero byte.
 	zeros := len(digest) - len(bytes.TrimLeft(digest[:], "\x00"))
 	return shortPrefix + (strings.Repeat("0", zeros) + new(big.Int).SetBytes(digest[:]).Text(36))[:shortDigits], nil
 }
 
-// IsShort returns whether a name can be one of HostNameShort.
+// IsShort reports whether a name can come from HostNameShort.
 func IsShort(name string) bool { return shortName.MatchString(name) }
 
 var shortName = regexp.MustCompile(fmt.Sprintf("^%s[0-9a-z]{%d}$", shortPrefix, shortDigits))
 
-// join returns name, namespace and tenant as one text, that no other three have.
+// join returns a text that is unique to the name, namespace and tenant.
 func join(name, namespace, tenant string) (string, error) {
 	if name == "" || namespace == "" || tenant == "" {
 		return "", fmt.Errorf("name %q, namespace %q and tenant %q: none may be empty", name, namespace, tenant)
@@ -101,7 +102,7 @@ func join(name, namespace, tenant string) (string, error) {
 	return full, nil
 }
 
-// CheckTenant returns an error if no names on the host can be made with the name of a tenant.
+// CheckTenant returns an error if a tenant's name is unsuitable for names on the host.
 func CheckTenant(tenant string) error {
 	if len(tenant) > maxName {
 		return fmt.Errorf("the tenant's name %q has %d characters, and names on the host can have it only up to %d: choose a shorter one",
@@ -114,7 +115,7 @@ func CheckTenant(tenant string) error {
 	return nil
 }
 
-// occurrences counts the separators, also those that overlap: "-x-x-" has two.
+// occurrences counts the separators, including overlapping ones: "-x-x-" has two.
 func occurrences(s string) int {
 	count := 0
 	for i := 0; i+len(separator) <= len(s); i++ {
@@ -125,14 +126,14 @@ func occurrences(s string) int {
 	return count
 }
 
-// labelKey is the key on the host of a tenant's label that would have a meaning there: Helm's "release" would have the
-// host's Helm mistake the copy for its own.
+// labelKey returns the key on the host for a tenant's label that would have a meaning there: with Helm's "release", the
+// host's Helm would mistake the copy for its own.
 func labelKey(key, tenant string) string {
 	digest := sha256.Sum256([]byte(key))
 	return shorten(labelPrefix + "-" + tenant + "-x-" + hex.EncodeToString(digest[:])[:digits])
 }
 
-// shorten hashes what is too long. A dot before a dash would not be valid.
+// shorten hashes a name that is too long. It drops a dot before a dash, which would be invalid.
 func shorten(full string) string {
 	if len(full) <= maxName {
 		return full
@@ -147,9 +148,9 @@ type Origin struct {
 	UID types.UID
 }
 
-// OriginOf returns what an object on the host says that it is a copy of, for one tenant. It reports false if it says
-// nothing, or if what it says is not consistent: a copy bears the name that its origin translates to, and says so. The
-// object may have its metadata only; its kind is therefore a parameter.
+// OriginOf reads from an object on the host which object of a tenant it is a copy of. It reports false if the object
+// does not say so, or if the data is inconsistent: a copy must have the name that its origin translates to, and record
+// it. The kind is a parameter because the object may have its metadata only.
 func OriginOf(object client.Object, kind schema.GroupVersionKind, tenant string) (Origin, bool) {
 	if kind == ClaimKind || kind == TemplateKind {
 		return originOf(object, kind, tenant, HostNameShort)
@@ -157,8 +158,7 @@ func OriginOf(object client.Object, kind schema.GroupVersionKind, tenant string)
 	return originOf(object, kind, tenant, HostName)
 }
 
-// OriginOfLongNamed is OriginOf for a claim or template under the name that HostName would give it, as this project named
-// them before vCluster had a name for them.
+// OriginOfLongNamed is OriginOf for a claim or template under its HostName, as named before vCluster knew these kinds.
 func OriginOfLongNamed(object client.Object, kind schema.GroupVersionKind, tenant string) (Origin, bool) {
 	return originOf(object, kind, tenant, HostName)
 }
@@ -180,15 +180,15 @@ func originOf(object client.Object, kind schema.GroupVersionKind, tenant string,
 	return origin, err == nil && name == object.GetName()
 }
 
-// IsCopyOf returns whether an object on the host is the copy of exactly this object of the tenant: name, namespace and UID.
+// IsCopyOf reports whether an object on the host is the copy of exactly this object: name, namespace and UID.
 func IsCopyOf(copied, object client.Object, kind schema.GroupVersionKind, tenant string) bool {
 	origin, ok := OriginOf(copied, kind, tenant)
 	return ok && origin.NamespacedName == client.ObjectKeyFromObject(object) && origin.UID == object.GetUID()
 }
 
-// Labels and annotations of vCluster's on objects of the host.
+// vCluster's labels and annotations on objects of the host.
 const (
-	// MarkerLabel holds the name of the tenant, and NamespaceLabel the namespace in it.
+	// MarkerLabel holds the name of the tenant, and NamespaceLabel the namespace in the tenant.
 	MarkerLabel    = "vcluster.loft.sh/managed-by"
 	NamespaceLabel = "vcluster.loft.sh/namespace"
 
@@ -199,7 +199,7 @@ const (
 	HostNameAnnotation      = "vcluster.loft.sh/object-host-name"
 	HostNamespaceAnnotation = "vcluster.loft.sh/object-host-namespace"
 
-	// ManagedAnnotationsAnnotation and ManagedLabelsAnnotation hold the keys that come from the tenant, one a line.
+	// ManagedAnnotationsAnnotation and ManagedLabelsAnnotation hold the keys that come from the tenant, one per line.
 	ManagedAnnotationsAnnotation = "vcluster.loft.sh/managed-annotations"
 	ManagedLabelsAnnotation      = "vcluster.loft.sh/managed-labels"
 
@@ -212,12 +212,12 @@ type Metadata struct {
 	Labels, Annotations map[string]string
 }
 
-// HostMetadata returns the labels and annotations of the copy on the host of a tenant's object: the tenant's own, those
-// by which the copy is found, and those of the copy that are not from the tenant. The copy's metadata are empty before it
-// exists.
+// HostMetadata returns the labels and annotations for the copy on the host of a tenant's object. They are the tenant's
+// own, the keys to find the copy by, and the copy's keys that do not come from the tenant. Pass empty metadata for a
+// copy that does not exist yet.
 //
-// Keys with a meaning to vCluster, to us, to Kubernetes' resource controllers or to tools such as Argo CD and Helm are not copied, nor
-// are labels or annotations that are TooLarge: tenants could write anything into them.
+// It does not copy keys with a meaning to vCluster, to us, to Kubernetes' resource controllers or to tools such as Argo
+// CD and Helm, nor labels or annotations that are TooLarge: tenants could write anything into them.
 func HostMetadata(object client.Object, kind schema.GroupVersionKind, host client.ObjectKey, tenant string, copied Metadata) Metadata {
 	own := OwnMetadata(object.GetLabels(), object.GetAnnotations(), tenant)
 	result := Metadata{
@@ -239,7 +239,7 @@ func HostMetadata(object client.Object, kind schema.GroupVersionKind, host clien
 	return result
 }
 
-// OwnMetadata returns the labels and annotations of a tenant that may be copied to the host.
+// OwnMetadata returns the tenant's labels and annotations that may be copied to the host.
 func OwnMetadata(labels, annotations map[string]string, tenant string) Metadata {
 	own := Metadata{Labels: map[string]string{}, Annotations: map[string]string{}}
 	labelsTooLarge, annotationsTooLarge := TooLarge(labels), TooLarge(annotations)
@@ -256,10 +256,10 @@ func OwnMetadata(labels, annotations map[string]string, tenant string) Metadata 
 	return own
 }
 
-// MaxMetadata is how many bytes the labels, and the annotations, of a tenant's object may have that are copied to the host.
+// MaxMetadata limits, in bytes, the labels and also the annotations of a tenant's object that are copied to the host.
 const MaxMetadata = 16 << 10
 
-// TooLarge returns whether labels or annotations of a tenant have more than MaxMetadata, and none is copied.
+// TooLarge reports whether a tenant's labels or annotations exceed MaxMetadata. Then none of them is copied.
 func TooLarge(metadata map[string]string) bool {
 	size := 0
 	for key, value := range metadata {
@@ -270,12 +270,12 @@ func TooLarge(metadata map[string]string) bool {
 	return size > MaxMetadata
 }
 
-// otherTools end the domains of keys that tools on the host act on: with them, a tenant's object would be one of another team's
-// application, release or queue.
+// otherTools are suffixes of key domains that tools on the host act on. With such a key, a tenant's object would belong
+// to another team's application, release or queue.
 var otherTools = []string{"argoproj.io", "helm.sh", "fluxcd.io", "x-k8s.io", "k14s.io", "config.kubernetes.io", "velero.io",
 	"crossplane.io", "fleet.cattle.io", "kyverno.io", "gatekeeper.sh"}
 
-// reserved returns whether a key has a meaning on the host, so that a tenant must not set it.
+// reserved reports whether a key has a meaning on the host, so that a tenant must not set it.
 func reserved(key string) bool {
 	return strings.HasPrefix(key, vclusterGroup) || strings.HasPrefix(key, "resource.kubernetes.io/") ||
 		key == corev1.LastAppliedConfigAnnotation || key == "app.kubernetes.io/managed-by" || key == "app.kubernetes.io/instance" ||
@@ -289,7 +289,7 @@ func hostLabel(key, tenant string) string {
 	return labelKey(key, tenant)
 }
 
-// merge returns own, and what is in copied without having come from the tenant.
+// merge adds to own the keys in copied that did not come from the tenant.
 func merge(own, copied map[string]string, managed []string) map[string]string {
 	result := maps.Clone(own)
 	for key, value := range copied {
@@ -312,9 +312,9 @@ func setManagedKeys(annotations map[string]string, annotation string, own map[st
 	annotations[annotation] = strings.Join(slices.Sorted(maps.Keys(own)), "\n")
 }
 
-// Counts returns whether an object on the host counts in the limit of a tenant's copies. A copy does, and so does a claim that
-// kube-scheduler has made for the extended resources of a pod. Such a claim does not say whose pod it is for, so it counts for each tenant
-// of its namespace.
+// Counts reports whether an object on the host counts in the limit of a tenant's copies. A copy does, and so does a
+// claim that kube-scheduler made for the extended resources of a pod. Such a claim does not name its tenant, so it
+// counts for each tenant of its namespace.
 func Counts(object client.Object, tenant string) bool {
 	return object.GetLabels()[MarkerLabel] == tenant || object.GetAnnotations()[resourcev1.ExtendedResourceClaimAnnotation] == "true"
 }

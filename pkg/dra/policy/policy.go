@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy is what the TenantCluster says of Dynamic Resource Allocation: which objects are synced, and which device classes
-// a tenant may see and ask for.
+// Package policy reads the settings for Dynamic Resource Allocation from the TenantCluster: which objects are synced,
+// and which device classes a tenant may see and ask for.
 package policy
 
 import (
@@ -38,7 +38,7 @@ type Policy struct {
 	hidden   []v1alpha1.DeviceClassPart
 }
 
-// NewPolicy returns the policy of a tenant's settings, or an error if the selector does not parse.
+// NewPolicy returns the policy from a tenant's settings, or an error if the selector does not parse.
 func NewPolicy(sync *v1alpha1.DeviceClassSync) (Policy, error) {
 	selector, err := sync.LabelSelector()
 	if err != nil {
@@ -47,22 +47,22 @@ func NewPolicy(sync *v1alpha1.DeviceClassSync) (Policy, error) {
 	return Policy{enabled: sync.Enabled, selector: selector, hidden: sync.Hidden}, nil
 }
 
-// Enabled returns whether the classes are synced. If not, no class is allowed, and none is deleted.
+// Enabled reports whether the classes are synced. If not, no class is allowed, and none is deleted.
 func (p Policy) Enabled() bool { return p.enabled }
 
-// Allows returns whether the tenant may see and request a class of the host. A class that does not exist, which is nil,
-// or is being deleted is not allowed.
+// Allows reports whether the tenant may see and request a class of the host. It allows neither nil, for a class that
+// does not exist, nor a class that is being deleted.
 func (p Policy) Allows(class *resourcev1.DeviceClass) bool {
 	return p.enabled && class != nil && class.DeletionTimestamp.IsZero() && p.selector.Matches(labels.Set(class.Labels))
 }
 
-// Hides returns whether the tenant does not see a part of the classes.
+// Hides reports whether a part of the classes is hidden from the tenant.
 func (p Policy) Hides(part v1alpha1.DeviceClassPart) bool {
 	return slices.Contains(p.hidden, part)
 }
 
-// WhyNot says to the tenant why it may not ask for a class, in the words of vCluster's events. A tenant with a selector is not
-// told whether the host has a class that it may not see.
+// WhyNot tells the tenant why it may not ask for a class, in the words of vCluster's events. To a tenant with a
+// selector it does not reveal whether the host has a hidden class.
 func (p Policy) WhyNot(class string) string {
 	switch {
 	case !p.enabled:
@@ -74,15 +74,16 @@ func (p Policy) WhyNot(class string) string {
 	}
 }
 
-// Resources are the resources of containers for which kube-scheduler makes a claim itself, because a device class serves them.
+// Resources are the container resources for which kube-scheduler makes a claim, because a device class serves them.
 type Resources struct {
 	policy Policy
-	// allowed and denied are the names that the classes of the host serve. kube-scheduler takes the newest class that serves a name, so one
-	// class that the tenant may not ask for is enough to deny the name.
+	// allowed and denied are the resource names that the classes of the host serve. kube-scheduler takes the newest
+	// class that serves a name, so one class that the tenant may not ask for is enough to deny the name.
 	allowed, denied sets.Set[corev1.ResourceName]
 }
 
-// ResourcesOf returns what the classes of the host serve, each by its name and by its spec.extendedResourceName.
+// ResourcesOf returns the resources that the classes of the host serve, each by its name and by its
+// spec.extendedResourceName.
 func (p Policy) ResourcesOf(classes []resourcev1.DeviceClass) Resources {
 	r := Resources{policy: p, allowed: sets.New[corev1.ResourceName](), denied: sets.New[corev1.ResourceName]()}
 	for i := range classes {
@@ -98,8 +99,8 @@ func (p Policy) ResourcesOf(classes []resourcev1.DeviceClass) Resources {
 	return r
 }
 
-// Judge returns whether a class serves a resource of a container, and why the tenant may not ask for it, empty if it may. A class that
-// does not exist may exist later, so that its name is denied, too.
+// Judge reports whether a class serves a resource of a container. whyNot says why the tenant may not ask for it, "" if
+// it may. A class that does not exist may exist later, so Judge denies its name, too.
 func (r Resources) Judge(resource corev1.ResourceName) (served bool, whyNot string) {
 	class, byClass := strings.CutPrefix(string(resource), resourcev1.ResourceDeviceClassPrefix)
 	switch {
@@ -123,7 +124,7 @@ func (p Policy) ForTenant(class *resourcev1.DeviceClass) *resourcev1.DeviceClass
 	}
 	if !p.Hides(v1alpha1.DeviceClassAnnotations) {
 		visible.Annotations = maps.Clone(class.Annotations)
-		// It repeats everything else, and so what is hidden.
+		// It repeats the whole object, including the hidden parts.
 		delete(visible.Annotations, corev1.LastAppliedConfigAnnotation)
 	}
 	if p.Hides(v1alpha1.DeviceClassConfig) {
@@ -135,7 +136,7 @@ func (p Policy) ForTenant(class *resourcev1.DeviceClass) *resourcev1.DeviceClass
 	return visible
 }
 
-// Classes are the names of all device classes that a claim asks for, be it exactly or as an alternative, sorted.
+// Classes returns the names of all device classes that a claim asks for, exactly or as an alternative, sorted.
 func Classes(spec *resourcev1.ResourceClaimSpec) []string {
 	var names []string
 	for i := range spec.Devices.Requests {
@@ -151,8 +152,8 @@ func Classes(spec *resourcev1.ResourceClaimSpec) []string {
 	return slices.Compact(names)
 }
 
-// ForHost returns the spec of a tenant's claim for the host: without admin access, which gives devices that others use.
-// The namespace of the tenant's copies may be labelled for it; the tenant must not have it all the same.
+// ForHost returns the spec of a tenant's claim for the host, without admin access, which gives devices that others use.
+// Even if the namespace of the tenant's copies is labelled for admin access, the tenant must not have it.
 func ForHost(spec *resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimSpec {
 	result := *spec.DeepCopy()
 	for i := range result.Devices.Requests {
@@ -163,41 +164,41 @@ func ForHost(spec *resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimSpec {
 	return result
 }
 
-// WantsAdminAccess returns whether a claim asks for what ForHost removes.
+// WantsAdminAccess reports whether a claim asks for the admin access that ForHost removes.
 func WantsAdminAccess(spec *resourcev1.ResourceClaimSpec) bool {
 	return slices.ContainsFunc(spec.Devices.Requests, func(request resourcev1.DeviceRequest) bool {
 		return request.Exactly != nil && request.Exactly.AdminAccess != nil && *request.Exactly.AdminAccess
 	})
 }
 
-// Settings are those of a tenant's TenantCluster. Without a TenantCluster nothing is enabled.
+// Settings are the settings in a tenant's TenantCluster. Without a TenantCluster nothing is enabled.
 type Settings struct {
 	// Sync is spec.sync of the TenantCluster.
 	Sync v1alpha1.Sync
-	// Policy is what it says of device classes. It allows nothing if SelectorError is not nil.
+	// Policy decides about device classes. It allows nothing if SelectorError is not nil.
 	Policy Policy
-	// SelectorError: the selector does not parse. What is allowed is not known, so nothing may be created or deleted.
+	// SelectorError: the selector does not parse. What is allowed is unknown, so nothing may be created or deleted.
 	SelectorError error
-	// UID is that of the TenantCluster.
+	// UID is the UID of the TenantCluster.
 	UID types.UID
 	// Servers is spec.quota.servers of the TenantCluster, 0 without one.
 	Servers int64
 }
 
-// How many copies of a kind a tenant may have on the host if the TenantCluster does not say. A server has 8 accelerators, and each of them
-// up to 7 slices and, for its pods that come and go, one claim more.
+// Default limits for the copies of a kind that a tenant may have on the host. A server has 8 accelerators. Each of them
+// has up to 7 slices and, for its pods that come and go, one more claim.
 const (
 	leastCopies     = 1000
 	copiesPerServer = 64
 )
 
-// MaxCopies is how many copies of a kind the tenant may have on the host.
+// MaxCopies returns how many copies of a kind the tenant may have on the host.
 func (s Settings) MaxCopies(sync v1alpha1.ClaimSync) int {
 	return int(ptr.Deref(sync.Max, max(leastCopies, copiesPerServer*s.Servers)))
 }
 
-// OpaqueNotAllowed returns the first driver that a claim has opaque configuration for and that the TenantCluster does not name, or
-// nothing.
+// OpaqueNotAllowed returns the first driver for which a claim has opaque configuration that the TenantCluster does not
+// allow, or "".
 func (s Settings) OpaqueNotAllowed(spec *resourcev1.ResourceClaimSpec) string {
 	allowed := s.Sync.ToHost.OpaqueConfigDrivers
 	for _, config := range spec.Devices.Config {
@@ -227,8 +228,7 @@ func Of(cluster *v1alpha1.TenantCluster) Settings {
 	return result
 }
 
-// NotAllowed returns the first class that a claim names and the tenant may not ask for, or nothing. The reader is of the
-// host.
+// NotAllowed returns the first class of a claim that the tenant may not ask for, or "". The reader reads the host.
 func (s Settings) NotAllowed(ctx context.Context, reader client.Reader, spec *resourcev1.ResourceClaimSpec) (string, error) {
 	for _, name := range Classes(spec) {
 		class := &resourcev1.DeviceClass{}
@@ -243,7 +243,7 @@ func (s Settings) NotAllowed(ctx context.Context, reader client.Reader, spec *re
 	return "", nil
 }
 
-// Changes is a source of requests for all objects that depend on a tenant's settings, when these change.
+// Changes returns a source of requests for all objects that depend on a tenant's settings. It fires when they change.
 func Changes(clusters tenant.Clusters, requests func(context.Context) []reconcile.Request) source.Source {
 	return source.Kind(clusters.Management.Cache, &v1alpha1.TenantCluster{},
 		handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, _ *v1alpha1.TenantCluster) []reconcile.Request {

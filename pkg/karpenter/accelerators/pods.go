@@ -4,13 +4,13 @@
 // Package accelerators keeps pods that request no accelerator off new servers with accelerators.
 //
 // Core picks the cheapest type that fits, and a GPU server fits every small pod once everything else is taken. Core has
-// no option to exclude a type in that case, but it respects node affinity: types with accelerators have the label
-// karpenter.metal3.io/accelerated as a requirement, no other type has it, and pods that request none require, in what core
-// reads, that it does not exist. Core treats the topology of volumes the same way.
+// no option to exclude a type in that case, but it respects node affinity. Types with accelerators have the label
+// karpenter.metal3.io/accelerated as a requirement, and no other type has it. In core's view, pods that request no
+// accelerator require that the label does not exist. Core treats the topology of volumes the same way.
 //
-// The placeholder pods of a capacity buffer are in no list: core builds them from a PodTemplate or a workload that it gets
-// by name, so the requirement is added there too. Pods with resource claims are not restricted, because only device classes
-// define what a claim requests; the manager refuses the server unless core has allocated its devices to them.
+// The placeholder pods of a capacity buffer are in no list: core builds them from a PodTemplate or a workload that it
+// gets by name, so they get the requirement there. Pods with resource claims are not restricted, because only device
+// classes define what a claim requests. The manager refuses the server unless core has allocated its devices to them.
 //
 // This is safe because core never writes a pod or a template back: it evicts and deletes by name. Nodes never have the
 // label, so pods still fit existing nodes, with accelerators or without.
@@ -28,8 +28,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
 
-// MayNeed returns whether a pod may run on a new server with accelerators: it requests one, or it has resource claims, whose
-// purpose only their device classes define, or it belongs to a DaemonSet, which follows the nodes.
+// MayNeed reports whether a pod may run on a new server with accelerators: it requests one, it has resource claims,
+// whose purpose only their device classes define, or it belongs to a DaemonSet, which follows the nodes.
 func MayNeed(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
@@ -57,7 +57,7 @@ func requestsAccelerator(resources *corev1.ResourceRequirements) bool {
 	return len(v1alpha1.Accelerators(resources.Requests)) > 0 || len(v1alpha1.Accelerators(resources.Limits)) > 0
 }
 
-// absent is the requirement of pods that must not get a type with accelerators.
+// absent is the requirement that keeps pods off types with accelerators.
 var absent = corev1.NodeSelectorRequirement{Key: v1alpha1.AcceleratedLabelKey, Operator: corev1.NodeSelectorOpDoesNotExist}
 
 // Pods adds the requirement to the pods that core lists.
@@ -70,8 +70,8 @@ func Pods() interceptor.Interceptor {
 	})
 }
 
-// Templates adds the requirement to what core builds the pods of capacity buffers from. Those pods exist only in core,
-// which never lists them.
+// Templates adds the requirement to the templates of the pods of capacity buffers. Those pods exist only in core, which
+// never lists them.
 func Templates() interceptor.Interceptor {
 	return interceptor.OnGet(func(_ context.Context, object client.Object, _ []client.GetOption) error {
 		var template *corev1.PodTemplateSpec

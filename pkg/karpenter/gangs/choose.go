@@ -32,23 +32,23 @@ import (
 )
 
 const (
-	// maxAsked is how many domains of a gang core is asked about each time that it lists the pending pods. Each question plans all pods once.
+	// maxAsked is how many domains of a gang core is asked about per list of pending pods. Each plans all pods once.
 	maxAsked = 8
-	// maxQuestions is how many questions there are at most about gangs of which not all have room. The others wait for the next list.
+	// maxQuestions limits the questions about gangs without room for all. The others wait for the next list.
 	maxQuestions = 2 * maxAsked
 	// askPeriod is how often core is asked about a gang that waits for capacity, while no more servers get free.
 	askPeriod = time.Minute
-	// movePeriod is how long core must plan no server for some pods of a gang that has servers before it gets servers in another domain. Each
-	// move throws installations away, so the next one is twice as far away, and maxMovePeriod at most.
+	// movePeriod is how long core must plan no server for some pods of a gang with servers before the gang moves to
+	// another domain. Each move throws installations away, so the period doubles after each move, up to maxMovePeriod.
 	movePeriod, maxMovePeriod = 2 * time.Minute, 24 * time.Hour
 )
 
-// choose decides in which domain each gang is planned, or that it waits. The estimate of the gang's domains is the order in which core is
-// asked: it knows no classes, limits, DaemonSets or volumes.
+// choose decides in which domain each gang is planned, or that it waits. Core is asked in the order of this package's
+// estimate, which knows no classes, limits, DaemonSets or volumes.
 //
-// A gang that has servers stays where they are. Of those that say their size, each is planned in the first domain in which core plans all
-// that it needs, and waits if there is none. The others are planned in the first domain in which core plans all pods, else in the first in
-// which it plans as many as without a requirement.
+// A gang with servers stays in their domain. A gang with a stated size is planned in the first domain where core plans
+// all that it needs. If there is none, it waits. Any other gang is planned in the first domain where core plans all of
+// its pods, or else in the first where core plans as many as without a requirement.
 func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang, snapshot *snapshot) error {
 	q := questions{Placer: p, ctx: ctx, pending: pending, gangs: gangs}
 	var open, sized []*gang
@@ -57,7 +57,7 @@ func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang
 		switch {
 		case gang.isWaiting():
 		case gang.fixed != nil:
-			if gang.group.key != "" { // no affinity says so to core
+			if gang.group.key != "" { // no affinity tells core
 				gang.chosen = &domain{keys: gang.keys, values: lo.Map(gang.keys, func(key string, _ int) string { return gang.fixed[key] })}
 			}
 		case home != nil:
@@ -91,7 +91,7 @@ func (p *Placer) choose(ctx context.Context, pending []corev1.Pod, gangs []*gang
 	return nil
 }
 
-// questions to core about the gangs among the pending pods.
+// questions are questions to core about the gangs among the pending pods.
 type questions struct {
 	*Placer
 	ctx     context.Context
@@ -100,7 +100,7 @@ type questions struct {
 	count   int
 }
 
-// candidates are the domains that core is asked about, the best by the estimate first. Without any, core is asked without a requirement.
+// candidates returns the domains to ask core about, the best estimate first. Nil: ask without a requirement.
 func (g *gang) candidates() []*domain {
 	if len(g.domains) == 0 {
 		return []*domain{nil}
@@ -112,7 +112,7 @@ func (g *gang) hold() {
 	g.chosen, g.waits = nil, explain.Explanation{Reason: explain.ReasonInsufficientDomainCapacity}
 }
 
-// try returns whether core plans all gangs that do not wait if this one is in the domain.
+// try reports whether core plans all gangs that do not wait if this gang is in the domain.
 func (q *questions) try(g *gang, candidate *domain, sized []*gang) (bool, error) {
 	g.chosen, g.waits = candidate, explain.Explanation{}
 	planned, err := q.ask()
@@ -129,7 +129,7 @@ func (q *questions) try(g *gang, candidate *domain, sized []*gang) (bool, error)
 	return whole, nil
 }
 
-// claimTogether has gangs that are planned as a whole claim their servers in one decision, but for servers that are for several gangs.
+// claimTogether makes whole gangs claim their servers in one decision, unless a server is for several gangs.
 func claimTogether(gangs []*gang, planned map[*gang]answer) {
 	for _, gang := range gangs {
 		if gang.together = 0; !planned[gang].shared {
@@ -138,12 +138,12 @@ func claimTogether(gangs []*gang, planned map[*gang]answer) {
 	}
 }
 
-// areWhole returns whether all that the gangs need is planned, but for those that wait.
+// areWhole reports whether core plans all that the gangs need, apart from waiting gangs.
 func areWhole(gangs []*gang, planned map[*gang]answer) bool {
 	return lo.EveryBy(gangs, func(gang *gang) bool { return gang.isWaiting() || planned[gang].now >= gang.need() })
 }
 
-// whole plans gangs as a whole, or has them wait. free is which servers there are.
+// whole plans gangs as a whole, or lets them wait. free describes the free servers.
 func (q *questions) whole(sized []*gang, free string) error {
 	var next []*gang
 	for _, gang := range sized {
@@ -165,7 +165,7 @@ func (q *questions) whole(sized []*gang, free string) error {
 		claimTogether(next, planned)
 		return nil
 	}
-	// There is not room for all. One after the other is tried, those first about which core was asked least lately.
+	// There is not room for all. Try one gang after the other, the one that core was asked about longest ago first.
 	for _, gang := range next {
 		gang.hold()
 	}
@@ -190,15 +190,15 @@ func (q *questions) whole(sized []*gang, free string) error {
 	return nil
 }
 
-// most plans as many pods as possible of gangs that do not say their size. If core would plan fewer pods of all gangs together than without
-// requirements, none is added.
+// most plans as many pods as possible of gangs without a stated size. If core would plan fewer pods of all gangs
+// together than without requirements, it adds no requirements.
 func (q *questions) most(open []*gang) error {
 	if len(open) == 0 {
 		return nil
 	}
 	var planned map[*gang]answer
 	var err error
-	asked := map[*gang][]int{} // how many pods core plans, by the domain's place in the order
+	asked := map[*gang][]int{} // how many pods core plans, by the index of the domain
 	for range maxAsked {
 		if planned, err = q.ask(); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (q *questions) most(open []*gang) error {
 		for _, gang := range open {
 			next := slices.Index(gang.domains, gang.chosen) + 1
 			asked[gang] = append(asked[gang][:next-1], planned[gang].now)
-			if fit := planned[gang].now + planned[gang].later; fit < len(gang.pods) { // core is not asked about pods that are still to come
+			if fit := planned[gang].now + planned[gang].later; fit < len(gang.pods) { // not asked about future pods
 				gang.chosen.pods = min(gang.chosen.pods, int64(fit))
 			}
 			if planned[gang].now < len(gang.pods) && next < len(gang.domains) {
@@ -254,8 +254,8 @@ func (q *questions) most(open []*gang) error {
 	return nil
 }
 
-// move gives the servers of a gang back if core has planned none for some of its pods for a while, none has become a node yet, and all pods
-// could be planned in another domain. The gang is planned there from the next list on.
+// move gives the servers of a gang back if core has planned none for some of its pods for a while, none has become a
+// node yet, and all pods could be planned in another domain. From the next list on, the gang is planned there.
 func (q *questions) move(g *gang) error {
 	planned := lo.CountBy(g.pods, func(pod *corev1.Pod) bool { return q.NodeClaimOf(client.ObjectKeyFromObject(pod)) != "" })
 	if len(g.keys) == 0 || g.isWaiting() || len(g.servers) == 0 || len(g.running) > 0 || g.minCount == 0 || planned >= g.need() {
@@ -299,11 +299,11 @@ func (q *questions) move(g *gang) error {
 	return nil
 }
 
-// answer is how many pods of a gang core plans now, and how many it leaves for a later pass because servers that fit them are reserved in
-// this one.
+// answer is how many pods of a gang core plans now, and how many it leaves for a later pass because this pass has
+// reserved the servers that fit them.
 type answer struct {
 	now, later int
-	// servers that are new, and whether one of them is for another gang, too.
+	// servers counts the new servers; shared is true if one of them is also for another gang.
 	servers int32
 	shared  bool
 }
@@ -315,7 +315,7 @@ func sum(answers map[*gang]answer) (planned int) {
 	return planned
 }
 
-// ask returns what core plans for the gangs that do not wait if they are required to be in the chosen domains.
+// ask returns what core plans for the gangs that do not wait, if each must be in its chosen domain.
 func (q *questions) ask() (map[*gang]answer, error) {
 	q.count++
 	members := map[client.ObjectKey]*gang{}
@@ -332,7 +332,7 @@ func (q *questions) ask() (map[*gang]answer, error) {
 		}
 		pod := q.pending[i].DeepCopy() // core relaxes preferences in place
 		if gang != nil {
-			gang.require(pod) // and no mark, which would cost core time
+			gang.require(pod) // without the mark, which would cost core time
 		}
 		pods = append(pods, pod)
 	}
@@ -389,7 +389,7 @@ func (q *questions) ask() (map[*gang]answer, error) {
 	return answers, nil
 }
 
-// Simulation is core, to ask what it would plan.
+// Simulation asks core what it would plan.
 type Simulation struct {
 	Provisioner *provisioning.Provisioner
 	Cluster     *state.Cluster
@@ -397,8 +397,8 @@ type Simulation struct {
 	Clock       clock.Clock
 }
 
-// Plan returns what the provisioner would plan for these pending pods. It follows Schedule of core's provisioner, which takes no pods, and
-// leaves out what that records.
+// Plan returns what the provisioner would plan for these pending pods. It follows Schedule of core's provisioner, which
+// takes no pods as an argument, but records nothing.
 func (s Simulation) Plan(ctx context.Context, pending []*corev1.Pod) (scheduling.Results, error) {
 	ctx = log.IntoContext(injection.WithControllerName(ctx, "gangs"), logr.Discard())
 	nodes := s.Cluster.DeepCopyNodes()
@@ -431,7 +431,7 @@ func (s Simulation) Plan(ctx context.Context, pending []*corev1.Pod) (scheduling
 	return results, err
 }
 
-// silent drops events: what is simulated does not happen.
+// silent drops events, because a simulated event does not happen.
 type silent struct{}
 
 // Publish implements events.Recorder.

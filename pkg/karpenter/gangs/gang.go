@@ -3,20 +3,23 @@
 
 // Package gangs plans servers for pods that need each other: all at one time, or all in one topology domain.
 //
-// A gang is pods with a required affinity to each other by nvlink-domain, rack or the like, a PodGroup, a pod group of Kueue, or pods
-// whose annotation says how many must run at one time. Karpenter's core takes for the first of several pods with affinity any domain
-// that has a server, and the others must follow it, whether or not there is capacity. It also plans as many of them as there are servers.
+// A gang is pods with a required affinity to each other by nvlink-domain, rack or the like, a PodGroup, a pod group of
+// Kueue, or pods whose annotation says how many must run at one time. For the first of several pods with affinity,
+// Karpenter's core takes any domain that has a server. The others must follow it, whether or not there is capacity.
+// Core also plans as many of them as there are servers.
 //
-// So what core reads of the pending pods is changed, in memory only. The pods of a gang get a requirement for a domain that all of them fit
-// into: the cheapest, and of those the one with the least capacity left over. A gang that says its size (size.go) is not among the pending
-// pods at all before that many exist, and before core would plan that many. Once it has a server, it is among them, and in the domain of
-// that server: NodeClaims say which gangs they were planned for (mark.go). Running pods have fixed the domain; core follows them by itself.
+// So this package changes the pending pods that core reads, in memory only. The pods of a gang get a requirement for a
+// domain that all of them fit into: the cheapest, and among equals the one with the least capacity left over. A gang
+// with a stated size (size.go) is hidden from core until that many pods exist and core would plan that many. Once the
+// gang has a server, core sees its pods, in the domain of that server: NodeClaims record the gangs that they were
+// planned for (mark.go). Running pods fix the domain, and core follows them by itself.
 //
-// Whether all fit is core's answer: its scheduler plans the pending pods with the requirement, and makes nothing of it (choose.go). The
-// estimate of this package is the order in which it is asked, and the text of messages. It knows no classes, limits, DaemonSets or volumes.
+// Core decides whether all pods fit: its scheduler plans the pending pods with the requirement, and creates nothing
+// (choose.go). The estimate of this package only sets the order of the questions and the text of messages. It knows no
+// classes, limits, DaemonSets or volumes.
 //
-// A gang that does not say its size is Kubernetes' affinity: if core plans all pods in no domain, as many as possible get a server, in the
-// first domain in which core plans no fewer than without a requirement, and the rest stays pending.
+// A gang without a stated size follows Kubernetes' affinity. If core can plan all pods in no domain, as many as
+// possible get a server, in the first domain where core plans no fewer than without a requirement. The rest waits.
 package gangs
 
 import (
@@ -45,34 +48,34 @@ import (
 
 // gang is pending pods that need each other.
 type gang struct {
-	// id is the same for all pods of a gang, and for no other's.
+	// id is the same for all pods of a gang, and differs between gangs.
 	id, namespace string
-	// affinity of the pods to each other, as text. If pods of one gang have different ones, core is left to follow each.
+	// affinity of the pods to each other, as text. If they differ within a gang, core follows each by itself.
 	affinity string
-	// keys of the labels that make the domain, sorted. There are none if the pods may run anywhere.
+	// keys are the labels that define the domain, sorted; empty if the pods may run anywhere.
 	keys []string
-	// selectors of the pods that fix the domain once they run.
+	// selectors select the pods that fix the domain once they run.
 	selectors []labels.Selector
 	pods      []*corev1.Pod
-	// running are the pods of the gang that have a node, and done is how many pods of the same controller, which is no Job, have succeeded.
+	// running are the gang's pods with a node. done counts succeeded pods of the same controller, unless it is a Job.
 	running []*corev1.Pod
 	done    int
 	size
-	// group is what the PodGroup of the pods says, unread why it could not be read.
+	// group is the PodGroup of the pods; unread is the error if it could not be read.
 	group  podGroup
 	unread error
-	// fixed are the labels of the domain that pods of the gang run in, nil if none runs.
+	// fixed are the domain labels of the gang's running pods, nil if none runs.
 	fixed map[string]string
 	// servers are the NodeClaims that were planned for these pods.
 	servers []*karpv1.NodeClaim
-	// domains that could hold the gang, by the estimate, the best first.
+	// domains are the domains that could hold the gang, the best estimate first.
 	domains []*domain
-	// impossible is what lacks even if all servers were free, empty if nothing does.
+	// impossible says what would be missing even if all servers were free, empty if nothing would.
 	impossible string
 	decision
 }
 
-// need is how many of the pending pods must be planned. If nothing says so, it is how many are to have room.
+// need returns how many of the pending pods must be planned. Without a minCount, that is all that are to have room.
 func (g *gang) need() int {
 	if g.minCount == 0 {
 		return max(len(g.pods), g.whole)
@@ -80,19 +83,19 @@ func (g *gang) need() int {
 	return max(0, g.minCount-len(g.running)-g.done)
 }
 
-// members is how many pods of the gang there are or have been.
+// members returns how many pods of the gang exist or have existed.
 func (g *gang) members() int { return len(g.pods) + len(g.running) + g.done }
 
-// lacksCapacity returns whether the gang waits because core does not plan all that it needs.
+// lacksCapacity reports whether the gang waits because core does not plan all that it needs.
 func (g *gang) lacksCapacity() bool {
 	return g.waits.Reason == explain.ReasonInsufficientDomainCapacity
 }
 
-// started returns whether the gang has a server.
+// started reports whether the gang has a server.
 func (g *gang) started() bool { return len(g.running) > 0 || g.fixed != nil || len(g.servers) > 0 }
 
-// require adds the requirement for the chosen domain to a pod, and the others. The affinity that the requirement fulfils is taken out: it
-// would only cost core time (BenchmarkSchedulingPass).
+// require adds to a pod the requirement for the chosen domain, and the others. It removes the affinity that the
+// requirement fulfils, which would only cost core time (BenchmarkSchedulingPass).
 func (g *gang) require(pod *corev1.Pod, others ...corev1.NodeSelectorRequirement) {
 	if g.chosen != nil {
 		others = append(g.chosen.requirements(), others...)
@@ -111,7 +114,7 @@ func (g *gang) require(pod *corev1.Pod, others ...corev1.NodeSelectorRequirement
 	}
 }
 
-// find returns the gangs among the pods, the oldest first. A pod that is alone may have others that run already.
+// find returns the gangs among the pods, the oldest first. Others of a gang may already run.
 func find(pods []corev1.Pod) []*gang {
 	byID := map[string]*gang{}
 	var found []*gang
@@ -145,7 +148,7 @@ func older(a, b *corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// ID is that of the gang of a pod, as NodeClaims have it. It is empty if the pod belongs to none.
+// ID returns the ID of the pod's gang, as in the annotation of NodeClaims. It returns "" if the pod has no gang.
 func ID(pod *corev1.Pod) string {
 	if gang := gangOf(pod); gang != nil {
 		return gang.id
@@ -153,12 +156,12 @@ func ID(pod *corev1.Pod) string {
 	return ""
 }
 
-// PodGroupID is the ID of the pods of a PodGroup.
+// PodGroupID returns the ID of a PodGroup's gang.
 func PodGroupID(podGroup client.ObjectKey) string {
 	return podGroup.Namespace + "/PodGroup " + podGroup.Name
 }
 
-// gangOf returns the gang that the pod belongs to, without pods, or nil if it belongs to none.
+// gangOf returns the gang of a pod, without its pods, or nil if the pod has no gang.
 func gangOf(pod *corev1.Pod) *gang {
 	result := &gang{namespace: pod.Namespace}
 	var ids []string
@@ -195,7 +198,7 @@ func gangOf(pod *corev1.Pod) *gang {
 	return result
 }
 
-// ownTerm returns whether a term makes the pod a member of a gang, and selects the gang by what it returns.
+// ownTerm reports whether a term makes the pod a member of a gang, and returns the selector of the gang.
 func ownTerm(pod *corev1.Pod, term corev1.PodAffinityTerm) (labels.Selector, bool) {
 	selector, itself := selectsItself(pod, term)
 	return selector, itself && term.TopologyKey != corev1.LabelHostname
@@ -208,7 +211,7 @@ func requiredAffinity(pod *corev1.Pod) []corev1.PodAffinityTerm {
 	return pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// selectsItself returns whether a term of a pod selects the pod itself. Otherwise the pod follows others, which core handles.
+// selectsItself reports whether a term of a pod selects the pod itself. Core handles pods that follow others.
 func selectsItself(pod *corev1.Pod, term corev1.PodAffinityTerm) (labels.Selector, bool) {
 	if term.NamespaceSelector != nil && len(term.NamespaceSelector.MatchLabels)+len(term.NamespaceSelector.MatchExpressions) > 0 {
 		return nil, false
@@ -223,7 +226,7 @@ func selectsItself(pod *corev1.Pod, term corev1.PodAffinityTerm) (labels.Selecto
 	return selector, true
 }
 
-// needs is what one pod of the gang needs of a server: for each resource the most that any of them requests.
+// needs returns what one pod of the gang needs of a server: the largest request of any pod, for each resource.
 func (g *gang) needs() corev1.ResourceList {
 	most := corev1.ResourceList{}
 	for _, pod := range g.pods {
@@ -236,8 +239,8 @@ func (g *gang) needs() corev1.ResourceList {
 	return most
 }
 
-// oneEach returns whether pods of the gang may be unable to share a server: they have anti-affinity to each other, use ports
-// of the host, or request devices, which are not counted here.
+// oneEach reports whether pods of the gang may be unable to share a server: they have anti-affinity to each other, use
+// ports of the host, or request devices, which this package does not count.
 func (g *gang) oneEach() bool {
 	for _, pod := range g.pods {
 		if len(pod.Spec.ResourceClaims) > 0 {
@@ -262,26 +265,26 @@ func (g *gang) oneEach() bool {
 
 // domain is a topology domain that a gang could run in.
 type domain struct {
-	// keys of the gang, and the value of each. Keys that a PodGroup says are known only while the provisioner lists the pods.
+	// keys of the gang, and the value of each. A PodGroup's key is known only while the provisioner lists pods.
 	keys, values []string
-	// pods is how many pods of the gang fit, on nodes and free servers together.
+	// pods counts the pods of the gang that fit, on nodes and free servers together.
 	pods int64
-	// cost of the new servers for as many as fit.
+	// cost of new servers for the pods that fit.
 	cost float64
 
 	nodes []fit[*node]
 	free  []fit[instancetypes.FreeServers]
 }
 
-// fit is a server, or several alike, on each of which that many pods of a gang fit.
+// fit is a server, or several equal ones, and the number of a gang's pods that fit on each.
 type fit[T any] struct {
 	server T
 	each   int64
 }
 
-// place chooses the domain for a gang: of those that all pods fit into the cheapest, then the one with the least capacity
-// left over; if there is none, the one that most pods fit into. Running pods fix the domain. It returns all domains, the
-// chosen one first, and assumes in the snapshot what the gang will use of that. There may be none.
+// place chooses the domain for a gang: of the domains that all pods fit into the cheapest, then the one with the least
+// capacity left over. If there is none, the one that most pods fit into. Running pods fix the domain. place returns all
+// domains, the chosen one first, and assumes in the snapshot what the gang will use there. There may be none.
 func (s *snapshot) place(g *gang) []*domain {
 	request, count := s.request(g), int64(max(len(g.pods), g.whole))
 	domains := s.domains(g, request)
@@ -301,7 +304,7 @@ func (s *snapshot) place(g *gang) []*domain {
 	return domains
 }
 
-// domains are the topology domains of the keys of the gang.
+// domains returns the topology domains of the gang's keys.
 func (s *snapshot) domains(g *gang, request podRequest) []*domain {
 	byPlace := map[string]*domain{}
 	domainAt := func(labels map[string]string) *domain {
@@ -346,7 +349,7 @@ func (s *snapshot) domains(g *gang, request podRequest) []*domain {
 	return domains
 }
 
-// add counts the pods that fit, and the cost of new servers for count pods.
+// add computes the pods that fit, and the cost of new servers for count pods.
 func (d *domain) add(s *snapshot, count int64) {
 	for _, fit := range d.nodes {
 		d.pods += fit.each
@@ -366,7 +369,7 @@ func (d *domain) add(s *snapshot, count int64) {
 	}
 }
 
-// count is how many free servers of these types the domain has.
+// count returns how many free servers of these types the domain has.
 func (d *domain) count(types sets.Set[string]) (servers int) {
 	counted := sets.New[string]()
 	for _, fit := range d.free {
@@ -378,7 +381,7 @@ func (d *domain) count(types sets.Set[string]) (servers int) {
 	return servers
 }
 
-// assume reserves what a gang will use of a domain.
+// assume reserves what a gang will use in a domain.
 func (s *snapshot) assume(d *domain, request podRequest, count int64) {
 	for _, fit := range d.nodes {
 		pods := min(count, fit.each)
@@ -395,7 +398,7 @@ func (s *snapshot) assume(d *domain, request podRequest, count int64) {
 
 func ceil(count, each int64) int64 { return (count + each - 1) / each }
 
-// price of one of the servers. All offerings of a type have the same.
+// price of one of the servers. All offerings of a type have the same price.
 func price(servers instancetypes.FreeServers) float64 {
 	if len(servers.InstanceType.Offerings) == 0 {
 		return math.MaxFloat64
@@ -403,7 +406,7 @@ func price(servers instancetypes.FreeServers) float64 {
 	return servers.InstanceType.Offerings[0].Price
 }
 
-// requirements that keep a pod in the domain.
+// requirements keep a pod in the domain.
 func (d *domain) requirements() []corev1.NodeSelectorRequirement {
 	var result []corev1.NodeSelectorRequirement
 	for i, key := range d.keys {
@@ -412,17 +415,17 @@ func (d *domain) requirements() []corev1.NodeSelectorRequirement {
 	return result
 }
 
-// snapshot is the capacity that gangs can be placed in. Placing a gang reduces it.
+// snapshot is the capacity for gangs. Placing a gang reduces it.
 type snapshot struct {
 	free []instancetypes.FreeServers
 	// assumed is how many of the free servers the gangs placed so far will use, by FreeServers.ID.
 	assumed map[string]int32
 	pools   []karpv1.NodePool
-	// nodes are the servers that the tenant has already, registered or not.
+	// nodes are the servers that the tenant already has, registered or not.
 	nodes []*node
 }
 
-// text is which servers are free.
+// text describes which servers are free.
 func (s *snapshot) text() string {
 	var free []string
 	for _, servers := range s.free {
@@ -432,7 +435,7 @@ func (s *snapshot) text() string {
 	return strings.Join(free, ",")
 }
 
-// node is a server that the tenant has: a NodeClaim, with its Node once that exists.
+// node is a server of the tenant: a NodeClaim, with its Node once that exists.
 type node struct {
 	name      string
 	labels    map[string]string
@@ -442,14 +445,14 @@ type node struct {
 	booting bool
 }
 
-// subtract reserves what pods use or will use of the node.
+// subtract reserves what pods use, or will use, of the node.
 func (n *node) subtract(requests corev1.ResourceList, times int64) {
 	for range times {
 		n.remaining = resources.Subtract(n.remaining, requests)
 	}
 }
 
-// fits is how many pods of a gang fit on the server.
+// fits returns how many pods of a gang fit on the server.
 func (n *node) fits(request podRequest) int64 {
 	if scheduling.Taints(n.taints).ToleratesPod(request.pod) != nil ||
 		scheduling.NewLabelRequirements(n.labels).Compatible(request.requirements) != nil {
@@ -462,7 +465,7 @@ func (n *node) fits(request podRequest) int64 {
 type podRequest struct {
 	pod          *corev1.Pod
 	requirements scheduling.Requirements
-	// wanted is what the pod and a NodePool require together, for each NodePool that could have a node for it.
+	// wanted are the requirements of the pod and a NodePool, for each NodePool that could have a node for it.
 	wanted  []scheduling.Requirements
 	needs   corev1.ResourceList
 	oneEach bool
@@ -480,7 +483,7 @@ func (s *snapshot) request(g *gang) podRequest {
 	return request
 }
 
-// perServer is how many pods fit into allocatable.
+// perServer returns how many pods fit into allocatable.
 func (r podRequest) perServer(allocatable corev1.ResourceList) int64 {
 	fit := int64(math.MaxInt32)
 	if r.oneEach {
@@ -500,7 +503,7 @@ func (r podRequest) perServer(allocatable corev1.ResourceList) int64 {
 	return fit
 }
 
-// fits is how many pods fit on each of the free servers, zero if no NodePool allows them there.
+// fits returns how many pods fit on each of the free servers, zero if no NodePool allows them there.
 func (r podRequest) fits(free instancetypes.FreeServers) int64 {
 	for _, wanted := range r.wanted {
 		if free.Meet(wanted) {

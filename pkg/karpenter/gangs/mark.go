@@ -17,9 +17,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Core carries the requirements of pods to the NodeClaims that it creates for them, and nothing else. So a pod of a gang requires that the
-// node does not have a label which is made of the gang's ID. No node has it. NodeClaims get an annotation instead of this requirement, in
-// the write that creates them, so that a provider which is killed at any time knows afterwards which servers are there for a gang.
+// Core copies only the requirements of pods to the NodeClaims that it creates for them. So a pod of a gang requires
+// that the node does not have a label made of the gang's ID. No node has it. In the write that creates a NodeClaim, an
+// annotation replaces the requirement. So a provider that was killed knows which servers belong to a gang.
 
 const markPrefix = "gang." + v1alpha1.Group + "/planned-"
 
@@ -58,8 +58,8 @@ func (p *Placer) Mark(nodeClaim *karpv1.NodeClaim) {
 	metav1.SetMetaDataAnnotation(&nodeClaim.ObjectMeta, v1alpha1.GangsAnnotationKey, string(text))
 }
 
-// takeServers finds the NodeClaims that were planned for the pods of the gangs, and not for earlier pods of the same name. Those that are
-// being deleted are nobody's: nothing waits for them, which could be for ever.
+// takeServers finds the NodeClaims that were planned for the pods of the gangs, rather than for earlier pods of the
+// same name. It skips NodeClaims that are being deleted: a gang must not wait for them, which could be for ever.
 func takeServers(gangs []*gang, nodeClaims []karpv1.NodeClaim) {
 	byID := map[string][]*karpv1.NodeClaim{}
 	for i := range nodeClaims {
@@ -79,7 +79,7 @@ func takeServers(gangs []*gang, nodeClaims []karpv1.NodeClaim) {
 	}
 }
 
-// home is the domain that the NodeClaims of a gang are required to be in. It is nil if they may be anywhere.
+// home returns the domain that the NodeClaims of a gang must be in, nil if they may be anywhere.
 func (g *gang) home() *domain {
 	for _, nodeClaim := range g.servers {
 		values := make([]string, 0, len(g.keys))

@@ -12,7 +12,7 @@ import (
 
 const metricsNamespace = "karpenter_metal3"
 
-// Metrics are as of the last time that core listed the pending pods.
+// The metrics describe the last time that core listed the pending pods.
 var (
 	waitingGangs = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: metricsNamespace, Name: "gangs_waiting", Help: "Gangs that get no server yet, by the reason of the event on their pods.",
@@ -29,7 +29,7 @@ var (
 
 func init() { metrics.Registry.MustRegister(waitingGangs, plannedGangs, waitDurations) }
 
-// measure counts gangs. The wait of each is observed once.
+// measure counts gangs, and observes the wait of each gang once.
 func (p *Placer) measure(gangs []*gang) {
 	waiting, planned := map[string]int{explain.ReasonGangIncomplete: 0, explain.ReasonInsufficientDomainCapacity: 0}, 0
 	for _, gang := range gangs {

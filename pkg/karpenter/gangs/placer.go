@@ -36,26 +36,26 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// byNode is the index of pods by their node, which core has too.
+// byNode is the index of pods by their node. Core uses it, too.
 const byNode = "spec.nodeName"
 
-// DefaultIdleDuration is how long a gang that does not say its size waits for more pods: kube-controller-manager makes 20 a second.
+// DefaultIdleDuration is how long a gang without a size waits for pods. kube-controller-manager makes 20 a second.
 const DefaultIdleDuration = 10 * time.Second
 
 // Dependencies of a Placer.
 type Dependencies struct {
 	// Client reads the tenant cluster, from a cache with an index of pods by spec.nodeName.
 	Client client.Client
-	// FreeServers returns the servers that the tenant could get. After an error the pods are left as they are.
+	// FreeServers returns the servers that the tenant could get. After an error the pods stay as they are.
 	FreeServers func(context.Context) ([]instancetypes.FreeServers, error)
-	// AllServers returns the same as if all servers were free and no quota were used.
+	// AllServers returns the same as FreeServers would if all servers were free and no quota were used.
 	AllServers func(context.Context) ([]instancetypes.FreeServers, error)
 	// Live reads the Jobs of gangs from the tenant cluster.
 	Live  client.Reader
 	Clock clock.PassiveClock
-	// IdleDuration is how long a gang that does not say its size waits for more pods after the last has come.
+	// IdleDuration is how long a gang without a stated size waits for more pods after the last one came.
 	IdleDuration time.Duration
-	// NodeClaimOf returns the NodeClaim that core has created for a pending pod, empty if there is none.
+	// NodeClaimOf returns the NodeClaim that core has created for a pending pod, "" if there is none.
 	NodeClaimOf func(pod types.NamespacedName) string
 	// Plan returns how core would plan these pods now. It creates nothing.
 	Plan func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error)
@@ -66,44 +66,44 @@ type Placer struct {
 	Dependencies
 
 	mu sync.Mutex
-	// last are the gangs when the provisioner listed the pods last, by ID.
+	// last are the decisions from the last time that the provisioner listed the pods, by gang ID.
 	last map[string]decision
-	// marks are the IDs of these gangs, by their mark.
+	// marks maps marks to the IDs of these gangs.
 	marks map[string]string
 }
 
-// decision is what was decided on a gang.
+// decision is the decision on a gang, with its history.
 type decision struct {
 	// chosen is the domain, nil if core is left to choose.
 	chosen *domain
-	// waits is why its pods are not among those that core plans, empty if they are.
+	// waits says why the gang's pods are hidden from core; the zero value if they are not.
 	waits explain.Explanation
-	// short is which capacity is missing, empty if none is.
+	// short says which capacity is missing, "" if none is.
 	short string
-	// most is how many pods it has had at most, and since when.
+	// most is the largest number of pods that it has had, and since when.
 	most  int
 	since time.Time
-	// together is how many new servers its plan has, all of which it claims in one decision, 0 if each is claimed by itself.
+	// together is the number of new servers in its plan if it claims all in one decision, else 0.
 	together int32
-	// asked is when core was asked last about a gang that waits for capacity, and free the free servers at that time.
+	// asked is when core was last asked about a waiting gang; free describes the free servers at that time.
 	asked time.Time
 	free  string
-	// stuck is since when core plans no server for some pods of a gang that has servers.
+	// stuck is when core began to plan no server for some pods of a gang that has servers.
 	stuck time.Time
-	// moved is when its servers were given back last, and stays how long they stay after that.
+	// moved is when the gang's servers were last given back; stays is how long the next ones stay.
 	moved time.Time
 	stays time.Duration
-	// measured is whether its wait is among the metrics.
+	// measured is true once the metrics include its wait.
 	measured bool
 }
 
-// isWaiting returns whether the pods of the gang are not among those that core plans.
+// isWaiting reports whether the pods of the gang are hidden from core.
 func (d decision) isWaiting() bool { return d.waits != (explain.Explanation{}) }
 
 // NewPlacer returns a Placer.
 func NewPlacer(dependencies Dependencies) *Placer { return &Placer{Dependencies: dependencies} }
 
-// PendingPods adds requirements to the pods of gangs when core lists the pending pods, and takes those that have to wait out of the list.
+// PendingPods adds requirements to the pods of gangs when core lists the pending pods, and removes waiting pods.
 func (p *Placer) PendingPods() interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
 		if !interceptor.SelectsPending(opts) {
@@ -154,7 +154,7 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) ([]*gang, erro
 		}
 	}
 	if err := p.choose(ctx, pending, gangs, snapshot); err != nil {
-		// Core meets the same error when it plans, and reports it. Other pods must not wait for gangs.
+		// Core gets the same error when it plans, and reports it. Other pods must not wait for gangs.
 		log.FromContext(ctx).V(1).Info("not placing gangs", "error", err)
 		for _, gang := range gangs {
 			gang.chosen = nil
@@ -175,11 +175,11 @@ func (p *Placer) place(ctx context.Context, pending []corev1.Pod) ([]*gang, erro
 	return gangs, nil
 }
 
-// disruption is the name of core's controller that lists the pending pods for each node that it could take away.
+// disruption is the name of core's controller that lists the pending pods for each node that it could remove.
 const disruption = "disruption"
 
-// repeat decides what was decided when the provisioner listed the pods. Nothing is read, and core is not asked: it would plan all pods many
-// times for each node.
+// repeat reuses the decisions from the last time that the provisioner listed the pods. It reads nothing, and does not
+// ask core, which would plan all pods many times for each node.
 func (p *Placer) repeat(gangs []*gang) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +188,7 @@ func (p *Placer) repeat(gangs []*gang) {
 	}
 }
 
-// waitForPods has gangs wait that are not complete.
+// waitForPods makes incomplete gangs wait.
 func (p *Placer) waitForPods(ctx context.Context, gangs []*gang) {
 	for _, gang := range gangs {
 		wait := func(format string, arguments ...any) {
@@ -219,12 +219,12 @@ func (p *Placer) waitForPods(ctx context.Context, gangs []*gang) {
 		case !complete:
 			wait("the gang does not say its size: it gets servers once no pod of it has come for %s", idle)
 		default:
-			gang.minCount = 0 // the rest comes when these pods run
+			gang.minCount = 0 // the remaining pods come once these run
 		}
 	}
 }
 
-// follow finds the pods of the gangs that have a node, and the domain that those have fixed.
+// follow finds the pods of the gangs that have a node, and the domain that these pods fix.
 func (p *Placer) follow(ctx context.Context, gangs []*gang) error {
 	for namespace, gangs := range lo.GroupBy(gangs, func(gang *gang) string { return gang.namespace }) {
 		byID := lo.KeyBy(gangs, func(gang *gang) string { return gang.id })
@@ -268,18 +268,18 @@ func (p *Placer) follow(ctx context.Context, gangs []*gang) error {
 	return nil
 }
 
-// isOfSameController returns whether a controller that says nothing of the pods that are done, which a Job does, has made both.
+// isOfSameController reports whether one controller made both pods and, unlike a Job, does not report finished ones.
 func isOfSameController(a, b *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(a)
 	return owner != nil && owner.Kind != "Job" && metav1.IsControlledBy(b, &metav1.ObjectMeta{UID: owner.UID})
 }
 
-// snapshot is the capacity that the gangs can be placed in.
+// snapshot returns the capacity for the gangs.
 func (p *Placer) snapshot(ctx context.Context, pending []corev1.Pod, gangs []*gang) (*snapshot, error) {
 	result := &snapshot{assumed: map[string]int32{}}
 	free, err := p.FreeServers(ctx)
 	if err != nil {
-		// Core cannot create a NodeClaim either then, and lists the pods again.
+		// Then core cannot create a NodeClaim either, and lists the pods again.
 		log.FromContext(ctx).V(1).Info("not placing gangs", "error", err)
 	}
 	result.free = free
@@ -310,7 +310,7 @@ func (p *Placer) snapshot(ctx context.Context, pending []corev1.Pod, gangs []*ga
 	return result, nil
 }
 
-// nodeOf is the server of a NodeClaim, with what its pods leave of it.
+// nodeOf returns the server of a NodeClaim, with the resources that its pods leave.
 func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*node, error) {
 	result := &node{name: nodeClaim.Name, labels: nodeClaim.Labels, taints: nodeClaim.Spec.Taints, remaining: nodeClaim.Status.Allocatable}
 	name := nodeClaim.Status.NodeName
@@ -335,8 +335,8 @@ func (p *Placer) nodeOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*node
 	return result, nil
 }
 
-// taintsOf are the taints that keep pods off a node for good: core does not schedule onto a node that is cordoned, not ready
-// or about to be replaced either. The taints of a node that starts are not among them.
+// taintsOf returns the taints that keep pods off a node for good. Core does not schedule onto a node that is cordoned,
+// not ready or about to be replaced either. The result omits the taints of a node that starts.
 func (p *Placer) taintsOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) ([]corev1.Taint, error) {
 	node := &corev1.Node{}
 	found, err := kube.Find(ctx, p.Client, client.ObjectKey{Name: nodeClaim.Status.NodeName}, node)
@@ -346,7 +346,7 @@ func (p *Placer) taintsOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) ([]c
 	return (&state.StateNode{Node: node, NodeClaim: nodeClaim}).Taints(), nil
 }
 
-// assumeNominated subtracts from the nodes what other pending pods will use of them.
+// assumeNominated subtracts from nodes what other pending pods will use.
 func (p *Placer) assumeNominated(pending []corev1.Pod, gangs []*gang, nodes map[string]*node) {
 	members := map[types.NamespacedName]bool{}
 	for _, gang := range gangs {
@@ -365,7 +365,7 @@ func (p *Placer) assumeNominated(pending []corev1.Pod, gangs []*gang, nodes map[
 	}
 }
 
-// never says of gangs that wait for capacity if all servers that there are would not be enough. It explains, and decides nothing.
+// never finds waiting gangs for which even all existing servers are too few. It explains, and decides nothing.
 func (p *Placer) never(ctx context.Context, gangs []*gang, pools []karpv1.NodePool) {
 	all, err := p.AllServers(ctx)
 	if err != nil {
@@ -392,11 +392,11 @@ func (p *Placer) never(ctx context.Context, gangs []*gang, pools []karpv1.NodePo
 	}
 }
 
-// namedDomains is how many domains a message names.
+// namedDomains limits how many domains a message names.
 const namedDomains = 5
 
-// Waits says why the gang of a pod is not planned yet although there may be servers for it: it is not complete. It is empty if the
-// pod belongs to no such gang. As Shortage it is as of the last time that core listed the pending pods.
+// Waits says why the gang of a pod is not planned yet although there may be servers for it: the gang is incomplete. It
+// returns "" if there is no such gang. Like Shortage, it describes the last time that core listed the pending pods.
 func (p *Placer) Waits(pod *corev1.Pod) string {
 	if waits := p.lastOf(gangOf(pod)).waits; waits.Reason == explain.ReasonGangIncomplete {
 		return waits.Message
@@ -404,13 +404,12 @@ func (p *Placer) Waits(pod *corev1.Pod) string {
 	return ""
 }
 
-// Shortage says that no domain has capacity for all pods of the gang of a pod, and for how many each has:
-// "no nvlink-domain has capacity for all 5 pods of the gang: n2 has capacity for 4, n1 for 2". If pods of the gang run,
-// it is about their domain. It is empty if there is capacity, or if the pod belongs to no gang. It is as of the last time that
-// core listed the pending pods.
+// Shortage says that no domain has capacity for all pods of a pod's gang, and how many fit into each: "no nvlink-domain
+// has capacity for all 5 pods of the gang: n2 has capacity for 4, n1 for 2". If pods of the gang run, it is about their
+// domain. It returns "" if there is capacity, or if the pod has no gang. It is as of core's last list.
 func (p *Placer) Shortage(pod *corev1.Pod) string { return p.lastOf(gangOf(pod)).short }
 
-// lastOf is the last decision on a gang, which may be nil.
+// lastOf returns the last decision on a gang, which may be nil.
 func (p *Placer) lastOf(gang *gang) decision {
 	if gang == nil {
 		return decision{}
@@ -430,7 +429,7 @@ func (p *Placer) remember(gangs []*gang) {
 	}
 }
 
-// shortageOf returns the message. It is empty if the gang waits for pods.
+// shortageOf returns the message for Shortage, "" if the gang waits for pods.
 func shortageOf(g *gang) string {
 	if g.waits.Reason == explain.ReasonGangIncomplete {
 		return ""
@@ -455,7 +454,6 @@ func shortageOf(g *gang) string {
 	return capacityOf(g, domains)
 }
 
-// mostPods is how many pods the first domain has capacity for.
 func mostPods(domains []*domain) int64 {
 	if len(domains) == 0 {
 		return 0
@@ -463,7 +461,7 @@ func mostPods(domains []*domain) int64 {
 	return domains[0].pods
 }
 
-// capacityOf says for how many pods of a gang each domain has capacity, the largest first.
+// capacityOf says how many pods of a gang each domain has capacity for, the largest domain first.
 func capacityOf(g *gang, domains []*domain) string {
 	count := g.need()
 	if len(g.keys) == 0 {

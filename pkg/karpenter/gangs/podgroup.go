@@ -22,21 +22,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// podGroups are Kubernetes' own (KEP-4671). Kubernetes 1.36 serves them as v1alpha2, 1.37 as v1beta1 and v1alpha3, and each only if asked
-// to. What is read of them is the same in all, so they are read without a type.
+// podGroups are Kubernetes' own (KEP-4671). Kubernetes 1.36 serves them as v1alpha2, 1.37 as v1beta1 and v1alpha3, each
+// only if enabled. The fields that we read are the same in all versions, so we read them without a type.
 var podGroups = schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PodGroup"}
 
-// podGroup is what a PodGroup says. kube-scheduler shows none of its pods as unschedulable before minCount of them exist.
+// podGroup holds the fields of a PodGroup. kube-scheduler reports no pods as unschedulable before minCount exist.
 type podGroup struct {
-	// minCount is how many pods must run at one time. It is 0 if each may run by itself.
+	// minCount is how many pods must run at one time, 0 if each may run by itself.
 	minCount int
-	// key of the domain that all pods must be in, empty if there is none.
+	// key is the label of the domain that all pods must share, empty if there is none.
 	key string
-	// problem is why the size is not known.
+	// problem says why the size is not known.
 	problem string
 }
 
-// PodGroupOf is the name of the PodGroup of a pod, empty if it has none.
+// PodGroupOf returns the name of the PodGroup of a pod, "" if it has none.
 func PodGroupOf(pod *corev1.Pod) string {
 	if pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return ""
@@ -44,8 +44,7 @@ func PodGroupOf(pod *corev1.Pod) string {
 	return *pod.Spec.SchedulingGroup.PodGroupName
 }
 
-// readGroups reads the PodGroups of gangs. Those that are no gangs at all, because each of their pods may run by itself and anywhere, are
-// left out of what it returns.
+// readGroups reads the PodGroups of gangs. It removes groups whose pods may run alone and anywhere.
 func (p *Placer) readGroups(ctx context.Context, gangs []*gang) []*gang {
 	return slices.DeleteFunc(gangs, func(g *gang) bool {
 		name := PodGroupOf(g.pods[0])
@@ -61,7 +60,7 @@ func (p *Placer) readGroups(ctx context.Context, gangs []*gang) []*gang {
 	})
 }
 
-// findGroup returns a PodGroup, without content if there is none, and nil if the API server does not serve them any more.
+// findGroup returns a PodGroup. It is empty if it does not exist, and nil if the API server serves none.
 func findGroup(ctx context.Context, mapper meta.RESTMapper, live client.Reader, key client.ObjectKey) (*unstructured.Unstructured, error) {
 	mapping, err := mapper.RESTMapping(podGroups)
 	if meta.IsNoMatchError(err) {
@@ -100,7 +99,7 @@ func (p *Placer) readGroup(ctx context.Context, key client.ObjectKey) (podGroup,
 	return result, nil
 }
 
-// modePeriod is how long a disruptionMode is remembered. It cannot change, but another PodGroup may have the name some day.
+// modePeriod is how long a disruptionMode is remembered. It cannot change, but another PodGroup may get the name later.
 const modePeriod = time.Minute
 
 // DisruptionModes knows which PodGroups are disrupted as a whole.
@@ -110,13 +109,13 @@ type DisruptionModes struct {
 	known  *cache.Expiring
 }
 
-// NewDisruptionModes returns one that reads PodGroups live.
+// NewDisruptionModes returns a DisruptionModes that reads PodGroups live.
 func NewDisruptionModes(mapper meta.RESTMapper, live client.Reader, clock clock.Clock) *DisruptionModes {
 	return &DisruptionModes{mapper: mapper, live: live, known: cache.NewExpiringWithClock(clock)}
 }
 
-// Together returns whether the disruptionMode of a PodGroup says that its pods may be disrupted as a whole only. It does not of one that is
-// gone or that must not be read.
+// Together reports whether the pods of a PodGroup may only be disrupted as a whole, according to its disruptionMode. It
+// reports false for a PodGroup that is gone or that must not be read.
 func (m *DisruptionModes) Together(ctx context.Context, key client.ObjectKey) (bool, error) {
 	if known, found := m.known.Get(key); found {
 		return known.(bool), nil
@@ -130,7 +129,7 @@ func (m *DisruptionModes) Together(ctx context.Context, key client.ObjectKey) (b
 	return together, nil
 }
 
-// isTogether knows the two forms of the field: a word in v1alpha2, and a union later.
+// isTogether handles both forms of the field: a word in v1alpha2, and a union later.
 func isTogether(podGroup *unstructured.Unstructured) bool {
 	mode, _, _ := unstructured.NestedFieldNoCopy(podGroup.Object, "spec", "disruptionMode")
 	if union, is := mode.(map[string]any); is {

@@ -24,9 +24,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// Labels and annotations by which others say the size of a group. Their controllers put them on pods.
+// Labels and annotations with the size of a group. Other controllers put them on pods.
 const (
-	// Kueue's groups of plain pods. The admission of Kueue is all or nothing, too.
+	// Kueue's groups of plain pods. Kueue also admits all or nothing.
 	kueueGroup = "kueue.x-k8s.io/pod-group-name"
 	kueueCount = "kueue.x-k8s.io/pod-group-total-count"
 
@@ -35,30 +35,30 @@ const (
 	lwsGroup    = "leaderworkerset.sigs.k8s.io/group-index"
 	lwsGroupKey = "leaderworkerset.sigs.k8s.io/group-key"
 
-	// A JobSet has ReplicatedJobs, each of several Jobs. The two last are how many Jobs there are.
+	// A JobSet has ReplicatedJobs, each with several Jobs. The last two are numbers of Jobs.
 	JobSetLabelKey    = "jobset.sigs.k8s.io/jobset-name"
 	replicatedJob     = "jobset.sigs.k8s.io/replicatedjob-name"
 	jobSetJobs        = "jobset.sigs.k8s.io/global-replicas"
 	replicatedJobJobs = "jobset.sigs.k8s.io/replicatedjob-replicas"
 )
 
-// leaderFirst are annotations of pods whose controller makes the other pods of the group once the first one has a node.
+// leaderFirst are annotations of pods whose controller makes the rest of the group once the first pod has a node.
 var leaderFirst = []string{"alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology"}
 
-// size is what the pods of a gang say about it, and the controllers that made them.
+// size is the size of a gang according to its pods and the controllers that made them.
 type size struct {
-	// minCount is how many pods must run at one time. It is 0 if nothing says so.
+	// minCount is how many pods must run at one time, 0 if nothing states it.
 	minCount int
-	// firm is false if the controller may make some of the pods only when others run, as a LeaderWorkerSet and a JobSet can.
+	// firm is false if the controller may make some pods only when others run, as LeaderWorkerSets and JobSets can.
 	firm bool
-	// whole is how many pods the controller makes once the first one has a node. Nothing waits for them, but the domain has room for them.
+	// whole is how many pods the controller makes once the first one has a node. The domain needs room for them.
 	whole int
-	// idle is how long the gang waits for more pods without a firm minCount, nil for the default.
+	// idle is how long the gang waits for more pods if it has no firm minCount, nil for the default.
 	idle *time.Duration
 }
 
-// sizeOf finds the size of a gang: what its pods say, else their PodGroup, Kueue, a LeaderWorkerSet, and Jobs. problem says of an
-// annotation that cannot be read what is wrong with it.
+// sizeOf finds the size of a gang: from its pods, else from their PodGroup, Kueue, a LeaderWorkerSet, and Jobs. problem
+// describes an annotation that cannot be read.
 func (p *Placer) sizeOf(ctx context.Context, g *gang) (result size, problem string, err error) {
 	if g.unread != nil {
 		return size{}, "", g.unread
@@ -96,7 +96,7 @@ func (p *Placer) sizeOf(ctx context.Context, g *gang) (result size, problem stri
 	return result, "", err
 }
 
-// ownSize is what one pod says.
+// ownSize reads the annotations of one pod.
 func ownSize(pod *corev1.Pod, g *gang) (result size, problem string) {
 	invalid := func(key, want string) (size, string) {
 		return size{}, fmt.Sprintf("annotation %s of pod %s is %q: it must be %s", key, pod.Name, pod.Annotations[key], want)
@@ -135,7 +135,7 @@ func ownSize(pod *corev1.Pod, g *gang) (result size, problem string) {
 	return result, ""
 }
 
-// selectsBy returns whether the affinity of the gang's pods is to those with one value of one of the labels.
+// selectsBy reports whether the affinity of the gang's pods selects one value of one of the labels.
 func (g *gang) selectsBy(keys ...string) bool {
 	return slices.ContainsFunc(g.selectors, func(selector labels.Selector) bool {
 		return slices.ContainsFunc(keys, func(key string) bool {
@@ -149,15 +149,15 @@ func startsLeaderFirst(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(leaderFirst, func(key string) bool { return pod.Annotations[key] != "" })
 }
 
-// jobs are what the Jobs of a gang say about its pods.
+// jobs sums up the Jobs of a gang.
 type jobs struct {
-	// pods is how many there are still to be done, and missing how many Jobs of a JobSet have no pods yet.
+	// pods counts the pods that are still to be done. missing counts the Jobs of a JobSet that have no pods yet.
 	pods, missing int
-	// known is whether each pod of the gang is a Job's that says how many it has, and together whether they all run at one time.
+	// known is true if each pod is a Job's that states its number of pods. together is true if all run at one time.
 	known, together bool
 }
 
-// ofJobs reads the Jobs of a gang. Pods that are done, and indexes that have failed for good, do not come again.
+// ofJobs reads the Jobs of a gang. It does not count finished pods and failed indexes, which do not come again.
 func (p *Placer) ofJobs(ctx context.Context, g *gang) (result jobs, err error) {
 	names, expected := sets.New[string](), 0
 	result.together = true
@@ -191,7 +191,7 @@ func (p *Placer) ofJobs(ctx context.Context, g *gang) (result jobs, err error) {
 	return result, nil
 }
 
-// indexes counts them in a text such as 1,3-5.
+// indexes counts the indexes in a text such as 1,3-5.
 func indexes(text string) (count int) {
 	for part := range strings.SplitSeq(text, ",") {
 		first, last, isRange := strings.Cut(part, "-")
@@ -207,8 +207,8 @@ func indexes(text string) (count int) {
 	return count
 }
 
-// allAtOnce returns whether the pods of a Job need each other: each has an index, and all run at one time. Kubernetes makes PodGroups for
-// the same Jobs (KEP-5547).
+// allAtOnce reports whether the pods of a Job need each other: each has an index, and all run at one time. Kubernetes
+// makes PodGroups for the same Jobs (KEP-5547).
 func allAtOnce(job *batchv1.Job) bool {
 	return ptr.Deref(job.Spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion &&
 		job.Spec.Parallelism != nil && ptr.Equal(job.Spec.Parallelism, job.Spec.Completions)

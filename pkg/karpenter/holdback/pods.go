@@ -3,14 +3,14 @@
 
 // Package holdback keeps pods off new servers of a type whose nodes do not take them.
 //
-// Core plans with what a type says, and then with what the node says. If a node has less than was planned, or a taint that nobody
-// planned with, the pods that it was launched for do not fit it, and core launches the next server of the same type for them, without
-// end.
+// Core plans with the resources and taints of the type, and later with the actual ones of the node. If a node has less
+// than was planned, or a taint that nobody planned with, its pods do not fit. Then core launches the next server of the
+// same type for them, without end.
 //
-// What CloudProvider.HoldBack returns is required of new nodes in the same way as package accelerators does it: the type has a label,
-// and the pod requires that the label does not exist. No node has it, so the pods fit existing nodes as before.
+// The result of CloudProvider.HoldBack becomes a requirement for new nodes, as in package accelerators: the type has a
+// label, and the pod requires that the label does not exist. No node has it, so the pods fit existing nodes.
 //
-// Nodes that start, and nodes that kube-scheduler has chosen for pods, are waited for (nodes.go).
+// Pods wait for nodes that start, and for nodes that kube-scheduler has nominated for them (nodes.go).
 package holdback
 
 import (
@@ -32,16 +32,16 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// Core is what is asked about pods.
+// Core answers questions about pods.
 type Core struct {
 	Client  client.Client
 	Cluster *state.Cluster
-	// Provisioner is made after the client that it reads with.
+	// Provisioner comes later: it is made after the client that it reads with.
 	Provisioner func() *provisioning.Provisioner
 }
 
-// Pods adds the requirements to the pending pods that core lists. It must come before what changes the affinity of pods, which is part of
-// their size.
+// Pods adds the requirements to the pending pods that core lists. It must come before any change of the affinity of
+// pods, which is part of their size.
 func Pods(servers *cloudprovider.CloudProvider, core Core) interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
 		if !interceptor.SelectsPending(opts) {
@@ -61,9 +61,9 @@ func Pods(servers *cloudprovider.CloudProvider, core Core) interceptor.Intercept
 	})
 }
 
-// takes returns whether core finds room for a pod on the node of a NodeClaim, if there are no other pods and nodes. takes leaves out the
-// fields by which a pod depends on others. The devices of an allocated claim may be where another pod runs. takes returns true where core
-// cannot tell.
+// takes reports whether core finds room for a pod on the node of a NodeClaim, if there are no other pods and nodes. It
+// ignores the fields that make a pod depend on others. The devices of an allocated claim may be where another pod runs.
+// takes returns true where core cannot tell.
 func (c Core) takes(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool {
 	if len(pod.Spec.ResourceClaims) > 0 && options.FromContext(ctx).IgnoreDRARequests {
 		return true

@@ -1,11 +1,11 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interceptor makes clients that change objects on the way between Karpenter's core and its cache, in memory only.
+// Package interceptor makes clients that change objects on the way to Karpenter's core, in memory only.
 //
-// Core has few extension points, but it takes its client as a parameter. What core should see differently is changed in what it
-// reads, and what it should not write is taken out of what it creates. A client of this package must not be given to code
-// that writes the objects back which it has read: the changes would be stored.
+// Core has few extension points, but it takes its client as a parameter. An interceptor changes what core reads, and
+// removes what core should not write from the objects that core creates. Do not give a client of this package to code
+// that writes back the objects that it has read: the changes would be stored.
 package interceptor
 
 import (
@@ -21,15 +21,15 @@ import (
 type Interceptor struct {
 	list func(ctx context.Context, list client.ObjectList, opts []client.ListOption) error
 	get  func(ctx context.Context, object client.Object, opts []client.GetOption) error
-	// supply fills in an object that the API server cannot have, and returns whether there is such an object.
+	// supply fills in an object that the API server cannot have, and reports whether it exists.
 	supply func(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error)
 	create func(object client.Object)
-	// skipPatch and skipStatusPatch return whether a patch of an object, or of its status, is not sent.
+	// skipPatch and skipStatusPatch report whether a patch of an object, or of its status, is dropped.
 	skipPatch, skipStatusPatch func(object client.Object, patch []byte) bool
 }
 
-// OnList changes lists after they have been read. The items belong to the list, but what they point to may belong to the
-// cache: change replaces it, and does not change it in place.
+// OnList changes lists after they have been read. The items belong to the list, but the objects that they point to may
+// belong to the cache: change must replace them, not modify them in place.
 func OnList[L client.ObjectList](change func(ctx context.Context, list L, opts []client.ListOption) error) Interceptor {
 	return Interceptor{list: func(ctx context.Context, list client.ObjectList, opts []client.ListOption) error {
 		if typed, ok := list.(L); ok {
@@ -39,8 +39,7 @@ func OnList[L client.ObjectList](change func(ctx context.Context, list L, opts [
 	}}
 }
 
-// OnGet changes objects after they have been read. The same holds for what they point to. O may be client.Object, for all
-// types.
+// OnGet changes objects after they have been read. The rule of OnList applies. O may be client.Object, for all types.
 func OnGet[O client.Object](change func(ctx context.Context, object O, opts []client.GetOption) error) Interceptor {
 	return Interceptor{get: func(ctx context.Context, object client.Object, opts []client.GetOption) error {
 		if typed, ok := object.(O); ok {
@@ -50,7 +49,7 @@ func OnGet[O client.Object](change func(ctx context.Context, object O, opts []cl
 	}}
 }
 
-// Supply reads objects that exist for core alone. supply returns false for the name of any other object.
+// Supply provides objects that exist only for core. supply reports false for the name of any other object.
 func Supply[O client.Object](supply func(ctx context.Context, key client.ObjectKey, object O) (bool, error)) Interceptor {
 	return Interceptor{supply: func(ctx context.Context, key client.ObjectKey, object client.Object) (bool, error) {
 		if typed, ok := object.(O); ok {
@@ -69,7 +68,7 @@ func OnCreate[O client.Object](change func(object O)) Interceptor {
 	}}
 }
 
-// SkipPatch keeps patches of objects from the API server for which skip returns true. They succeed, and the object stays as it is.
+// SkipPatch drops patches of objects for which skip returns true. The patch succeeds, and the object stays as it is.
 func SkipPatch[O client.Object](skip func(object O, patch []byte) bool) Interceptor {
 	return Interceptor{skipPatch: skipper(skip)}
 }
@@ -86,7 +85,7 @@ func skipper[O client.Object](skip func(object O, patch []byte) bool) func(clien
 	}
 }
 
-// NewClient returns a client that reads and writes by another one, with the interceptors applied in their order.
+// NewClient wraps a client and applies the interceptors in their order.
 func NewClient(c client.Client, interceptors ...Interceptor) client.Client {
 	return &interceptedClient{Client: c, interceptors: interceptors}
 }
@@ -136,7 +135,8 @@ func (c *interceptedClient) List(ctx context.Context, list client.ObjectList, op
 	return nil
 }
 
-// Create implements client.Client. Core makes several objects from one template at the same time, and they share its metadata.
+// Create implements client.Client. It copies the metadata first: core makes several objects from one template at a
+// time, and they share it.
 func (c *interceptedClient) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
 	object.SetLabels(maps.Clone(object.GetLabels()))
 	object.SetAnnotations(maps.Clone(object.GetAnnotations()))
@@ -175,7 +175,7 @@ func (w statusWriter) Patch(ctx context.Context, object client.Object, patch cli
 	return w.SubResourceWriter.Patch(ctx, object, patch, opts...)
 }
 
-// skips returns whether one of the interceptors keeps a patch from the API server. What cannot be read is sent.
+// skips reports whether one of the interceptors drops a patch. A patch that cannot be read is sent.
 func (c *interceptedClient) skips(object client.Object, patch client.Patch,
 	hook func(Interceptor) func(client.Object, []byte) bool) bool {
 	data, err := patch.Data(object)
@@ -185,7 +185,7 @@ func (c *interceptedClient) skips(object client.Object, patch client.Patch,
 	})
 }
 
-// SelectsPending returns whether a list of pods is of all that have no node, as core lists those to be scheduled.
+// SelectsPending reports whether the options list all pods without a node, as core does to schedule them.
 func SelectsPending(opts []client.ListOption) bool {
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	if options.FieldSelector == nil || options.Namespace != "" || options.LabelSelector != nil {
@@ -195,8 +195,8 @@ func SelectsPending(opts []client.ListOption) bool {
 	return exact && node == ""
 }
 
-// WithNodeRequirements returns a copy of the affinity that requires the given labels of nodes in addition to what it
-// requires already. The argument may be nil. It is not changed, because it may belong to the cache.
+// WithNodeRequirements returns a copy of the affinity that requires the given node labels in addition. The argument may
+// be nil. It is not modified, because it may belong to the cache.
 func WithNodeRequirements(affinity *corev1.Affinity, requirements ...corev1.NodeSelectorRequirement) *corev1.Affinity {
 	result := &corev1.Affinity{}
 	if affinity != nil {

@@ -3,11 +3,11 @@
 
 // Package nodeprofiles lets Karpenter's core plan with the NodeProfiles of nodes to come.
 //
-// A change of a profile must not replace nodes, and core takes every change of a NodePool's template for drift. So the labels and
-// taints of a profile are not written into NodePools: core reads NodePools with them, in memory, and what it creates from these
-// has them. NodeClaims get the hash of the NodePool as it is stored, and so differ from it only if that has changed.
+// A change of a profile must not replace nodes, and core takes every change of a NodePool's template for drift. So the
+// labels and taints of a profile are not stored in NodePools. Core reads NodePools with them, in memory, and creates
+// NodeClaims with them. A NodeClaim gets the hash of the stored NodePool, and so drifts only if that changes.
 //
-// Without its startup taints, core would take them for taints that stay, and bring a second server for the pods of the first.
+// Without the startup taints, core would take them for permanent, and bring a second server for the first's pods.
 package nodeprofiles
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// reasonNodeProfile: the nodes of a NodePool cannot have their NodeProfile. In memory only.
+// reasonNodeProfile: the nodes of a NodePool cannot have their NodeProfile. The condition exists in memory only.
 const reasonNodeProfile = "NodeProfile"
 
-// NodePools lets core list NodePools with the profiles of their nodes. One whose nodes cannot have theirs is not ready, and gets no
-// node without it. NodePools that core gets one by one, to write their status, are as they are stored.
+// NodePools lets core list NodePools with the profiles of their nodes. If the nodes cannot have their profile, the
+// NodePool is not ready, so no node lacks it. NodePools that core reads singly, to write their status, are as stored.
 func NodePools(clusters tenant.Clusters) interceptor.Interceptor {
 	return interceptor.OnList(func(ctx context.Context, list *karpv1.NodePoolList, _ []client.ListOption) error {
 		resolve, err := clusters.NodeProfiles(ctx)
@@ -44,7 +44,7 @@ func NodePools(clusters tenant.Clusters) interceptor.Interceptor {
 	})
 }
 
-// Planned returns a NodePool with the profile of its nodes, and why they cannot have it, which is empty if they can.
+// Planned returns a NodePool with the profile of its nodes, and why they cannot have it, "" if they can.
 func Planned(ctx context.Context, clusters tenant.Clusters, nodePool *karpv1.NodePool) (*karpv1.NodePool, string, error) {
 	resolve, err := clusters.NodeProfiles(ctx)
 	if err != nil {
@@ -77,12 +77,12 @@ func planned(resolve tenant.Resolve, nodePool *karpv1.NodePool) (*karpv1.NodePoo
 	return nodePool, "", nil
 }
 
-// unknown returns whether core refuses a label, or takes it for one of the server.
+// unknown reports whether core refuses a label, or takes it for a label of the server.
 func unknown(key string) bool {
 	return karpv1.WellKnownLabels.Has(key) || karpv1.IsRestrictedLabel(key) != nil
 }
 
-// StoredHash gives a NodeClaim the hash of its NodePool as that is stored.
+// StoredHash gives a NodeClaim the hash of its NodePool as stored.
 func StoredHash(nodeClaim *karpv1.NodeClaim) {
 	hash, planned := nodeClaim.Annotations[v1alpha1.NodePoolHashAnnotationKey]
 	if !planned {

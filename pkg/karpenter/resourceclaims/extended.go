@@ -24,28 +24,28 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// virtualSuffix ends the name of the claim that stands for the extended resources of a pod. No object of an API server has such a name.
+// virtualSuffix ends the name of the claim for the extended resources of a pod. No stored object can have such a name.
 const virtualSuffix = "<extended-resources>"
 
-// ByDriver returns whether a pod gets the resources that device classes serve from drivers, rather than from device plugins: both may serve
-// the same resource, each on other servers.
+// ByDriver reports whether a pod gets the resources of device classes from DRA drivers, rather than from device
+// plugins. Both may serve the same resource, on different servers.
 type ByDriver func(ctx context.Context, pod *corev1.Pod) (bool, error)
 
-// Extended are the extended resources of pods that device classes serve (KEP-5004). kube-scheduler makes a claim for them when it binds a
-// pod. Core plans before that, and knows no resource of a new server that a driver serves. So core reads, of a pod that asks for one, a pod
-// with the claim that kube-scheduler will make.
+// Extended handles extended resources of pods that device classes serve (KEP-5004). kube-scheduler makes a claim for
+// them when it binds a pod. Core plans before that, and knows no resource of a new server that a driver serves. So for
+// a pod that asks for one, core reads a pod with the claim that kube-scheduler will make.
 type Extended struct {
 	reader   client.Reader
 	byDriver ByDriver
 }
 
-// NewExtended returns the extended resources that the device classes of a reader serve.
+// NewExtended returns an Extended that reads device classes and pods by the reader.
 func NewExtended(reader client.Reader, byDriver ByDriver) *Extended {
 	return &Extended{reader: reader, byDriver: byDriver}
 }
 
-// Classes are the device classes by the extended resources that they serve. The rule for several classes of one resource is
-// kube-scheduler's.
+// Classes are the device classes by the extended resources that they serve. If several classes serve one resource,
+// kube-scheduler's rule decides.
 type Classes struct {
 	cache *extendedresourcecache.ExtendedResourceCache
 }
@@ -68,7 +68,7 @@ func (c Classes) Serving(resource corev1.ResourceName) *resourcev1.DeviceClass {
 	return c.cache.GetDeviceClass(resource)
 }
 
-// asksFor returns whether a container of a pod asks for an extended resource.
+// asksFor reports whether a container of a pod asks for an extended resource.
 func asksFor(pod *corev1.Pod) bool {
 	asks := func(container corev1.Container) bool {
 		return len(v1alpha1.Extended(container.Resources.Requests)) > 0
@@ -95,8 +95,8 @@ func (e *Extended) Pods() interceptor.Interceptor {
 	})
 }
 
-// Pod returns a pod as core plans it: with a claim in the place of the resources that a driver serves. It is the same pod if there are
-// none.
+// Pod returns a pod as core plans it: with a claim in the place of the resources that a driver serves. It returns the
+// same pod if there are none.
 func (e *Extended) Pod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	if !asksFor(pod) {
 		return pod, nil
@@ -109,8 +109,7 @@ func (e *Extended) Pod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error
 	return &changed, e.change(ctx, classes, &changed)
 }
 
-// change puts a claim in the place of the resources of a pod that a driver serves. The cache may own the objects that the pod points to, so
-// change replaces them.
+// change replaces resources that a driver serves by a claim. It replaces the pod's objects, which the cache may own.
 func (e *Extended) change(ctx context.Context, classes Classes, pod *corev1.Pod) error {
 	served, err := e.served(ctx, classes, pod)
 	if err != nil || len(served) == 0 {
@@ -135,8 +134,8 @@ func (e *Extended) change(ctx context.Context, classes Classes, pod *corev1.Pod)
 	return nil
 }
 
-// served returns the resources of a pod that drivers serve, sorted. If kube-scheduler has made a claim, the claim names the resources.
-// Otherwise they are the resources that kube-scheduler will put into the claim.
+// served returns the resources of a pod that drivers serve, sorted. If kube-scheduler has made a claim, the claim names
+// the resources. Otherwise they are the resources that kube-scheduler will put into the claim.
 func (e *Extended) served(ctx context.Context, classes Classes, pod *corev1.Pod) ([]corev1.ResourceName, error) {
 	var served []corev1.ResourceName
 	if made := pod.Status.ExtendedResourceClaimStatus; made != nil {
@@ -161,7 +160,7 @@ func (e *Extended) served(ctx context.Context, classes Classes, pod *corev1.Pod)
 	return served, nil
 }
 
-// Claims supplies the claims that stand for the extended resources of pods.
+// Claims supplies the claims for the extended resources of pods.
 func (e *Extended) Claims() interceptor.Interceptor {
 	return interceptor.Supply(func(ctx context.Context, key client.ObjectKey, claim *resourcev1.ResourceClaim) (bool, error) {
 		name, virtual := strings.CutSuffix(key.Name, virtualSuffix)

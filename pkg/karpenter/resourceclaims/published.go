@@ -21,7 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Published returns how many devices the drivers of a node have published for each of the resources that a device class serves.
+// Published returns, for each resource of a device class, how many devices the drivers of a node have published.
 func Published(ctx context.Context, reader client.Reader, node string, names []corev1.ResourceName) (corev1.ResourceList, error) {
 	classes, err := ReadClasses(ctx, reader)
 	if err != nil {
@@ -53,7 +53,7 @@ func Published(ctx context.Context, reader client.Reader, node string, names []c
 	return published, nil
 }
 
-// matcher returns whether a device is of a class. A selector that fails selects nothing, as in kube-scheduler.
+// matcher tests whether a device belongs to a class. As in kube-scheduler, a failing selector selects nothing.
 func matcher(class *resourcev1.DeviceClass) func(ctx context.Context, driver string, device *resourcev1.Device) bool {
 	var selectors []cel.CompilationResult
 	for _, selector := range class.Spec.Selectors {
@@ -77,12 +77,12 @@ func matcher(class *resourcev1.DeviceClass) func(ctx context.Context, driver str
 	}
 }
 
-// Registered is for the reads of core's lifecycle controller, which waits until a node has registered each resource that its NodeClaim
-// requests. A device plugin registers a resource, and a driver publishes devices instead. So a resource is taken out of the NodeClaim once
-// its node has devices of the class that serves the resource.
+// Registered changes the reads of core's lifecycle controller, which waits until a node has registered each resource
+// that its NodeClaim requests. A device plugin registers a resource, but a driver publishes devices instead. So
+// Registered removes a resource from the NodeClaim once its node has devices of the class that serves the resource.
 func Registered(reader client.Reader) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
-		// StatusConditions would add the conditions that are missing.
+		// StatusConditions would add missing conditions.
 		initialized := conditions.Find(nodeClaim.Status.Conditions, karpv1.ConditionTypeInitialized)
 		if nodeClaim.Status.NodeName == "" || initialized.Status == metav1.ConditionTrue {
 			return nil

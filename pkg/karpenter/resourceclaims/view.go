@@ -1,15 +1,15 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaims changes what Karpenter's core reads of Dynamic Resource Allocation: allocated resource claims, so that core
-// schedules pods which share one, and pods that ask for devices by an extended resource, so that core plans them with the claim
-// that kube-scheduler will make (extended.go).
+// Package resourceclaims changes what Karpenter's core reads of Dynamic Resource Allocation. It changes allocated
+// resource claims, so that core schedules pods which share one. It also changes pods that ask for devices by an
+// extended resource, so that core plans them with the claim that kube-scheduler will make (extended.go).
 //
-// Core v1.15.0 plans an administrator's access as if it took a device, and compares a requested capacity with shared devices only
-// (Accesses, Requests). With allocated claims it has two bugs. It looks only at labels for where the devices of a claim are, while the
-// scheduler names the node by a field: a pod that shares a claim with a running one would get a new server, which it cannot use. And
-// when several pods that share a claim leave a node together, core allocates devices to that claim twice, and panics; until
-// they have gone, no pod of the tenant gets a server.
+// Core v1.15.0 plans an administrator's access as if it took a device, and compares a requested capacity with shared
+// devices only (Accesses, Requests). With allocated claims it has two bugs. First, it looks only at labels for the node
+// of a claim's devices, while the scheduler names the node by a field: a pod that shares a claim with a running one
+// would get a new server, which it cannot use. Second, when several pods that share a claim leave a node together, core
+// allocates devices to that claim twice, and panics. Until they have gone, no pod of the tenant gets a server.
 package resourceclaims
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
-// Node returns the name of the node that the devices of an allocated claim are on, empty if they are on none or on several.
+// Node returns the name of the node that has the devices of an allocated claim, "" if there is none or more than one.
 func Node(claim *resourcev1.ResourceClaim) string {
 	allocation := claim.Status.Allocation
 	if allocation == nil || allocation.NodeSelector == nil || len(allocation.NodeSelector.NodeSelectorTerms) != 1 {
@@ -44,12 +44,11 @@ func Node(claim *resourcev1.ResourceClaim) string {
 	return ""
 }
 
-// View changes an allocated claim to what core must read. deleting returns whether its node is being deleted.
+// View changes an allocated claim for core to read. deleting says whether its node is being deleted.
 func View(claim *resourcev1.ResourceClaim, deleting bool) {
 	if len(claim.Status.ReservedFor) > 1 {
 		if deleting {
-			// As if it were not allocated: the first of its pods that core schedules allocates it again, and the others
-			// follow that pod.
+			// As if not allocated: the first of its pods that core schedules allocates it, and the others follow.
 			claim.Status.Allocation, claim.Status.ReservedFor = nil, nil
 			return
 		}
@@ -59,7 +58,7 @@ func View(claim *resourcev1.ResourceClaim, deleting bool) {
 			APIGroup: resourcev1.GroupName, Resource: "resourceclaims", Name: claim.Name, UID: claim.UID,
 		})
 	}
-	// New servers have no name yet, so none of them meets this.
+	// New servers have no name yet, so none of them meets this requirement.
 	if node := Node(claim); node != "" {
 		term := &claim.Status.Allocation.NodeSelector.NodeSelectorTerms[0]
 		term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{
@@ -68,11 +67,11 @@ func View(claim *resourcev1.ResourceClaim, deleting bool) {
 	}
 }
 
-// Claims changes the claims that core gets, as View, Requests and Accesses do. nodes reads the nodes that allocated claims are on.
+// Claims applies View, Requests and Accesses to the claims that core gets. nodes reads the nodes of allocated claims.
 func Claims(nodes client.Reader) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, claim *resourcev1.ResourceClaim, opts []client.GetOption) error {
 		Accesses(claim)
-		// Core tracks the allocated devices on claims that it reads without a copy, by options. It needs those as they are otherwise.
+		// With options, core reads claims without a copy, to track allocated devices. It needs them unchanged.
 		if len(opts) > 0 {
 			return nil
 		}
@@ -89,7 +88,7 @@ func Claims(nodes client.Reader) interceptor.Interceptor {
 	})
 }
 
-// ListedClaims changes the claims that core lists, as Accesses does.
+// ListedClaims applies Accesses to the claims that core lists.
 func ListedClaims() interceptor.Interceptor {
 	return interceptor.OnList(func(_ context.Context, claims *resourcev1.ResourceClaimList, _ []client.ListOption) error {
 		for i := range claims.Items {
@@ -99,8 +98,8 @@ func ListedClaims() interceptor.Interceptor {
 	})
 }
 
-// Accesses removes the requests and results with adminAccess from a claim. Such a request takes no device from others, and core plans it
-// as any other. The cache may own the objects that the claim points to, so Accesses replaces them.
+// Accesses removes the requests and results with adminAccess from a claim. Such a request takes no device from others,
+// but core plans it like any other. The cache may own the objects that the claim points to, so Accesses replaces them.
 func Accesses(claim *resourcev1.ResourceClaim) {
 	removed := map[string]bool{}
 	for _, request := range claim.Spec.Devices.Requests {
@@ -129,8 +128,9 @@ func Accesses(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// Requests adds a selector for each capacity that a claim requests: core compares it with shared devices only, and kube-scheduler gives
-// out no device that has less. The cache may own the objects that the claim points to, so Requests replaces them.
+// Requests adds a selector for each capacity that a claim requests. Core compares a capacity with shared devices only,
+// but kube-scheduler gives out no device that has less. The cache may own the objects that the claim points to, so
+// Requests replaces them.
 func Requests(claim *resourcev1.ResourceClaim) {
 	requests := slices.Clone(claim.Spec.Devices.Requests)
 	for i := range requests {
@@ -148,7 +148,8 @@ func Requests(claim *resourcev1.ResourceClaim) {
 	claim.Spec.Devices.Requests = requests
 }
 
-// withCapacity returns selectors with one more for each capacity that is requested. A capacity without a domain is of the driver's.
+// withCapacity returns the selectors plus one for each requested capacity. Without a domain, a capacity is in the
+// driver's.
 func withCapacity(selectors []resourcev1.DeviceSelector, requested *resourcev1.CapacityRequirements) []resourcev1.DeviceSelector {
 	if requested == nil {
 		return selectors
@@ -167,7 +168,7 @@ func withCapacity(selectors []resourcev1.DeviceSelector, requested *resourcev1.C
 	return selectors
 }
 
-// isDeleting returns whether a node is being deleted or does not exist. It is false without a name.
+// isDeleting reports whether a node is being deleted or does not exist. It is false without a name.
 func isDeleting(ctx context.Context, nodes client.Reader, name string) (bool, error) {
 	if name == "" {
 		return false, nil

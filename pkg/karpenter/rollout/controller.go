@@ -1,20 +1,21 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout replaces drifted nodes where servers are finite. Karpenter launches the replacement first and drains the old
-// node afterwards; without a free server it waits for ever, and for a static NodePool it creates and loses NodeClaims without
-// end. Here such a node is deleted first: core drains it, its server is released, and the pods that were drained get that
-// server again, installed with the current image. This is done one node at a time, within the NodePool's budgets for drift.
+// Package rollout replaces drifted nodes where servers are finite. Karpenter launches the replacement first and drains
+// the old node afterwards. Without a free server it waits for ever, and for a static NodePool it creates and loses
+// NodeClaims without end. Here such a node is deleted first: core drains it, its server is released, and the drained
+// pods get it again with the current image. One node goes at a time, within the NodePool's budgets for drift.
 //
-// Two disruption methods replace core's, and consolidation leaves some nodes alone. Core still decides which nodes may be disrupted, with
-// its rules for do-not-disrupt, PodDisruptionBudgets and terminationGracePeriod, and drains them and publishes the events. As long as a
-// replacement can be launched, core's own methods decide the rest too.
+// Two disruption methods replace core's, and consolidation leaves some nodes alone. Core still decides which nodes may
+// be disrupted, with its rules for do-not-disrupt, PodDisruptionBudgets and terminationGracePeriod, drains them, and
+// publishes the events. As long as a replacement can be launched, core's own methods also decide the rest.
 //
-// A budget limits how many nodes are missing. Core counts nodes, and stops counting one when its server is released, so the
-// NodeClaims that were deleted first are recorded on the NodePool (replacements.go) until their replacement is initialized.
+// A budget limits how many nodes are missing. Core counts nodes, and no node whose server is released. So the NodePool
+// records the NodeClaims that were deleted first (replacements.go) until their replacement is initialized.
 //
-// The nodes of an NVLink domain are replaced before those of the next (domains.go). Pods of a PodGroup whose disruptionMode asks for it are
-// disrupted together (groups.go): its drifted nodes are replaced once the budgets allow all of its nodes, and none of them is consolidated.
+// The nodes of one NVLink domain are replaced before the nodes of the next (domains.go). Pods of a PodGroup whose
+// disruptionMode asks for it are disrupted together (groups.go): its drifted nodes are replaced once the budgets allow
+// all of its nodes, and none of them is consolidated.
 package rollout
 
 import (
@@ -38,13 +39,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// Servers tells which servers NodePools can get. *cloudprovider.CloudProvider implements it.
+// Servers knows which servers NodePools can get. *cloudprovider.CloudProvider implements it.
 type Servers interface {
-	// RefusedLately returns whether a server of the type was refused to the NodePool because there was none although the catalog had one,
-	// because of a quota or another tenant, and the NodePool has got none since.
+	// RefusedLately reports whether the NodePool was refused a server of the type although the catalog had one, because
+	// of a quota or another tenant, and has got none since.
 	RefusedLately(nodePool, nodeType string) bool
-	// Refusal returns why a NodePool would not even get a server of the type that is given back to it. It is empty if nothing is
-	// known of that.
+	// Refusal returns why a NodePool would not even get back a server that it releases, "" if nothing is known.
 	Refusal(ctx context.Context, nodePool *karpv1.NodePool, nodeType string) (string, error)
 	// FreeFor returns how many more servers a static NodePool could get now, and after which time there may be more.
 	FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (free int64, retryAfter time.Duration, err error)
@@ -52,23 +52,23 @@ type Servers interface {
 
 // Dependencies of the methods. All are required.
 type Dependencies struct {
-	// Client is the one that Karpenter's core works with.
+	// Client is the client of Karpenter's core.
 	Client client.Client
-	// Clusters are read past every cache before a node is deleted.
+	// Clusters are the clients for reads past every cache, before a node is deleted.
 	Clusters tenant.Clusters
 	// Cluster is core's state.
 	Cluster *state.Cluster
-	// CloudProvider is the one that core works with.
+	// CloudProvider is core's CloudProvider.
 	CloudProvider cloudprovider.CloudProvider
 	Servers       Servers
 	Recorder      events.Recorder
-	// DisruptedTogether returns whether the pods of a PodGroup may be disrupted as a whole only (gangs.DisruptionModes).
+	// DisruptedTogether reports whether a PodGroup may only be disrupted as a whole (gangs.DisruptionModes).
 	DisruptedTogether func(ctx context.Context, podGroup client.ObjectKey) (bool, error)
-	// Clock for budgets with a schedule.
+	// Clock evaluates the schedules of budgets.
 	Clock clock.Clock
 }
 
-// Core are the parts of core that the methods work with.
+// Core has the parts of core that the methods work with.
 type Core struct {
 	Provisioner *provisioning.Provisioner
 	Queue       *disruption.Queue
@@ -76,10 +76,10 @@ type Core struct {
 	DeviceAllocation *deviceallocation.Controller
 }
 
-// NewController returns core's disruption controller with the methods for drift replaced. Core finds its options in the context.
+// NewController returns core's disruption controller with our methods for drift. Core finds its options in the context.
 func NewController(ctx context.Context, d Dependencies, core Core) *disruption.Controller {
-	// Core does not hand out its ClusterCost. Without it, consolidationPolicy Balanced takes the prices of the candidates for the total
-	// cost of a NodePool, so that nodes that cannot be disrupted do not count.
+	// Core does not hand out its ClusterCost. Without it, consolidationPolicy Balanced takes the prices of the
+	// candidates for the total cost of a NodePool, so nodes that cannot be disrupted do not count.
 	methods := disruption.NewMethods(ctx, d.Clock, d.Cluster, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, core.Queue)
 	return disruption.NewController(ctx, d.Clock, d.Client, core.Provisioner, d.CloudProvider, d.Recorder, d.Cluster, core.Queue, nil,
 		disruption.WithMethods(replaceDrift(methods, d, core)...))

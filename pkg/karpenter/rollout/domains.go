@@ -17,7 +17,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// nvlinkDomain is the nodes of a NodePool in an NVLink domain, or those that are in none.
+// nvlinkDomain identifies the nodes of a NodePool in one NVLink domain, or in none.
 type nvlinkDomain struct{ nodePool, value string }
 
 func domainOf(node *state.StateNode) nvlinkDomain {
@@ -25,9 +25,10 @@ func domainOf(node *state.StateNode) nvlinkDomain {
 	return nvlinkDomain{nodePool: labels[karpv1.NodePoolLabelKey], value: labels[v1alpha1.NVLinkDomainLabelKey]}
 }
 
-// byDomain divides candidates by NVLink domain, so that the nodes of one are replaced before those of the next: a job that has a whole
-// domain is interrupted in one domain at a time. A domain where a node does not drift any more, or is on its way, comes first, then the one
-// with the fewest nodes that drift, those that cannot be disrupted now among them. nodes are all that core knows.
+// byDomain groups candidates by NVLink domain. The nodes of one domain are replaced before the nodes of the next, so a
+// job that has a whole domain is interrupted in one domain at a time. Domains that have begun come first: one of their
+// nodes no longer drifts, or is on its way. Then come the domains with the fewest drifted nodes, including nodes that
+// cannot be disrupted now. nodes are all nodes that core knows.
 func byDomain(candidates []*disruption.Candidate, nodes iter.Seq[*state.StateNode]) [][]*disruption.Candidate {
 	groups := lo.GroupBy(candidates, func(candidate *disruption.Candidate) nvlinkDomain { return domainOf(candidate.StateNode) })
 	if len(groups) < 2 {

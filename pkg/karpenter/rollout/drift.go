@@ -31,11 +31,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 )
 
-// oneNode is what a node takes of the limit on nodes. Its capacity does not say so.
+// oneNode is the amount that a node takes of the limit on nodes, which its capacity does not contain.
 var oneNode = corev1.ResourceList{resources.Node: resource.MustParse("1")}
 
-// Drift replaces the drifted nodes of dynamic NodePools. It is core's method of that name as long as core can launch the
-// replacement first.
+// Drift replaces the drifted nodes of dynamic NodePools. It is core's while core can launch the replacement first.
 type Drift struct {
 	disruption.Method // core's
 	terminator
@@ -62,11 +61,11 @@ func (d *Drift) ComputeCommands(
 	return nil, nil
 }
 
-// replaceOne replaces one of the candidates, and returns whether the pass ends with that.
+// replaceOne replaces one of the candidates, and reports whether the pass ends with it.
 func (d *Drift) replaceOne(ctx context.Context, pools map[string]*pool, candidates []*disruption.Candidate) (
 	commands []disruption.Command, ended bool, err error,
 ) {
-	// 1. Core replaces those for which a replacement can be launched first.
+	// 1. Core replaces the candidates whose replacement can be launched first.
 	first, rest := map[string]int{}, []*disruption.Candidate{}
 	var replaceable []*disruption.Candidate
 	for _, candidate := range candidates {
@@ -87,14 +86,14 @@ func (d *Drift) replaceOne(ctx context.Context, pools map[string]*pool, candidat
 			return commands, true, err
 		}
 	}
-	// 2. Of the others, delete the one that has drifted longest and whose pods would run again on its own server.
+	// 2. Of the others, delete the one that drifted first and whose pods would run again on its own server.
 	rest = append(rest, replaceable...)
 	slices.SortStableFunc(rest, func(a, b *disruption.Candidate) int { return driftedSince(a).Compare(driftedSince(b)) })
 	for _, candidate := range rest {
 		p := pools[candidate.NodePool.Name]
 		results, err := d.simulate(ctx, candidate)
 		if err != nil {
-			// Core skips a candidate that is being deleted meanwhile, and does not export that error.
+			// Core skips a candidate that is being deleted meanwhile, and does not export this error.
 			log.FromContext(ctx).V(1).Info("leaving a drifted node alone", "NodeClaim", candidate.NodeClaim.Name, "why", err.Error())
 			continue
 		}
@@ -115,8 +114,8 @@ func (d *Drift) replaceOne(ctx context.Context, pools map[string]*pool, candidat
 	return nil, false, nil
 }
 
-// cannotReplaceFirst returns why no replacement can be launched beside the node, "" if one can. Core would launch one
-// all the same, and the provider would refuse it, again and again.
+// cannotReplaceFirst returns why no replacement can be launched beside the node, "" if one can. Core does not check
+// this: it would launch one again and again, and the provider would refuse it.
 func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disruption.Candidate) string {
 	needed := resources.Merge(d.Cluster.NodePoolResourcesFor(nodePool.Name), candidate.Capacity(), oneNode)
 	if err := nodePool.Spec.Limits.ExceededBy(needed); err != nil {
@@ -128,21 +127,21 @@ func (d *Drift) cannotReplaceFirst(nodePool *karpv1.NodePool, candidate *disrupt
 	return ""
 }
 
-// waitsForNode returns whether a pod would run on a node that is not initialized yet: then the next pass may succeed.
+// waitsForNode reports whether a pod would run on a node that is not initialized yet: then the next pass may succeed.
 func waitsForNode(podErrors map[*corev1.Pod]error) bool {
 	return lo.SomeBy(lo.Values(podErrors), func(err error) bool { return errors.As(err, new(*disruption.UninitializedNodeError)) })
 }
 
-// driftedSince is when core found that a candidate has drifted.
+// driftedSince returns when core found that a candidate has drifted.
 func driftedSince(candidate *disruption.Candidate) time.Time {
 	return candidate.NodeClaim.StatusConditions().Get(karpv1.ConditionTypeDrifted).LastTransitionTime.Time
 }
 
-// enough servers for every pod in a simulation. Pods that are pending anyway must not make it appear that there is no
-// server for those to be drained.
+// enough servers for every pod in a simulation. Otherwise other pending pods could take the servers, and there would
+// seem to be none for the drained pods.
 const enough = 1 << 20
 
-// simulatedCapacity is a CloudProvider in which servers like that of a node are free, as when it has been released.
+// simulatedCapacity is a CloudProvider with free servers like the server of a node, as if it had been released.
 type simulatedCapacity struct {
 	cloudprovider.CloudProvider
 	// node are the labels of the node.
@@ -165,10 +164,10 @@ func (s *simulatedCapacity) GetInstanceTypes(ctx context.Context, nodePool *karp
 	return result, nil
 }
 
-// simulate returns what core would do with the pods of a candidate if its server were free. The provisioner is core's, but
-// with simulated capacity. Its cache of virtual pods fills itself on first use.
+// simulate returns what core would do with the pods of a candidate if its server were free. It uses core's provisioner
+// with simulated capacity. The provisioner's cache of virtual pods fills itself on first use.
 func (d *Drift) simulate(ctx context.Context, candidate *disruption.Candidate) (scheduling.Results, error) {
-	// Every provisioner logs its warnings about a pod once.
+	// Each new provisioner would log its warnings about a pod again.
 	ctx = log.IntoContext(ctx, logr.Discard())
 	released := &simulatedCapacity{CloudProvider: d.CloudProvider, node: candidate.Labels()}
 	provisioner := provisioning.NewProvisioner(d.Client, d.Recorder, released, d.Cluster, d.Clock, d.deviceAllocation,
@@ -177,9 +176,10 @@ func (d *Drift) simulate(ctx context.Context, candidate *disruption.Candidate) (
 		disruption.SimulationOptions{}, candidate)
 }
 
-// withFreeServers copies an instance type with the offerings in the zone of a node made available. The original is shared.
-// A type without a free server in a domain does not have the labels of that domain, so those of the node are added. If the
-// type has lost the zone of the node, because that was renamed, the server comes back in one of the zones that it has.
+// withFreeServers copies an instance type, which is shared, and makes the offerings in the zone of a node available. A
+// type without a free server in a domain lacks the labels of that domain, so the copy gets the domain labels of the
+// node. If the type no longer has the zone of the node, because it was renamed, the server comes back in one that the
+// type has.
 func withFreeServers(instanceType *cloudprovider.InstanceType, node map[string]string) *cloudprovider.InstanceType {
 	zone := node[corev1.LabelTopologyZone]
 	hasZone := slices.ContainsFunc(instanceType.Offerings, func(offering *cloudprovider.Offering) bool { return offering.Zone() == zone })
@@ -198,8 +198,8 @@ func withFreeServers(instanceType *cloudprovider.InstanceType, node map[string]s
 	return result
 }
 
-// StaticDrift replaces the drifted nodes of static NodePools. It is core's method of that name for as many nodes as there are
-// free servers. Core itself does not check whether there are any.
+// StaticDrift replaces the drifted nodes of static NodePools. It behaves like core's StaticDrift for as many nodes as
+// there are free servers. Core itself does not check whether there are any.
 type StaticDrift struct {
 	disruption.Method // core's
 	terminator
@@ -234,7 +234,7 @@ func (d *StaticDrift) ComputeCommands(ctx context.Context, budgets map[string]in
 	return commands, nil
 }
 
-// computePool returns the commands for some candidates of a pool, and whether there are none for the others in this pass.
+// computePool returns the commands for some candidates of a pool, and reports whether the others get none in this pass.
 func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*disruption.Candidate) (
 	commands []disruption.Command, ended bool, err error,
 ) {
@@ -277,9 +277,8 @@ func (d *StaticDrift) computePool(ctx context.Context, p *pool, candidates []*di
 	return nil, false, nil
 }
 
-// canReuseServer returns whether the NodePool could get the server of a node again once it is released. If the NodePool now
-// requires something else, or its class is for other servers, or the tenant is not allowed the type any more, nothing would
-// replace the node.
+// canReuseServer reports whether the NodePool could get the server of a node again once released. It could not if the
+// NodePool now has other requirements, if its class is for other servers, or if the tenant may no longer have the type.
 func (d *StaticDrift) canReuseServer(ctx context.Context, nodePool *karpv1.NodePool, candidate *disruption.Candidate) (bool, error) {
 	labels := candidate.Labels()
 	types, err := (&simulatedCapacity{CloudProvider: d.CloudProvider, node: labels}).GetInstanceTypes(ctx, nodePool)
@@ -292,7 +291,7 @@ func (d *StaticDrift) canReuseServer(ctx context.Context, nodePool *karpv1.NodeP
 			continue
 		}
 		server := maps.Clone(labels)
-		// The other labels come from the NodePool, as the capacity type does, and the new node gets those that it has then.
+		// The other labels, like the capacity type, come from the NodePool. The new node gets its labels of then.
 		maps.DeleteFunc(server, func(key, _ string) bool {
 			return !instanceType.Requirements.Has(key) || key == karpv1.CapacityTypeLabelKey
 		})

@@ -25,14 +25,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 )
 
-// consolidation is a method of core that leaves nodes alone which have pods of a PodGroup that is disrupted as a whole: one server less is
-// not worth the restart of a job on many.
+// consolidation is a method of core that skips nodes with pods of a PodGroup that is disrupted as a whole: saving one
+// server is not worth the restart of a job on many.
 type consolidation struct {
 	consolidates // core's
 	terminator
 }
 
-// consolidates is what core asks of its methods of consolidation.
+// consolidates is the interface that core requires of its consolidation methods.
 type consolidates interface {
 	disruption.Method
 	disruption.NodePoolTotalsSetter
@@ -55,7 +55,7 @@ func (c *consolidation) ShouldDisrupt(ctx context.Context, candidate *disruption
 	return false
 }
 
-// groupsOn are the PodGroups that have pods on a node and are disrupted as a whole, sorted.
+// groupsOn returns the PodGroups that have pods on a node and are disrupted as a whole, sorted.
 func (t *terminator) groupsOn(ctx context.Context, node *state.StateNode) ([]client.ObjectKey, error) {
 	pods, err := node.Pods(ctx, t.Client)
 	if err != nil {
@@ -85,20 +85,20 @@ func areTogether(groups ...client.ObjectKey) string {
 	return fmt.Sprintf("the pods of %s are disrupted together (disruptionMode)", strings.Join(names, " and "))
 }
 
-// wholeGroup is the nodes of a NodePool with pods of a PodGroup that is disrupted as a whole.
+// wholeGroup identifies the nodes of a NodePool with pods of a PodGroup that is disrupted as a whole.
 type wholeGroup struct {
 	nodePool string
 	podGroup client.ObjectKey
 }
 
-// progress is what is left of a wholeGroup.
+// progress is the rest of a wholeGroup.
 type progress struct {
-	// nodes that are not on their way, and stays one of them that has drifted and cannot be disrupted now, empty if there is none.
+	// nodes counts the nodes that are not on their way. stays is a drifted one that cannot be disrupted now, if any.
 	nodes int
 	stays string
 }
 
-// whyNotNow returns why the replacement cannot begin, empty if it can.
+// whyNotNow returns why the replacement cannot begin, "" if it can.
 func (p *progress) whyNotNow(group wholeGroup, left int) string {
 	sentence := areTogether(group.podGroup)
 	switch {
@@ -110,10 +110,10 @@ func (p *progress) whyNotNow(group wholeGroup, left int) string {
 	return ""
 }
 
-// order returns the candidates that may be replaced in this pass, the first to be replaced first: those of a PodGroup that is disrupted as
-// a whole and has begun, then the others, each NVLink domain by itself. For the budgets such a PodGroup is all of its nodes, those that
-// have not drifted among them: its pods restart there, too. It begins when no node of it that has drifted must stay, so that they restart
-// once.
+// order returns the candidates that may be replaced in this pass, in the order of their replacement: first a PodGroup
+// that is disrupted as a whole and has begun, then the others, each NVLink domain by itself. Such a PodGroup counts in
+// the budgets with all of its nodes, even ones that have not drifted: its pods restart there, too. It begins only when
+// none of its drifted nodes must stay, so that its pods restart once.
 func (t *terminator) order(ctx context.Context, pools map[string]*pool, candidates []*disruption.Candidate) (
 	[][]*disruption.Candidate, error,
 ) {

@@ -24,7 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// returnGrace is how long a node that was deleted first counts as missing without a NodeClaim that replaces it. Then the
+// returnGrace is how long a node that was deleted first counts as missing while no NodeClaim replaces it. Then the
 // rollout goes on.
 const returnGrace = 10 * time.Minute
 
@@ -32,13 +32,13 @@ const returnGrace = 10 * time.Minute
 type entry struct {
 	NodeClaim string    `json:"nodeClaim"`
 	UID       types.UID `json:"uid"`
-	// Since is when the youngest NodeClaim was made that its NodePool had when it was deleted, by the clock of the API server. Its
-	// replacement is younger.
+	// Since is the creation time of the youngest NodeClaim that the NodePool had at the deletion, by the clock of the
+	// API server. The replacement is younger.
 	Since metav1.Time `json:"since"`
 }
 
-// replacements records on each NodePool the NodeClaims that were deleted first and have not been replaced. They are stored
-// because core counts only nodes that exist, and a restart would break the budget.
+// replacements records on each NodePool the NodeClaims that were deleted first and have not been replaced. They are
+// stored because core counts only nodes that exist: without the record, a restart would break the budget.
 type replacements struct {
 	Dependencies
 	provisioner *provisioning.Provisioner
@@ -51,7 +51,7 @@ func newReplacements(d Dependencies, provisioner *provisioning.Provisioner, queu
 	return &replacements{Dependencies: d, provisioner: provisioner, queue: queue, gone: map[types.UID]time.Time{}}
 }
 
-// open returns the NodePool, read live, and its entries that are still missing a node.
+// open reads the NodePool live, and returns it with its entries that still miss a node.
 func (r *replacements) open(ctx context.Context, name string) (*karpv1.NodePool, []entry, error) {
 	nodePool := &karpv1.NodePool{}
 	if err := r.Clusters.Tenant.Live.Get(ctx, client.ObjectKey{Name: name}, nodePool); err != nil {
@@ -82,7 +82,7 @@ func (r *replacements) open(ctx context.Context, name string) (*karpv1.NodePool,
 	return nodePool, left, nil
 }
 
-// nodeClaimsOf returns the NodeClaims of a NodePool, read live.
+// nodeClaimsOf reads the NodeClaims of a NodePool live.
 func (r *replacements) nodeClaimsOf(ctx context.Context, nodePool string) ([]karpv1.NodeClaim, error) {
 	nodeClaims := &karpv1.NodeClaimList{}
 	if err := r.Clusters.Tenant.Live.List(ctx, nodeClaims, client.MatchingLabels{karpv1.NodePoolLabelKey: nodePool}); err != nil {
@@ -91,7 +91,7 @@ func (r *replacements) nodeClaimsOf(ctx context.Context, nodePool string) ([]kar
 	return nodeClaims.Items, nil
 }
 
-// awaited returns whether a replacement is still to be expected: there are pending pods, or fewer nodes than replicas.
+// awaited reports whether a replacement can still be expected: there are pending pods, or fewer nodes than replicas.
 func (r *replacements) awaited(ctx context.Context, nodePool *karpv1.NodePool, nodeClaims []karpv1.NodeClaim) (bool, error) {
 	if nodePool.Spec.Replicas != nil {
 		staying := slices.DeleteFunc(slices.Clone(nodeClaims), func(n karpv1.NodeClaim) bool { return !n.DeletionTimestamp.IsZero() })
@@ -108,8 +108,8 @@ func (r *replacements) queued(nodeClaim *karpv1.NodeClaim) bool {
 	return r.queue.HasAny(nodeClaim.Status.ProviderID)
 }
 
-// add writes the entries that are left and a new one to the NodePool, if that has not changed since it was read. It is
-// written before the NodeClaim is deleted: an entry too many delays the rollout, one too few breaks the budget.
+// add writes the remaining entries and a new one to the NodePool, if the NodePool has not changed since it was read. It
+// writes before the NodeClaim is deleted: an extra entry delays the rollout, but a missing one breaks the budget.
 func (r *replacements) add(ctx context.Context, nodePool *karpv1.NodePool, left []entry, nodeClaim *karpv1.NodeClaim) error {
 	nodeClaims, err := r.nodeClaimsOf(ctx, nodePool.Name)
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *replacements) add(ctx context.Context, nodePool *karpv1.NodePool, left 
 	}); err != nil {
 		return err
 	}
-	// Not before they are removed from the NodePool: their grace would start again.
+	// Not before the NodePool is written: their grace would start again.
 	for _, was := range recorded {
 		if !slices.Contains(left, was) {
 			delete(r.gone, was.UID)
@@ -140,7 +140,7 @@ func (r *replacements) add(ctx context.Context, nodePool *karpv1.NodePool, left 
 	return nil
 }
 
-// entriesOf reads the entries of a NodePool. An annotation that is not valid counts as none.
+// entriesOf reads the entries of a NodePool. An invalid annotation counts as no entries.
 func entriesOf(nodePool *karpv1.NodePool) []entry {
 	text := nodePool.Annotations[v1alpha1.RolloutAnnotationKey]
 	if text == "" {
@@ -155,9 +155,9 @@ func entriesOf(nodePool *karpv1.NodePool) []entry {
 	return entries
 }
 
-// stillMissing returns the entries whose node is missing: those whose NodeClaim is being deleted, and those that no newer,
-// initialized NodeClaim replaces. Each NodeClaim replaces one. queued returns whether core is about to delete a NodeClaim, and
-// awaits whether a replacement of one that is gone is still to be expected.
+// stillMissing returns the entries whose node is missing: the NodeClaim is being deleted, or no newer, initialized
+// NodeClaim replaces it. Each NodeClaim replaces one entry. queued reports whether core is about to delete a NodeClaim.
+// awaits reports whether a replacement for a NodeClaim that is gone can still be expected.
 func stillMissing(entries []entry, nodeClaims []karpv1.NodeClaim, queued func(*karpv1.NodeClaim) bool,
 	awaits func(types.UID) bool) []entry {
 	byUID := map[types.UID]*karpv1.NodeClaim{}
@@ -178,7 +178,7 @@ func stillMissing(entries []entry, nodeClaims []karpv1.NodeClaim, queued func(*k
 	var left []entry
 	for _, e := range entries {
 		if nodeClaim, exists := byUID[e.UID]; exists {
-			// One that is neither deleted nor queued was not deleted: the process died after it had been recorded.
+			// Neither deleted nor queued: the process died between recording and deleting this NodeClaim.
 			if !nodeClaim.DeletionTimestamp.IsZero() || queued(nodeClaim) {
 				left = append(left, e)
 			}

@@ -27,16 +27,16 @@ type terminator struct {
 
 // pool is a NodePool with drifted nodes.
 type pool struct {
-	// live is the NodePool as the API server has it.
+	// live is the NodePool as read from the API server.
 	live *karpv1.NodePool
-	// missing are the nodes that were deleted first and have not been replaced.
+	// missing are the entries of nodes that were deleted first and have not been replaced.
 	missing []entry
-	// left is how many nodes more may be disrupted.
+	// left is how many more nodes may be disrupted.
 	left int
 }
 
-// pools returns the NodePools of the candidates by name, with what of their budgets is left once that is taken off which
-// core does not count: nodes whose server is being released, or is gone and has not come back yet.
+// pools returns the NodePools of the candidates by name, with the rest of their budgets. It subtracts the nodes that
+// core does not count: their server is being released, or is gone and has not come back yet.
 func (t *terminator) pools(ctx context.Context, budgets map[string]int, candidates []*disruption.Candidate) (map[string]*pool, error) {
 	pools := map[string]*pool{}
 	for _, candidate := range candidates {
@@ -64,7 +64,7 @@ func (t *terminator) pools(ctx context.Context, budgets map[string]int, candidat
 	return pools, nil
 }
 
-// countedByCore returns whether core counts a NodeClaim among those that are disrupted.
+// countedByCore reports whether core counts the NodeClaim of an entry as disrupted.
 func (t *terminator) countedByCore(ctx context.Context, e entry) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
 	if found, err := kube.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKey{Name: e.NodeClaim}, nodeClaim); err != nil || !found {
@@ -73,9 +73,9 @@ func (t *terminator) countedByCore(ctx context.Context, e entry) (bool, error) {
 	return nodeClaim.UID == e.UID && !nodeClaim.StatusConditions().Get(karpv1.ConditionTypeInstanceTerminating).IsTrue(), nil
 }
 
-// terminate returns the command that deletes a candidate without a replacement, once the API servers themselves say that
-// it is still drifted, and it is recorded on the NodePool. It returns nil if the candidate must not be disrupted, or if the
-// NodePool would be refused its server again: nothing would replace the node.
+// terminate returns the command that deletes a candidate without a replacement. First it reads from the API servers
+// themselves that the candidate is still drifted, and records it on the NodePool. It returns nil if the candidate must
+// not be disrupted, or if the NodePool would be refused the server afterwards: nothing would replace the node.
 func (t *terminator) terminate(ctx context.Context, p *pool, candidate *disruption.Candidate, why string) (*disruption.Command, error) {
 	drifted, err := t.stillDrifted(ctx, candidate)
 	if err != nil || !drifted {
@@ -96,8 +96,9 @@ func (t *terminator) terminate(ctx context.Context, p *pool, candidate *disrupti
 	return &disruption.Command{Candidates: []*disruption.Candidate{candidate}}, nil
 }
 
-// tryTerminate is terminate for a pass, and returns whether the pass ends with the candidate. An error ends it and is logged, but not
-// returned: core would skip the methods that follow, so that nothing is consolidated while the management cluster does not answer.
+// tryTerminate calls terminate for a pass, and reports whether the pass ends with the candidate. It logs an error and
+// ends the pass, but does not return the error: core would skip the methods that follow, so nothing would be
+// consolidated while the management cluster does not answer.
 func (t *terminator) tryTerminate(
 	ctx context.Context, p *pool, candidate *disruption.Candidate, why string,
 ) (commands []disruption.Command, ended bool) {
@@ -112,8 +113,8 @@ func (t *terminator) tryTerminate(
 	return []disruption.Command{*command}, true
 }
 
-// stillDrifted reads live what core has from its caches: the NodeClaim, whether it may be disrupted, and, if it has
-// drifted because of its server, the Machine.
+// stillDrifted reads live what core has from its caches: the NodeClaim, whether it may be disrupted, and, for drift of
+// its server, the Machine.
 func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Candidate) (bool, error) {
 	nodeClaim := &karpv1.NodeClaim{}
 	found, err := kube.Find(ctx, t.Clusters.Tenant.Live, client.ObjectKeyFromObject(candidate.NodeClaim), nodeClaim)
@@ -142,8 +143,7 @@ func (t *terminator) stillDrifted(ctx context.Context, candidate *disruption.Can
 	return true, nil
 }
 
-// machineReasons are the reasons of drift that the Machine knows of. The others are the tenant's own: its NodePool or
-// node class has changed.
+// machineReasons are the Machine's reasons of drift. Others mean that the tenant's NodePool or class changed.
 var machineReasons = []string{
 	v1alpha1.ReasonOSImageChanged, v1alpha1.ReasonUserDataChanged, v1alpha1.ReasonNetworkChanged, v1alpha1.ReasonNodeTypeChanged,
 }

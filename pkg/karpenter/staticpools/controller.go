@@ -3,9 +3,9 @@
 
 // Package staticpools limits the NodeClaims of static NodePools (spec.replicas) to the servers that are available.
 //
-// Karpenter's core creates a NodeClaim for each replica that is missing, whether or not there is a server, and
-// another one as soon as the first has failed: with no servers left that is a loop at full speed. Here core gets, in
-// memory, a NodePool with no more replicas than there are servers, and reconciles it again when servers become free.
+// Karpenter's core creates a NodeClaim for each missing replica, whether or not there is a server, and another one as
+// soon as the first has failed. With no servers left this is a loop at full speed. Here core gets, in memory, a
+// NodePool with no more replicas than there are servers, and reconciles it again when servers become free.
 package staticpools
 
 import (
@@ -38,29 +38,29 @@ import (
 )
 
 const (
-	// reasonNotEnoughServers: the NodePool has more replicas than servers are available. An event on the NodePool.
+	// reasonNotEnoughServers: the NodePool has more replicas than available servers. An event on the NodePool.
 	reasonNotEnoughServers = "NotEnoughServers"
 	// reasonNoNodeProfile: the nodes of the NodePool cannot have their NodeProfile. An event on the NodePool.
 	reasonNoNodeProfile = "NoNodeProfile"
 
-	// batchPeriod is how long changes of NodeTypes are collected before NodePools that wait are reconciled.
+	// batchPeriod is how long changes of NodeTypes are collected before the waiting NodePools are reconciled.
 	batchPeriod = 200 * time.Millisecond
-	// recheckPeriod is how often a NodePool that waits is reconciled without an event.
+	// recheckPeriod is how often a waiting NodePool is reconciled without an event.
 	recheckPeriod = time.Minute
 	repeatPeriod  = 5 * time.Minute
 )
 
-// Core creates the NodeClaims of static NodePools: Karpenter's controller of that name.
+// Core creates the NodeClaims of static NodePools. Karpenter's static.provisioning controller implements it.
 type Core interface {
 	Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (reconcile.Result, error)
 }
 
 // Servers counts the servers that NodePools can get.
 type Servers interface {
-	// FreeFor returns how many more servers a NodePool could get now, and after which time there may be more because
-	// what was refused lately may be tried again, zero if nothing was.
+	// FreeFor returns how many more servers a NodePool could get now. retryAfter is when there may be more because a
+	// recent refusal expires, zero if there was none.
 	FreeFor(ctx context.Context, nodePool *karpv1.NodePool) (free int64, retryAfter time.Duration, err error)
-	// PoolQuotaReached is a message if the tenant's quota leaves no server that a NodePool could get, empty otherwise.
+	// PoolQuotaReached returns a message if the tenant's quota leaves the NodePool no server, "" otherwise.
 	PoolQuotaReached(ctx context.Context, nodePool *karpv1.NodePool) (string, error)
 }
 
@@ -80,11 +80,11 @@ type Dependencies struct {
 	Recorder      events.Recorder
 }
 
-// Controller lets core create the NodeClaims of static NodePools, as many as there are servers.
+// Controller lets core create as many NodeClaims of static NodePools as there are servers.
 type Controller struct {
 	Dependencies
 
-	// creating is held from counting the servers until core has created NodeClaims for them: each is for one NodePool.
+	// creating is held from counting the servers until core has created the NodeClaims, so that no server counts twice.
 	creating sync.Mutex
 
 	mu sync.Mutex
@@ -97,13 +97,13 @@ func NewController(dependencies Dependencies) *Controller {
 	return &Controller{Dependencies: dependencies, waiting: map[string]bool{}}
 }
 
-// Name implements Karpenter's controller interface. It is the name of core's controller.
+// Name implements Karpenter's controller interface. It returns the name of core's controller.
 func (c *Controller) Name() string { return "static.provisioning" }
 
-// Reconcile creates NodeClaims for a NodePool that has too few nodes, if there are servers.
+// Reconcile creates NodeClaims for a NodePool with too few nodes, if there are servers.
 func (c *Controller) Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (reconcile.Result, error) {
 	ctx = injection.WithControllerName(ctx, c.Name())
-	// 1. It is not static, not ready, being deleted, or has enough nodes: core handles that.
+	// 1. The NodePool is not static, not ready, being deleted, or has enough nodes: core handles that.
 	running, replaced := c.Nodes(nodePool.Name)
 	nodes := int64(running) + int64(replaced)
 	if nodePool.Spec.Replicas == nil || !nodePool.DeletionTimestamp.IsZero() || !nodePool.StatusConditions().Root().IsTrue() ||
@@ -111,7 +111,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (
 		c.setWaiting(nodePool.Name, false)
 		return c.Core.Reconcile(ctx, nodePool)
 	}
-	// 2. It has too few nodes, and no server is free, or those that looked free were refused.
+	// 2. It has too few nodes, and no server is free, or the servers that looked free were refused.
 	c.creating.Lock()
 	defer c.creating.Unlock()
 	free, retryAfter, err := c.Servers.FreeFor(ctx, nodePool)
@@ -137,7 +137,7 @@ func (c *Controller) Reconcile(ctx context.Context, nodePool *karpv1.NodePool) (
 		c.publish(nodePool, reasonNoNodeProfile, problem)
 		return reconcile.Result{RequeueAfter: recheckPeriod}, nil
 	}
-	// 4. Core creates as many as there are servers. The NodePool that it gets is never written.
+	// 4. Core creates as many NodeClaims as there are servers. The NodePool that it gets is never written.
 	limited := planned.DeepCopy()
 	*limited.Spec.Replicas = nodes + min(missing, free)
 	result, err := c.Core.Reconcile(ctx, limited)
@@ -169,7 +169,7 @@ func (c *Controller) publish(nodePool *karpv1.NodePool, reason, message string) 
 	c.Recorder.Publish(warning)
 }
 
-// alsoOf names the NodeTypes that the servers of a NodePool must match besides the one that they are of.
+// alsoOf names the NodeTypes that the servers of a NodePool must match in addition to their own type.
 func alsoOf(nodePool *karpv1.NodePool) string {
 	var names []string
 	for _, requirement := range nodePool.Spec.Template.Spec.Requirements {

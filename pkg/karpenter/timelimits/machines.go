@@ -1,17 +1,17 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timelimits makes Karpenter's core wait for a server for as long as its Machine has not been given up.
+// Package timelimits makes Karpenter's core wait for a server until its Machine is given up.
 //
-// Core deletes a NodeClaim whose node has not registered 15 minutes after it was launched, and gives up on a replacement
-// that is not ready after 10 minutes. Neither limit can be set. Both count from a time that core stores, the last
-// transition of the condition Registered and the creation of the disruption command, and in both cases the controller that
-// compares it first reads the NodeClaim of its request. That read moves the time: core compares it there and then, so it
-// makes no difference how long the provider was down, which controller is first after a restart, or whether a write was
-// lost. Nothing is written for it.
+// Core deletes a NodeClaim whose node has not registered 15 minutes after the launch, and gives up on a replacement
+// that is not ready after 10 minutes. Neither limit can be set. Both count from a time that core stores: the last
+// transition of the condition Registered, and the creation of the disruption command. In both cases the controller that
+// compares the time first reads the NodeClaim of its request. That read moves the time: core compares it there and
+// then, so it makes no difference how long the provider was down, which controller is first after a restart, or whether
+// a write was lost. Nothing is written for it.
 //
-// Machines are read from a cache. A cache that is behind, or an API server that does not answer, makes core wait, and never
-// makes it give up: that is decided by the manager, in the condition GivenUp.
+// Machines are read from a cache. A stale cache, or an API server that does not answer, makes core wait, and never
+// makes it give up. Only the manager gives a Machine up, by the condition GivenUp.
 package timelimits
 
 import (
@@ -42,11 +42,11 @@ type Machines struct {
 	// Client reads Machines, from a cache.
 	Client    client.Reader
 	Namespace string
-	// Synced returns an error as long as the cache is not filled.
+	// Synced returns an error until the cache is filled.
 	Synced func() error
 }
 
-// Lifecycle returns core's lifecycle controller with its limit on registration moved, and with other changes of what it reads.
+// Lifecycle returns core's lifecycle controller with its limit on registration moved. The others change other reads.
 func Lifecycle(core *lifecycle.Controller, clk clock.PassiveClock, machines Machines,
 	others ...interceptor.Interceptor) controller.Controller {
 	return &wrappedController{core, func(client.Client) []interceptor.Interceptor {
@@ -73,8 +73,8 @@ func (w *wrappedController) Register(ctx context.Context, m manager.Manager) err
 	return w.Controller.Register(ctx, operator.WithClient(m, interceptor.NewClient(c, w.interceptors(c)...)))
 }
 
-// startOfWait is when core's limit for a NodeClaim starts: now, as long as its server is being installed or that is not
-// known, and the time when it joined afterwards. It is zero if core's own start holds.
+// startOfWait returns when core's limit for a NodeClaim starts: now while its server is being installed or its state is
+// unknown, and afterwards the time when the server joined. It returns zero if core's own start applies.
 func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpv1.NodeClaim, now time.Time) (time.Time, error) {
 	if m.Synced() != nil {
 		return now, nil
@@ -95,7 +95,7 @@ func (m Machines) startOfWait(ctx context.Context, nodeClaim *karpv1.NodeClaim, 
 	return now, nil
 }
 
-// suspended returns whether the server of a NodeClaim makes no progress.
+// suspended reports whether the server of a NodeClaim makes no progress.
 func (m Machines) suspended(ctx context.Context, nodeClaim *karpv1.NodeClaim) (bool, error) {
 	machine, err := m.machineOf(ctx, nodeClaim)
 	return machine != nil && machine.Status.Progress != nil && machine.Status.Progress.Suspended, err
@@ -111,15 +111,15 @@ func (m Machines) machineOf(ctx context.Context, nodeClaim *karpv1.NodeClaim) (*
 	return machine, nil
 }
 
-// Registering is for the reads of core's lifecycle controller. A NodeClaim that has been launched, has not registered, and
-// has a Machine with a server gets the current time as the last transition of its condition Registered. From when the server
-// has joined, core has its own 15 minutes to register it.
+// Registering changes the reads of core's lifecycle controller. It applies to a NodeClaim that has been launched, has
+// not registered, and has a Machine with a server. The last transition of its condition Registered becomes the current
+// time. Once the server has joined, core has its own 15 minutes to register it.
 func Registering(clk clock.PassiveClock, machines Machines) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
 		if !nodeClaim.DeletionTimestamp.IsZero() || nodeClaim.Status.ProviderID == "" {
 			return nil
 		}
-		// StatusConditions would add those that are missing.
+		// StatusConditions would add missing conditions.
 		index := slices.IndexFunc(nodeClaim.Status.Conditions, func(condition status.Condition) bool {
 			return condition.Type == karpv1.ConditionTypeRegistered
 		})
@@ -138,13 +138,13 @@ func Registering(clk clock.PassiveClock, machines Machines) interceptor.Intercep
 	})
 }
 
-// Replacing is for the reads of core's disruption queue. It moves the creation time of the command that the NodeClaim
-// belongs to, as long as the server of one of its replacements is being installed. From when the last has joined, its node
-// has core's own 10 minutes to get ready. So has a server that makes no progress, because it is held in error or paused:
-// the old node is tainted meanwhile, and must not stay so for ever.
+// Replacing changes the reads of core's disruption queue. It moves the creation time of the command that the NodeClaim
+// belongs to while the server of one of its replacements is being installed. Once the last server has joined, its node
+// has core's own 10 minutes to get ready. The same limit applies to a server that makes no progress, because it is held
+// in error or paused: the old node is tainted meanwhile, and must not stay so for ever.
 //
-// The queue has many workers. It puts a command into its workqueue by one key, the NodeClaim of the first candidate, and its workers start
-// with this read. No two of them have the same key at a time, so nothing else reads the time of this command concurrently.
+// The queue has many workers. It puts a command into its workqueue by one key, the NodeClaim of the first candidate,
+// and workers start with this read. No two have the same key at a time, so nothing else reads this time concurrently.
 func Replacing(c client.Reader, queue *disruption.Queue, clk clock.PassiveClock, machines Machines) interceptor.Interceptor {
 	return interceptor.OnGet(func(ctx context.Context, nodeClaim *karpv1.NodeClaim, _ []client.GetOption) error {
 		queue.RLock()

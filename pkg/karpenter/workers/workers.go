@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workers limits how many workers a controller of Karpenter's core has. Each is a goroutine, which takes about 5 KiB while it
-// waits for work, and core gives some controllers a thousand.
+// Package workers limits the number of workers of controllers of Karpenter's core. Each worker is a goroutine, which
+// takes about 5 KiB while it waits for work, and core gives some controllers a thousand.
 package workers
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Limited returns a controller that has at most so many workers.
+// Limited returns a controller with at most that many workers.
 func Limited(core controller.Controller, most int64) controller.Controller {
 	return limited{core, most}
 }
@@ -34,8 +34,8 @@ type limitingManager struct {
 	most int64
 }
 
-// field of controller-runtime's controllers is the number of their workers. Their type is internal, and no option of a manager wins over a
-// number that the controller itself gives.
+// field holds the number of workers in controller-runtime's controllers. Their type is internal, and no option of a
+// manager overrides a number that the controller itself sets.
 const field = "MaxConcurrentReconciles"
 
 // Add implements manager.Manager.

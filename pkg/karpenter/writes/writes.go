@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package writes saves writes of NodeClaims that Karpenter's core makes and that say nothing. Writes are what limits a burst
-// (designs/writes.md), and each of these delays the launch of a server, or is refused because another one came first.
+// Package writes drops writes of NodeClaims by Karpenter's core that carry no information. Writes limit how fast a
+// burst goes (designs/writes.md). Each of these delays a launch, or is refused because another came first.
 package writes
 
 import (
@@ -22,13 +22,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/interceptor"
 )
 
-// Finalizer gives a NodeClaim core's finalizer when it is created. Core adds it by a patch otherwise, before it launches a server.
+// Finalizer sets core's finalizer on a NodeClaim that is about to be created. Otherwise core adds it by a patch before
+// it launches a server.
 func Finalizer(nodeClaim *karpv1.NodeClaim) {
 	controllerutil.AddFinalizer(nodeClaim, karpv1.TerminationFinalizer)
 }
 
-// Unchanged keeps patches of a NodeClaim from the API server that change only its status: that has a subresource, and the API
-// server ignores it here. Core sends one before each patch of the status.
+// Unchanged drops patches of a NodeClaim that change only its status. The status has a subresource, so the API server
+// ignores it here. Core sends such a patch before each patch of the status.
 func Unchanged() interceptor.Interceptor {
 	return interceptor.SkipPatch(func(_ *karpv1.NodeClaim, patch []byte) bool {
 		fields := map[string]json.RawMessage{}
@@ -43,9 +44,8 @@ func Unchanged() interceptor.Interceptor {
 // awaiting is the reason of a condition that core has not decided on.
 const awaiting = "AwaitingReconciliation"
 
-// Unknown keeps patches of the status of a NodeClaim from the API server that say only that no condition is known yet. Core's
-// disruption controller makes one of each new NodeClaim, which conflicts with the launch. A condition that is missing means the
-// same to core.
+// Unknown drops patches of a NodeClaim's status that only say that no condition is known yet. Core's disruption
+// controller sends one for each new NodeClaim, and it conflicts with the launch. A missing condition means the same.
 func Unknown() interceptor.Interceptor {
 	return interceptor.SkipStatusPatch(func(_ *karpv1.NodeClaim, patch []byte) bool {
 		changed := struct {
@@ -59,7 +59,7 @@ func Unknown() interceptor.Interceptor {
 			return false
 		}
 		for _, condition := range conditions {
-			// Ready is the sum of the others.
+			// Ready summarizes the others.
 			if condition.Status != metav1.ConditionUnknown || condition.Reason != awaiting && condition.Type != status.ConditionReady {
 				return false
 			}
@@ -68,14 +68,14 @@ func Unknown() interceptor.Interceptor {
 	})
 }
 
-// explained are the conditions of NodeClaims and Nodes about which there is an event of this provider: ServerClaimed when a NodeClaim is
-// launched, and those of package nodeclaimstatus.
+// explained are the conditions of NodeClaims and Nodes that this provider explains by an event of its own:
+// ServerClaimed when a NodeClaim is launched, and the events of package nodeclaimstatus.
 var explained = []string{karpv1.ConditionTypeLaunched, v1alpha1.ConditionServerReady, v1alpha1.ConditionResourcesAdvertised,
 	v1alpha1.ConditionNodeAsPlanned}
 
-// Events returns the manager without two kinds of the events that core publishes about status and finalizers: that a condition has
-// changed about which there is an event that says why, and those about objects without a name, which nobody finds: when an object
-// is gone, core says so of an empty one.
+// Events returns the manager without two kinds of core's events about status and finalizers: changes of a condition in
+// explained, which have their own event with the cause, and events about objects without a name, which nobody finds.
+// Core publishes the latter when an object is gone.
 func Events(m manager.Manager) manager.Manager { return quietManager{m} }
 
 type quietManager struct{ manager.Manager }
@@ -88,7 +88,7 @@ func (m quietManager) GetEventRecorderFor(name string) record.EventRecorder {
 
 type quietRecorder struct{ record.EventRecorder }
 
-// Event implements record.EventRecorder. Core calls no other method of it.
+// Event implements record.EventRecorder. Core calls no other method of the interface.
 func (r quietRecorder) Event(object runtime.Object, eventType, reason, message string) {
 	about, err := meta.Accessor(object)
 	if err == nil && about.GetName() == "" || slices.Contains(explained, reason) {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// MaxMessage is the limit for the message of a condition, in bytes. The API server accepts 32768 characters, which
-	// is too long to read.
+	// MaxMessage limits the message of a condition, in bytes. The API server accepts 32768 characters, which is too
+	// long to read.
 	MaxMessage = 4096
-	// MaxEventNote is the limit for the note of an event, in bytes. The API server rejects longer ones.
+	// MaxEventNote limits the note of an event, in bytes. The API server rejects longer notes.
 	MaxEventNote = 1024
 )
 
-// Condition is a condition as our objects have it, or as Karpenter's have it.
+// Condition is a condition of our objects or of Karpenter's.
 type Condition interface {
 	metav1.Condition | status.Condition
 }
@@ -38,15 +38,15 @@ func Find[C Condition](conditions []C, conditionType string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// Began returns the condition of the type if it is true now and was not before.
+// Began returns the condition of the type, and reports whether it is true now and was not before.
 func Began[C Condition](before, now []C, conditionType string) (condition metav1.Condition, began bool) {
 	condition = Find(now, conditionType)
 	return condition, condition.Status == metav1.ConditionTrue && Find(before, conditionType).Status != metav1.ConditionTrue
 }
 
-// Set adds the condition or replaces the one of its type, and returns whether that changed anything. As with
-// meta.SetStatusCondition, LastTransitionTime changes only when the status does: to that of the condition, if it has
-// one, and to the present otherwise.
+// Set adds the condition or replaces the one of its type, and reports whether that changed anything. As with
+// meta.SetStatusCondition, LastTransitionTime changes only when the status does: to the condition's own time if it has
+// one, otherwise to the present.
 func Set[C Condition](conditions *[]C, condition metav1.Condition) bool {
 	for i := range *conditions {
 		single := []metav1.Condition{metav1.Condition((*conditions)[i])}
@@ -72,7 +72,7 @@ func List(names []string, most int) string {
 
 const ellipsis = " ..."
 
-// Truncate cuts the text to so many bytes, never within a character, and marks the cut.
+// Truncate cuts the text to at most limit bytes, never within a character, and marks the cut.
 func Truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -12,8 +12,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// waits are the reasons of an object that is not ready and gets further without anyone's help: it works, or waits for a server, for an
-// object that it refers to, or for another controller. With any other reason someone has to act.
+// waits are reasons of an object that is not ready but proceeds without help: it works, or waits for a server, for an
+// object that it refers to, or for another controller. Any other reason needs someone to act.
 var waits = map[string]bool{
 	v1alpha1.ReasonNoCapacity:              true,
 	v1alpha1.ReasonNoMatchingType:          true,
@@ -38,8 +38,8 @@ var waits = map[string]bool{
 	v1alpha1.ReasonReturningServers:        true,
 }
 
-// Sum returns the condition Ready that follows from others. It is true if they all are, and then says what the first says. Otherwise
-// it has the reason of one that is not, of one that someone has to act on if there is any, and all their messages.
+// Sum returns the condition Ready as the sum of others. If all are true, it has the reason and message of the first.
+// Otherwise it has the reason of one that is not true, preferably one that needs someone to act, and all messages.
 func Sum(first metav1.Condition, more ...metav1.Condition) metav1.Condition {
 	wrong := slices.DeleteFunc(append([]metav1.Condition{first}, more...), func(condition metav1.Condition) bool {
 		return condition.Status == metav1.ConditionTrue
@@ -63,8 +63,8 @@ func Sum(first metav1.Condition, more ...metav1.Condition) metav1.Condition {
 	return metav1.Condition{Status: wrong[0].Status, Reason: wrong[0].Reason, Message: strings.Join(messages, "; ")}
 }
 
-// SetReady sets the condition Ready of an object of a generation, and Reconciling or Stalled while it is not true. Exactly one of the
-// three is true, but for a server that is switched off on purpose: then none is.
+// SetReady sets the condition Ready for a generation of an object, and Reconciling or Stalled while Ready is not true.
+// Exactly one of the three is true. Only for a server that is switched off on purpose, none is.
 func SetReady[C Condition](conditions *[]C, ready metav1.Condition, generation int64, now metav1.Time) {
 	ready.Type, ready.Message = v1alpha1.ConditionReady, Truncate(ready.Message, MaxMessage)
 	ready.ObservedGeneration, ready.LastTransitionTime = generation, now

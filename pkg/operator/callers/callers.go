@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package callers has an API server say who may read the metrics of a program. What it depends on, grpc among it, would be 2 MB of each
-// program that does not ask.
+// Package callers asks an API server who may read the metrics of a program. Its dependencies, such as grpc, would add 2
+// MB to each program that does not ask.
 package callers
 
 import (
@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// reviewsPerSecond of all callers together, and reviewBurst at once: each token that is tried is a request, and every client may try.
+	// reviewsPerSecond and reviewBurst limit all callers: each tried token is a request, and every client may try.
 	reviewsPerSecond, reviewBurst = 5, 10
-	// scrapesPerSecond of one address, and scrapeBurst at once, so that one that tries tokens leaves reviews to Prometheus.
+	// scrapesPerSecond and scrapeBurst limit one address. If it tries tokens, reviews are left for Prometheus.
 	scrapesPerSecond, scrapeBurst = 0.5, 5
-	// knownAddresses bounds the memory for addresses.
+	// knownAddresses limits how many addresses are kept in memory.
 	knownAddresses = 4096
 )
 
-// Review has the API server say who a client is and whether it may get /metrics.
+// Review makes a filter that asks the API server who a client is and whether it may get /metrics.
 func Review(config *rest.Config, client *http.Client) (metricsserver.Filter, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = reviewsPerSecond, reviewBurst
@@ -40,11 +40,11 @@ func Review(config *rest.Config, client *http.Client) (metricsserver.Filter, err
 	}, nil
 }
 
-// bounded answers each address at a rate. Nobody is asked about a request beyond that.
+// bounded limits the rate of each address. It refuses further requests without asking the API server.
 func bounded(handler http.Handler) http.Handler {
 	addresses := lru.New(knownAddresses)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var source netip.Prefix // of IPv6 the network: a pod may have all of its addresses
+		var source netip.Prefix // for IPv6 the network: a pod may have all of its addresses
 		if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 			source, _ = from.Addr().Unmap().Prefix(min(64, from.Addr().Unmap().BitLen()))
 		}

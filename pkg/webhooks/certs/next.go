@@ -24,9 +24,9 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Keys of the Secret, beside those of every TLS Secret.
+// Keys of the Secret, in addition to the keys of every TLS Secret.
 const (
-	// CAKey holds the certificates of all authorities that are to be trusted, the newest first.
+	// CAKey holds the certificates of all trusted authorities, the newest first.
 	CAKey = "ca.crt"
 	// caPrivateKey holds the key of the newest authority.
 	caPrivateKey = "ca.key"
@@ -34,12 +34,11 @@ const (
 
 // Settings of certificates.
 type Settings struct {
-	// Names of the server, DNS names and IP addresses.
+	// Names of the server: DNS names and IP addresses.
 	Names []string
-	// AuthorityLifetime and Lifetime are how long certificate authorities and certificates are valid. They are renewed
-	// when two thirds of that are over.
+	// AuthorityLifetime and Lifetime are the validity of authorities and certificates, renewed after two thirds of it.
 	AuthorityLifetime, Lifetime time.Duration
-	// Settle is how long a new authority is published before it signs anything: how long an API server may take to read it.
+	// Settle is how long a new authority is published before it signs anything. API servers need this time to read it.
 	Settle time.Duration
 }
 
@@ -48,8 +47,8 @@ func DefaultSettings() Settings {
 	return Settings{AuthorityLifetime: 5 * 365 * 24 * time.Hour, Lifetime: 90 * 24 * time.Hour, Settle: time.Minute}
 }
 
-// next returns the data that the Secret should have now, and after how long to call it again. Data that is up to date is
-// returned unchanged. published is since when the configurations are known to have the authorities of current.
+// next returns the data that the Secret should have now, and after how long to call it again. It returns current data
+// unchanged. published is the time since when the configurations are known to have the authorities of current.
 func next(current map[string][]byte, now, published time.Time, settings Settings) (map[string][]byte, time.Duration, error) {
 	data := maps.Clone(current)
 	if data == nil {
@@ -75,8 +74,8 @@ func next(current map[string][]byte, now, published time.Time, settings Settings
 		data[CAKey] = bundle
 	}
 
-	// 3. The certificate is renewed before it expires. A new authority signs only once it is published and API servers have read it, or if
-	// they would not accept the present certificate either.
+	// 3. The certificate is renewed before it expires. A new authority signs only once it is published and API servers
+	// have read it, or if API servers would not accept the current certificate either.
 	settled := published.Add(settings.Settle)
 	served, signer := serving(data, trusted, now)
 	switch {
@@ -102,7 +101,7 @@ func next(current map[string][]byte, now, published time.Time, settings Settings
 	return data, max(slices.MinFunc(due, time.Time.Compare).Sub(now), time.Second), nil
 }
 
-// newestOf returns the first of the authorities that are trusted, and whether the key is its key.
+// newestOf returns the newest trusted authority, and reports whether the key belongs to it.
 func newestOf(trusted []*x509.Certificate, key []byte) (authority, bool) {
 	if len(trusted) == 0 {
 		return authority{}, false
@@ -115,7 +114,7 @@ func newestOf(trusted []*x509.Certificate, key []byte) (authority, bool) {
 	return authority{certificate: trusted[0], key: private}, true
 }
 
-// serving returns the certificate that is served and the authority that has signed it; nil if no API server would accept it.
+// serving returns the served certificate and the authority that signed it; nil if no API server would accept it.
 func serving(data map[string][]byte, trusted []*x509.Certificate, now time.Time) (certificate, signer *x509.Certificate) {
 	if _, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]); err != nil {
 		return nil, nil
@@ -132,7 +131,7 @@ func serving(data map[string][]byte, trusted []*x509.Certificate, now time.Time)
 	return nil, nil
 }
 
-// renewal is when two thirds of a certificate's lifetime have passed.
+// renewal returns the time when two thirds of a certificate's lifetime have passed.
 func renewal(certificate *x509.Certificate) time.Time {
 	made := certificate.NotBefore.Add(backdated)
 	return made.Add(certificate.NotAfter.Sub(made) / 3 * 2)
@@ -140,31 +139,31 @@ func renewal(certificate *x509.Certificate) time.Time {
 
 const (
 	certificateType = "CERTIFICATE"
-	// backdated is how much earlier than now certificates are valid, for clocks that are slow.
+	// backdated is how long before now certificates begin to be valid, for slow clocks.
 	backdated = 5 * time.Minute
 	// serialBits is the size of serial numbers, which are random.
 	serialBits = 127
 )
 
-// authority is a certificate with its key, by which it can sign.
+// authority is a certificate with the key that it signs with.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// newAuthority makes an authority that is valid for so long.
+// newAuthority makes an authority with the given lifetime.
 func newAuthority(now time.Time, lifetime time.Duration) (authority, error) {
 	template, err := newTemplate(now, lifetime)
 	if err != nil {
 		return authority{}, err
 	}
-	// Each has a name of its own: where several are trusted, the name says which one has signed.
+	// Each authority has its own name: if several are trusted, the name says which one signed.
 	template.Subject = pkix.Name{CommonName: "karpenter-metal3-webhook-ca-" + template.SerialNumber.Text(36)}
 	template.KeyUsage, template.IsCA = x509.KeyUsageCertSign|x509.KeyUsageDigitalSignature, true
 	return issue(template, nil)
 }
 
-// sign makes a certificate for a server of these names, DNS names and IP addresses, and returns it and its key as PEM.
+// sign makes a server certificate for these DNS names and IP addresses, and returns it and its key as PEM.
 func (a authority) sign(now time.Time, lifetime time.Duration, names []string) (certificate, key []byte, err error) {
 	template, err := newTemplate(now, lifetime)
 	if err != nil {
@@ -190,7 +189,7 @@ func (a authority) sign(now time.Time, lifetime time.Duration, names []string) (
 	return encode(issued.certificate.Raw), key, err
 }
 
-// issue makes a key, and a certificate of it that the signer signs, or without one the key itself.
+// issue makes a key and a certificate for it. The signer signs the certificate; without a signer the key itself does.
 func issue(template *x509.Certificate, signer *authority) (authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -223,7 +222,7 @@ func encode(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: certificateType, Bytes: der})
 }
 
-// parseBundle reads all certificates of a PEM text; those that cannot be read are left out.
+// parseBundle reads all certificates of a PEM text, and skips unreadable ones.
 func parseBundle(text []byte) []*x509.Certificate {
 	var found []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -242,7 +241,7 @@ func encodeBundle(certificates []*x509.Certificate) []byte {
 	return text.Bytes()
 }
 
-// hasNames returns whether a certificate is for exactly these names.
+// hasNames reports whether a certificate is for exactly these names.
 func hasNames(certificate *x509.Certificate, names []string) bool {
 	has := sets.New(certificate.DNSNames...)
 	for _, address := range certificate.IPAddresses {

@@ -23,16 +23,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// lateInterval is how often a Reader says that a certificate is missing or late.
+// lateInterval is how often a Reader logs that a certificate is missing or late.
 const lateInterval = time.Minute
 
-// Reader returns the certificate to serve: the last one of the Secret that can be.
+// Reader returns the certificate to serve: the last usable one of the Secret.
 type Reader struct {
 	reader client.Reader
 	clock  clock.PassiveClock
 	secret types.NamespacedName
 
-	// serving is the certificate to serve; nil as long as there is none.
+	// serving is the certificate to serve; nil until there is one.
 	serving atomic.Pointer[tls.Certificate]
 }
 
@@ -54,7 +54,7 @@ func (r *Reader) Register(_ context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// Reconcile starts to serve the certificate of the Secret. What has signed it is published already.
+// Reconcile begins to serve the certificate of the Secret. The authority that signed it is already published.
 func (r *Reader) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{}
 	if err := client.IgnoreNotFound(r.reader.Get(ctx, r.secret, secret)); err != nil {
@@ -62,7 +62,7 @@ func (r *Reader) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	}
 	if pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err == nil {
 		r.serving.Store(&pair)
-	} else if len(secret.Data[corev1.TLSCertKey]) > 0 { // what was served before is kept
+	} else if len(secret.Data[corev1.TLSCertKey]) > 0 { // the previous certificate stays in use
 		log.FromContext(ctx).Error(err, "the certificate cannot be served", "secret", r.secret)
 	}
 	serving, err := r.GetCertificate(nil)
@@ -86,7 +86,7 @@ func (r *Reader) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, fmt.Errorf("there is no certificate in Secret %s yet: a manager with --webhook-cert-rotation writes it", r.secret)
 }
 
-// Ready is a readiness probe: it fails until there is a certificate, and again if it expires.
+// Ready is a readiness probe. It fails until there is a certificate, and again if the certificate expires.
 func (r *Reader) Ready(*http.Request) error {
 	serving, err := r.GetCertificate(nil)
 	if err == nil && !r.clock.Now().Before(serving.Leaf.NotAfter) {

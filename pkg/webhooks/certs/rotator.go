@@ -1,11 +1,11 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certs has the certificates of the webhook, which are renewed without a failed request. They are in a Secret. The leading
-// manager writes it, with a Rotator, and each replica of the webhook serves its certificate, with a Reader: the webhook writes nothing.
+// Package certs manages the certificates of the webhook and renews them without a failed request. The leading manager
+// writes them to a Secret, with a Rotator. Each webhook replica serves from it, with a Reader, and writes nothing.
 //
-// A new certificate authority is published beside the old one before it signs anything: as long as an API server may not
-// trust it, the certificate is signed by the old one. This needs neither a restart nor files.
+// A new certificate authority is published beside the old one before it signs anything. As long as an API server may
+// not trust it, the old one signs the certificate. This needs neither a restart nor files.
 package certs
 
 import (
@@ -46,26 +46,27 @@ type Rotator struct {
 	configuration string
 	settings      Settings
 
-	// bundle has the authorities that the configurations have, and published is since when this process knows it: it may end
-	// after any write, and the next one waits again.
+	// bundle has the authorities in the configurations. published is since when this process knows that: a process may
+	// end after any write, and the next one waits again.
 	bundle    []byte
 	published time.Time
 }
 
-// NewRotator returns a rotator of the certificates in a Secret. configuration is the name of the ValidatingWebhookConfiguration and of the
-// MutatingWebhookConfiguration that are to trust them. The Secret is read live: an old one would take back what is published.
+// NewRotator returns a rotator of the certificates in a Secret. configuration is the name of the
+// ValidatingWebhookConfiguration and of the MutatingWebhookConfiguration that must trust them. The rotator reads the
+// Secret live: a stale one would revert what is published.
 func NewRotator(client client.Client, live client.Reader, clk clock.PassiveClock, secret types.NamespacedName, configuration string,
 	settings Settings) *Rotator {
 	return &Rotator{client: client, live: live, clock: clk, secret: secret, configuration: configuration, settings: settings}
 }
 
-// CachedSecret is what a cache needs of the Secret.
+// CachedSecret returns the cache options for the Secret.
 func CachedSecret(secret types.NamespacedName) cache.ByObject {
 	return cache.ByObject{Namespaces: map[string]cache.Config{
 		secret.Namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, secret.Name)}}}
 }
 
-// Cached are the kinds that a cache needs for a Rotator, and what of them.
+// Cached returns the kinds in the cache for a Rotator, restricted to its objects.
 func Cached(secret types.NamespacedName, configuration string) map[client.Object]cache.ByObject {
 	named := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, configuration)}
 	return map[client.Object]cache.ByObject{
@@ -75,10 +76,10 @@ func Cached(secret types.NamespacedName, configuration string) map[client.Object
 	}
 }
 
-// Name of the controller.
+// Name returns the name of the controller.
 func (r *Rotator) Name() string { return "webhook.certificates" }
 
-// Register adds the rotator to a manager, whose cache has no other objects of the kinds than those of Cached. It works in the leader.
+// Register adds the rotator to a manager, whose cache has only the objects of these kinds in Cached. Leaders run it.
 func (r *Rotator) Register(_ context.Context, mgr manager.Manager) error {
 	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: r.secret}}
@@ -95,7 +96,7 @@ func (r *Rotator) Register(_ context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-// once has a controller reconcile the Secret at the start.
+// once makes a controller reconcile the Secret at the start.
 func once(secret types.NamespacedName) source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		queue.Add(reconcile.Request{NamespacedName: secret})
@@ -103,21 +104,21 @@ func once(secret types.NamespacedName) source.Source {
 	})
 }
 
-// Reconcile updates the trusted authorities and the Secret, in an order in which the certificate of the Secret is always trusted.
+// Reconcile updates the trusted authorities and the Secret, in an order that keeps the certificate trusted.
 func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.secret.Namespace, Name: r.secret.Name}, Type: corev1.SecretTypeTLS}
 	exists, err := kube.Find(ctx, r.live, r.secret, secret)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading Secret %s, %w", r.secret, err)
 	}
-	// 1. The authorities are published. Without a configuration no API server asks the webhook, and nothing is signed. Its creation is an
-	// event.
+	// 1. Publish the authorities. Without a configuration no API server asks the webhook, and nothing is signed. The
+	// creation of the configuration is an event.
 	if len(secret.Data[CAKey]) > 0 {
 		if found, err := r.publish(ctx, secret.Data[CAKey]); err != nil || !found {
 			return kube.RetryConflict(err)
 		}
 	}
-	// 2. Renewals are written. A conflict is with what wrote before.
+	// 2. Write renewals. A conflict comes from an earlier write.
 	data, wait, err := next(secret.Data, r.clock.Now(), r.published, r.settings)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("renewing the certificates in Secret %s, %w", r.secret, err)
@@ -137,7 +138,7 @@ func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	return reconcile.Result{RequeueAfter: kube.ConflictRetry}, nil
 }
 
-// publish writes the authorities to trust into the configurations, and returns whether there is one for our own kinds.
+// publish writes the trusted authorities into the configurations, and reports whether there is one for our own kinds.
 func (r *Rotator) publish(ctx context.Context, bundle []byte) (found bool, err error) {
 	changed := !bytes.Equal(bundle, r.bundle)
 	for _, configuration := range []client.Object{
@@ -155,7 +156,7 @@ func (r *Rotator) publish(ctx context.Context, bundle []byte) (found bool, err e
 	return found, nil
 }
 
-// trust writes the authorities to trust into a configuration, and returns whether there is one, and whether they were not in it.
+// trust writes the trusted authorities into a configuration, and reports whether it exists, and whether they are new.
 func (r *Rotator) trust(ctx context.Context, configuration client.Object, bundle []byte) (found, written bool, err error) {
 	if err := r.client.Get(ctx, types.NamespacedName{Name: r.configuration}, configuration); err != nil {
 		return false, false, client.IgnoreNotFound(err)

@@ -1,9 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster gives admission a view of the management cluster: objects by name and by what they refer to, from
-// caches with indexes, and servers by label, from the inventory. No request waits for the API server, and none goes
-// on after its time.
+// Package cluster gives admission a view of the management cluster: objects by name and by references, from caches with
+// indexes, and servers by label, from the inventory. No request waits for the API server or outlives its time.
 package cluster
 
 import (
@@ -39,8 +38,8 @@ type Cluster struct {
 	inventory *inventory.Inventory
 }
 
-// New returns a Cluster. reader reads from a cache that has the indexes of AddIndexes; what it returns is not changed, so
-// it need not be copied.
+// New returns a Cluster. reader reads from a cache that has the indexes of AddIndexes. Its results are not modified, so
+// they need not be copied.
 func New(reader client.Reader, inventory *inventory.Inventory) *Cluster {
 	return &Cluster{reader: reader, inventory: inventory}
 }
@@ -54,7 +53,7 @@ func (c *Cluster) For(ctx context.Context) *View {
 	return view
 }
 
-// errNotSynced: a server that is not known yet would count as one that does not exist.
+// errNotSynced: a server that is not known yet would seem not to exist.
 var errNotSynced = errors.New("the servers are not known yet")
 
 // View is the cluster for one request. It implements rules.Cluster. It is not safe for concurrent use.
@@ -67,7 +66,7 @@ type View struct {
 
 var _ rules.Cluster = &View{}
 
-// Err returns the errors of the cache. If there is one, what the view has returned is not complete.
+// Err returns the errors of the cache. If there is an error, the results of the view are incomplete.
 func (v *View) Err() error { return errors.Join(v.errs...) }
 
 func (v *View) note(err error) {
@@ -76,7 +75,7 @@ func (v *View) note(err error) {
 	}
 }
 
-// late returns whether the time of the request has run out, or its client has gone. Nothing is read for it any more.
+// late reports whether the time of the request has run out, or its client has gone. Nothing more is read for it.
 func (v *View) late() bool {
 	err := v.ctx.Err()
 	if len(v.errs) == 0 {
@@ -85,7 +84,7 @@ func (v *View) late() bool {
 	return err != nil
 }
 
-// get reads an object, and reports whether there is one.
+// get reads an object, and reports whether it exists.
 func (v *View) get(key types.NamespacedName, object client.Object) bool {
 	if v.late() {
 		return false
@@ -95,7 +94,7 @@ func (v *View) get(key types.NamespacedName, object client.Object) bool {
 	return err == nil
 }
 
-// list reads all that the options select.
+// list reads all objects that the options select.
 func (v *View) list(list client.ObjectList, options ...client.ListOption) {
 	if v.late() {
 		return
@@ -143,7 +142,7 @@ func (v *View) TenantClusters(namespace string) []*v1alpha1.TenantCluster {
 	return byName(found.Items)
 }
 
-// TenantCluster of that name, nil if there is none.
+// TenantCluster returns the TenantCluster with the name, nil if there is none.
 func (c *Cluster) TenantCluster(ctx context.Context, key types.NamespacedName) (*v1alpha1.TenantCluster, error) {
 	found := &v1alpha1.TenantCluster{}
 	err := c.reader.Get(ctx, key, found)
@@ -153,7 +152,7 @@ func (c *Cluster) TenantCluster(ctx context.Context, key types.NamespacedName) (
 	return found, err
 }
 
-// Metadata of a claim or template, as Trim leaves it. It is nil if there is none, or no such kind.
+// Metadata returns the metadata of a claim or template, as Trim leaves it, or nil if there is no such object or kind.
 func (c *Cluster) Metadata(ctx context.Context, kind schema.GroupVersionKind,
 	key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
 	found := kube.MetadataOf(kind)
@@ -164,7 +163,7 @@ func (c *Cluster) Metadata(ctx context.Context, kind schema.GroupVersionKind,
 	return found, err
 }
 
-// DeviceClasses are all device classes, as TrimClass leaves them. There are none if the API server does not serve them.
+// DeviceClasses returns all device classes, as TrimClass leaves them. There are none if the API server serves none.
 func (c *Cluster) DeviceClasses(ctx context.Context) ([]resourcev1.DeviceClass, error) {
 	found := &resourcev1.DeviceClassList{}
 	if err := c.reader.List(ctx, found, client.UnsafeDisableDeepCopy); err != nil && !meta.IsNoMatchError(err) {
@@ -184,15 +183,16 @@ func (c *Cluster) Claims(ctx context.Context, namespace, tenant string) (count i
 	return lo.CountBy(found.Items, func(claim metav1.PartialObjectMetadata) bool { return names.Counts(&claim, tenant) }), nil
 }
 
-// TrimClass keeps the labels of a device class, which select the tenants that may ask for it, and the resource that the class serves.
+// TrimClass keeps only the labels of a device class, which select its tenants, and the resource that the class serves.
 func TrimClass(class *resourcev1.DeviceClass) {
 	class.Spec = resourcev1.DeviceClassSpec{ExtendedResourceName: class.Spec.ExtendedResourceName}
 }
 
-// maxOrigin is the longest value that is kept of what says whose copy a claim is. No name in Kubernetes is longer.
+// maxOrigin is the longest value kept of the annotations with a claim's origin. No name in Kubernetes is longer.
 const maxOrigin = 253
 
-// Trim keeps the metadata of a claim that name its origin, and the annotation by which a claim counts. Others write the rest, of 256 KiB.
+// Trim keeps only the metadata that names a claim's origin, and the annotation that makes a claim count. Others write
+// the rest, up to 256 KiB.
 func Trim(claim *metav1.PartialObjectMetadata) {
 	claim.ObjectMeta = metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 		ResourceVersion: claim.ResourceVersion, Labels: lo.PickByKeys(claim.Labels, []string{names.MarkerLabel}),
@@ -227,7 +227,7 @@ func (v *View) Users(kind rules.Kind, name string) []string {
 		v.list(list, client.MatchingFields{refersTo: reference(kind, name)})
 	}
 	if kind == rules.KindOSImage || kind == rules.KindSSHKey || kind == rules.KindMachineConfigTemplate {
-		// What a tenant may not name can be deleted all the same.
+		// An object can be deleted even if a tenant names it without permission.
 		machines.Items = lo.Filter(machines.Items, func(machine v1alpha1.Machine, _ int) bool { return v.mayName(&machine) })
 	}
 	if kind == rules.KindNodeProfile {
@@ -240,7 +240,7 @@ func (v *View) Users(kind rules.Kind, name string) []string {
 		named("TenantCluster", tenants.Items))
 }
 
-// mayName returns whether what the properties of a Machine name is what its tenant may name.
+// mayName reports whether the tenant of a Machine may name the objects in the Machine's properties.
 func (v *View) mayName(machine *v1alpha1.Machine) bool {
 	tenants := v.TenantClusters(machine.Namespace)
 	tenant := quota.ChargedTo(machine, tenants)
@@ -282,7 +282,7 @@ func (v *View) Choose(request inventory.Request) (inventory.Choice, error) {
 	if v.late() {
 		return inventory.Choice{}, nil
 	}
-	request.Machine = "" // a choice for no Machine assumes nothing
+	request.Machine = "" // a choice without a Machine assumes nothing
 	return v.Inventory.Choose(request)
 }
 
@@ -292,7 +292,7 @@ type Object[T any] interface {
 	client.Object
 }
 
-// byName are pointers to items, sorted.
+// byName returns pointers to items, sorted.
 func byName[T any, P Object[T]](items []T) []P {
 	sorted := make([]P, len(items))
 	for i := range items {
@@ -304,7 +304,7 @@ func byName[T any, P Object[T]](items []T) []P {
 	return sorted
 }
 
-// named are the names of items, sorted.
+// named returns the names of items with their kind, sorted.
 func named[T any, P Object[T]](kind string, items []T) []string {
 	var names []string
 	for _, object := range byName[T, P](items) {
@@ -318,7 +318,7 @@ func named[T any, P Object[T]](kind string, items []T) []string {
 }
 
 const (
-	// refersTo is the index of objects by what they refer to: "OSImage/ubuntu".
+	// refersTo is the index of objects by their references: "OSImage/ubuntu".
 	refersTo = "refersTo"
 	// pinnedTo is the index of Machines by the name of the server that they are pinned to.
 	pinnedTo = "pinnedTo"
@@ -349,7 +349,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// indexed is a typed indexer. Each value is in the index once.
+// indexed returns an indexer for one type. It removes duplicate values.
 func indexed[T client.Object](values func(T) []string) client.IndexerFunc {
 	return kube.Of(func(object T) []string { return slices.Compact(slices.Sorted(slices.Values(values(object)))) })
 }
@@ -364,7 +364,7 @@ func ofProvider(provider *v1alpha1.NodeProvider) []string {
 	return named
 }
 
-// ofType is what a NodeType names that a user has written. What a generated one names counts for its NodeProvider.
+// ofType returns the references of a NodeType that a user wrote. A generated type's count for its NodeProvider.
 func ofType(nodeType *v1alpha1.NodeType) []string {
 	if len(nodeType.OwnerReferences) > 0 {
 		return nil
@@ -372,7 +372,7 @@ func ofType(nodeType *v1alpha1.NodeType) []string {
 	return inProperties(nodeType.Spec.Properties)
 }
 
-// ofMachine is what a Machine names, and the type that was chosen for it.
+// ofMachine returns the references of a Machine, including the type that was chosen for it.
 func ofMachine(machine *v1alpha1.Machine) []string {
 	named := inProperties(machine.Spec.Properties)
 	if machine.Spec.ProfileRef != nil {
@@ -386,7 +386,7 @@ func ofMachine(machine *v1alpha1.Machine) []string {
 	return named
 }
 
-// ofTenant is what a tenant and its pools name, and the types that they select by name.
+// ofTenant returns the references of a tenant and its pools, including the types that they select by name.
 func ofTenant(tenant *v1alpha1.TenantCluster) []string {
 	named := ofProfile(tenant.Spec.DefaultNodeProfile)
 	if tenant.Spec.PrivateNodes == nil {
@@ -406,7 +406,7 @@ func ofTenant(tenant *v1alpha1.TenantCluster) []string {
 	return named
 }
 
-// ofProfile is the NodeProfile of that name, none for no name.
+// ofProfile returns the reference to a NodeProfile, none for an empty name.
 func ofProfile(name string) []string {
 	if name == "" {
 		return nil
@@ -434,7 +434,7 @@ func ofPool(provider string, pool *v1alpha1.NodesTemplate) []string {
 	return named
 }
 
-// inProperties is what properties name. A template counts as used even if a document takes its place.
+// inProperties returns the references in properties. A template counts as used even if a document replaces it.
 func inProperties(values map[string]string) []string {
 	return lo.Map(properties.Merge(properties.Layer{Values: values}).References(),
 		func(named properties.Reference, _ int) string { return named.String() })
@@ -446,7 +446,7 @@ func (v *View) TooManyPending(namespace string) string {
 	v.list(machines, client.InNamespace(namespace))
 	have, wait := int64(0), int64(0)
 	for i := range machines.Items {
-		if machines.Items[i].Status.HostRef != nil { // the manager alone writes the status
+		if machines.Items[i].Status.HostRef != nil { // only the manager writes the status
 			have++
 		} else {
 			wait++

@@ -17,12 +17,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// noEffect warns of a field or a value that does nothing. The text says what to do instead.
+// noEffect warns of a field or a value that does nothing. instead says what to do.
 func (r *Result) noEffect(path *field.Path, instead string) {
 	r.warn(RuleNoEffect, path, "has no effect here: %s", instead)
 }
 
-// fieldsWithoutEffect warns of those that are set.
+// fieldsWithoutEffect warns of the fields without an effect that are set.
 func (r *Result) fieldsWithoutEffect(object metav1.Object) {
 	for _, set := range compat.WithoutEffect(object) {
 		if set.TooLong {
@@ -35,7 +35,7 @@ func (r *Result) fieldsWithoutEffect(object metav1.Object) {
 }
 
 // unknownProperties warns of properties in our domain and the reference's that have no meaning. They become labels of
-// nodes, as properties of one's own do.
+// nodes, like custom properties.
 func (r *Result) unknownProperties(path *field.Path, layer properties.Layer) {
 	for _, name := range sortedKeys(layer.Values) {
 		if properties.Unknown(name) {
@@ -44,7 +44,7 @@ func (r *Result) unknownProperties(path *field.Path, layer properties.Layer) {
 	}
 }
 
-// templateMetadata validates the labels and annotations that a NodeProvider writes on a NodeType.
+// templateMetadata validates the labels and annotations that a NodeProvider sets on a NodeType.
 func (r *Result) templateMetadata(path *field.Path, metadata *v1alpha1.NodeTypeMetadata) {
 	if metadata == nil {
 		return
@@ -64,8 +64,8 @@ func (r *Result) reservedMetadata(path *field.Path, values map[string]string) {
 	}
 }
 
-// Spelling returns the patches that give fields the form of the schema where the reference has several, and a warning
-// for each field. An object that has the form of the schema gets none.
+// Spelling returns the patches that give fields the form of the schema where the reference has several forms, and a
+// warning for each field. An object in the form of the schema gets neither.
 func Spelling(kind Kind, object map[string]any) (Result, []jsonpatch.Operation) {
 	r := &Result{}
 	var patches []jsonpatch.Operation

@@ -74,7 +74,8 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 	return r.done()
 }
 
-// standAlone refuses a Machine that names no TenantCluster where none may: no quota, allowed types or network would apply to it.
+// standAlone refuses a Machine that must name a TenantCluster and does not: no quota, types or network would apply to
+// it.
 func (r *Result) standAlone(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine) {
 	tenants := cluster.TenantClusters(machine.Namespace)
 	if problem := quota.StandAloneProblem(machine, tenants, cluster.NamespaceLabels(machine.Namespace)); problem != "" {
@@ -86,7 +87,7 @@ func isUnbound(cluster Cluster, machine *v1alpha1.Machine) bool {
 	return quota.Unbound(machine, cluster.TenantClusters(machine.Namespace), cluster.NamespaceLabels(machine.Namespace))
 }
 
-// sameNamespace refuses names that are meant to be of another namespace.
+// sameNamespace refuses names that include another namespace.
 func (r *Result) sameNamespace(spec *field.Path, machine *v1alpha1.Machine) {
 	name := func(path *field.Path, name string) {
 		if strings.Contains(name, "/") {
@@ -116,14 +117,14 @@ func chargedTo(cluster Cluster, machine *v1alpha1.Machine) *v1alpha1.TenantClust
 	return quota.ChargedTo(machine, cluster.TenantClusters(machine.Namespace))
 }
 
-// requestOf is for what a Machine would get, whatever it has been given already.
+// requestOf returns the request for what a Machine would get, ignoring what it already has.
 func requestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) inventory.Request {
 	request := inventory.RequestOf(machine, tenant)
 	request.Machine, request.ChosenHost, request.ChosenAs = "", v1alpha1.HostReference{}, ""
 	return request
 }
 
-// choose returns what a Machine would get now, and why it would get nothing; nil if it would get something.
+// choose returns what a Machine would get now. none says why it would get nothing, nil if it would get something.
 func choose(
 	cluster Cluster, machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster,
 ) (choice inventory.Choice, none *inventory.NoHostError) {
@@ -134,12 +135,12 @@ func choose(
 	return choice, nil
 }
 
-// server validates what the Machine would get: whether its type exists, whether its tenant may have it, whether there is
-// such a server at all.
+// server validates what the Machine would get: whether its type exists, whether its tenant may have it, and whether
+// there is such a server at all.
 func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine) {
 	tenant := chargedTo(cluster, machine)
 	if tenant != nil && !tenant.DeletionTimestamp.IsZero() {
-		// Its deletion waits for its Machines, and would wait for ever for more of them.
+		// The deletion of the tenant waits for its Machines. With more Machines, it would wait for ever.
 		r.deny(RuleQuota, field.Forbidden(spec, fmt.Sprintf("TenantCluster %s/%s is being deleted and gets no more servers", tenant.Namespace,
 			tenant.Name)))
 		return
@@ -183,7 +184,7 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 	}
 }
 
-// notAllowed returns which types the tenant may have.
+// notAllowed says which types the tenant may have.
 func notAllowed(tenant *v1alpha1.TenantCluster, none *inventory.NoHostError) string {
 	allowed := "none"
 	if tenant.Spec.AllowedNodeTypes == nil {
@@ -200,9 +201,9 @@ func typeNames(cluster Cluster) []string {
 	return lo.Map(cluster.NodeTypes(), func(nodeType *v1alpha1.NodeType, _ int) string { return nodeType.Name })
 }
 
-// machineProperties validates the properties of a Machine. For a Machine with a server, errors are warnings: the
-// provider writes the present properties of its class, and the manager reports in the condition Drifted, also that they
-// are not valid. If the write were denied, the Machine would not show the change.
+// machineProperties validates the properties of a Machine. For a Machine with a server, errors are only warnings. The
+// provider writes the present properties of its class, and the manager reports the change, even to invalid properties,
+// in the condition Drifted. If the webhook denied the write, the Machine would not show the change.
 func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, after *v1alpha1.Machine) {
 	if before == nil || before.Status.HostRef == nil {
 		r.ownProperties(cluster, path, after)
@@ -228,7 +229,8 @@ func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alp
 	r.propertiesOfTenant(cluster, path, layer, tenant)
 }
 
-// machineChanged validates what must not change once there is a server, and at what does not change it any more.
+// machineChanged denies changes that a Machine with a server must not have, and warns of changes that no longer affect
+// it.
 func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after *v1alpha1.Machine) {
 	old, pin := serverName(before.Spec.Properties), serverName(after.Spec.Properties)
 	path := key(spec.Child("properties"), v1alpha1.PropertyServerName)
@@ -245,7 +247,7 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 	if !meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionProvisioned) {
 		return
 	}
-	// Karpenter replaces a NodeClaim's Machine that differs from its class.
+	// Karpenter replaces the Machine of a NodeClaim if it differs from its class.
 	replaced := before.Labels[v1alpha1.NodeClaimLabelKey] != ""
 	for _, change := range []struct {
 		field    string
@@ -265,14 +267,13 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 	}
 }
 
-// serverName is the server that properties pin to, empty if they do not.
 func serverName(values map[string]string) string {
 	return v1alpha1.Value(values, v1alpha1.PropertyServerName)
 }
 
-// pin validates the server that a Machine is pinned to: it exists, is of the Machine's type and big enough, and no other
-// Machine of the namespace is pinned to it, and none of another that has it. A server that is not available now may become so: that
-// is a warning.
+// pin validates the server that a Machine is pinned to. It must exist, be of the Machine's type, and be big enough. No
+// other Machine of the namespace may be pinned to it, and no Machine of another namespace may have it. A server that is
+// not available now may become so: that is a warning.
 func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine, none *inventory.NoHostError) {
 	server := serverName(machine.Spec.Properties)
 	if server == "" {
@@ -301,7 +302,7 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 		if other.Namespace == machine.Namespace {
 			holder = "Machine " + other.Name
 		} else if has := other.Status.HostRef; has == nil || has.Name != server {
-			// Pins that wait cost no quota: one tenant could keep all servers from the others.
+			// Waiting pins cost no quota. If they denied others, one tenant could keep all servers from the others.
 			r.warn(RulePinning, path, "%s waits for this server, too: one of the two gets it", holder)
 			continue
 		}
@@ -315,7 +316,7 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 	if none == nil {
 		return
 	}
-	// The server may be of several types, of which one may fit.
+	// The server may be of several types, and one of them may fit.
 	if now := slices.IndexFunc(none.Considered, inventory.Candidate.Fits); now >= 0 {
 		if !r.quarantined(cluster, path, namespaces, server, "Machine") {
 			r.warn(RulePinning, path, "%s: the Machine waits for it, and gets no other", none.Considered[now])
@@ -325,8 +326,8 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 	r.deny(RulePinning, field.Invalid(path, server, none.Error()+": pin to another server, or ask for another type"))
 }
 
-// quarantined warns of a quarantined server, and returns false if the server is not. The remedy comes first: the cause may
-// be long and is cut.
+// quarantined warns of a quarantined server, and reports whether it is one. The remedy comes first: a long cause is
+// cut.
 func (r *Result) quarantined(cluster Cluster, path *field.Path, namespaces []string, server, subject string) bool {
 	for _, namespace := range namespaces {
 		found, known := cluster.Server(keyOf(namespace, server))
@@ -339,7 +340,7 @@ func (r *Result) quarantined(cluster Cluster, path *field.Path, namespaces []str
 	return false
 }
 
-// hostNamespaces are those in which the server of a Machine can be.
+// hostNamespaces returns the namespaces that can have the server of a Machine.
 func hostNamespaces(cluster Cluster, machine *v1alpha1.Machine) []string {
 	var only string
 	if reference := machine.Spec.NodeTypeRef; reference != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/nodeprofiles"
 )
 
-// NodeProfile validates a NodeProfile that is created, or updated from before. An API server would refuse the whole Node with one
-// key that is wrong.
+// NodeProfile validates a NodeProfile that is created, or updated from before. A single wrong key would make an API
+// server refuse the whole Node.
 func NodeProfile(cluster Cluster, before, after *v1alpha1.NodeProfile) Result {
 	r := &Result{}
 	spec := field.NewPath("spec")
@@ -34,7 +34,7 @@ func NodeProfile(cluster Cluster, before, after *v1alpha1.NodeProfile) Result {
 	return r.done()
 }
 
-// nodeProfiles validates which NodeProfiles a tenant may have, and its defaults.
+// nodeProfiles validates the NodeProfiles that a tenant may have, and its defaults.
 func (r *Result) nodeProfiles(cluster Cluster, spec *field.Path, tenant *v1alpha1.TenantCluster) {
 	if allowed := tenant.Spec.AllowedNodeProfiles; allowed != nil {
 		for i, entry := range *allowed {
@@ -65,7 +65,7 @@ func (r *Result) machineProfile(cluster Cluster, path *field.Path, machine *v1al
 	}
 }
 
-// nodeProfile denies a reference to a NodeProfile that the tenant may not have, and warns of one that is not there.
+// nodeProfile denies a reference to a NodeProfile that the tenant may not have, and warns of a missing one.
 func (r *Result) nodeProfile(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster, name string) {
 	switch {
 	case name == "":

@@ -57,8 +57,8 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	return r.done()
 }
 
-// topology warns of domains that a tenant cannot tell from others: it is offered servers there, and refused. It warns of NVLink domains
-// that tenants share without a network, for which nothing makes partitions.
+// topology warns of domains that a tenant cannot tell from others: it is offered servers there, and refused. It also
+// warns of NVLink domains that tenants without a network share, because nothing makes partitions for them.
 func (r *Result) topology(cluster Cluster, path *field.Path, topology []v1alpha1.TopologyKey) {
 	for i := range topology {
 		if topology[i].Key == v1alpha1.NVLinkDomainLabelKey && topology[i].SharedFabric == v1alpha1.SharedFabricAllowed {
@@ -74,7 +74,7 @@ func (r *Result) topology(cluster Cluster, path *field.Path, topology []v1alpha1
 	}
 }
 
-// withoutNetwork are the TenantClusters whose servers are not moved into a network.
+// withoutNetwork returns the TenantClusters whose servers are not moved into a network.
 func withoutNetwork(cluster Cluster) []string {
 	return lo.FilterMap(cluster.TenantClusters(metav1.NamespaceAll), func(tenant *v1alpha1.TenantCluster, _ int) (string, bool) {
 		return "TenantCluster " + client.ObjectKeyFromObject(tenant).String(), tenant.Spec.Network == nil
@@ -85,7 +85,7 @@ func templateNames(provider *v1alpha1.NodeProvider) []string {
 	return lo.Map(provider.Spec.Metal3.NodeTypes, func(template v1alpha1.NodeTypeTemplate, _ int) string { return template.Name })
 }
 
-// ownersOf returns the NodeProvider of each NodeType: the one that lists it, or that has created it.
+// ownersOf returns the NodeProvider of each NodeType: the NodeProvider that lists it, or has created it.
 func ownersOf(cluster Cluster) map[string]string {
 	owners := map[string]string{}
 	for _, nodeType := range cluster.NodeTypes() {
@@ -108,8 +108,8 @@ func (r *Result) uniqueName(path *field.Path, owners map[string]string, name, pr
 	}
 }
 
-// hostNamespace refuses servers in the namespace of a tenant, whose provider may read the Secrets there: they would
-// hold the credentials of the BMCs.
+// hostNamespace refuses servers in the namespace of a tenant. The tenant's provider may read the Secrets there, and
+// they would hold the credentials of the BMCs.
 func (r *Result) hostNamespace(cluster Cluster, path *field.Path, namespace string) {
 	if len(cluster.TenantClusters(namespace)) > 0 {
 		r.deny(RuleNamespaces,
@@ -128,7 +128,7 @@ func (r *Result) dropped(cluster Cluster, path *field.Path, before, after *v1alp
 	}
 }
 
-// moved denies a change of the hosts' namespace while Machines have some of them: these would be of no type.
+// moved denies a change of the hosts' namespace while Machines have some of the hosts: these hosts would have no type.
 func (r *Result) moved(cluster Cluster, path *field.Path, before *v1alpha1.NodeProvider, namespace string) {
 	if before.Spec.Metal3.ClusterRef.Namespace == namespace {
 		return
@@ -178,7 +178,7 @@ func providerNamed(cluster Cluster, name string) *v1alpha1.NodeProvider {
 	return provider
 }
 
-// listed is how many names a sentence names.
+// listed is how many names a sentence lists.
 const listed = 5
 
 func list(names []string) string { return conditions.List(names, listed) }

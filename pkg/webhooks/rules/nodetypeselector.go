@@ -26,19 +26,19 @@ import (
 // offeredType is a NodeType as tenants can select it.
 type offeredType struct {
 	name, provider string
-	// madeBy is the provider, or empty if the type was made by hand.
+	// madeBy is the provider, empty if the type was made by hand.
 	madeBy string
 	matching.Offered
 }
 
-// capacityTypeLabelKey is Karpenter's. Which of the two it is follows from the NodePool.
+// capacityTypeLabelKey is Karpenter's label. The NodePool determines which of the two values it has.
 const capacityTypeLabelKey = "karpenter.sh/capacity-type"
 
 func typesOf(cluster Cluster) []offeredType {
 	var all []offeredType
 	for _, nodeType := range cluster.NodeTypes() {
 		offer := offeredType{name: nodeType.Name, provider: nodeType.Spec.ProviderRef.Name, madeBy: nodeType.MadeBy(), Offered: matching.Offered{
-			// Known whatever servers there are.
+			// Known regardless of the servers.
 			v1alpha1.NodeTypeLabelKey: {nodeType.Name}, corev1.LabelInstanceTypeStable: {nodeType.Name},
 			capacityTypeLabelKey: {"on-demand", "reserved"},
 		}}
@@ -51,7 +51,7 @@ func typesOf(cluster Cluster) []offeredType {
 	return all
 }
 
-// nodeTypeSelector validates what a pool selects by: first each entry, then all together.
+// nodeTypeSelector validates the selector of a pool: first each entry, then all together.
 func (r *Result) nodeTypeSelector(p pool, types []offeredType) {
 	path := p.path.Child("nodeTypeSelector")
 	before := r.errorCount()
@@ -69,7 +69,8 @@ func (r *Result) nodeTypeSelector(p pool, types []offeredType) {
 	}
 }
 
-// selector validates the entries one by one, and returns them, and what they ask for together. It is incomplete if they are not valid.
+// selector validates the entries one by one, and returns them, and their requirements together. The results are
+// incomplete if entries are not valid.
 func (r *Result) selector(path *field.Path, p pool, types []offeredType) (
 	entries []corev1.NodeSelectorRequirement, parsed []labels.Requirement,
 ) {
@@ -121,7 +122,7 @@ func (r *Result) selectorEntry(path *field.Path, p pool, entry *v1alpha1.NodeTyp
 	return &converted
 }
 
-// namedTypes refuses types that are named and that the tenant may not have.
+// namedTypes refuses named types that the tenant may not have.
 func (r *Result) namedTypes(path *field.Path, p pool, entries []corev1.NodeSelectorRequirement, offered []offeredType) {
 	madeBy := map[string]string{}
 	for i := range offered {
@@ -144,7 +145,7 @@ func (r *Result) namedTypes(path *field.Path, p pool, entries []corev1.NodeSelec
 	}
 }
 
-// satisfied warns of properties that no type has, and of a selection that no type satisfies.
+// satisfied warns of properties that no type has, and of a selector that no type satisfies.
 func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement, offered []offeredType) {
 	for i := range parsed {
 		name := parsed[i].Key()
@@ -172,7 +173,7 @@ func (r *Result) satisfied(path *field.Path, p pool, parsed []labels.Requirement
 	r.warn(RuleNodeTypeSelector, path, "no NodeType satisfies it: %s", list(reasons))
 }
 
-// fitting are the types that the pool selects, also without a server; nil if its selector is not valid.
+// fitting returns the types that the pool selects, even without a server; nil if its selector is not valid.
 func (p pool) fitting(offered []offeredType) []string {
 	scratch := &Result{}
 	_, parsed := scratch.selector(p.path, p, offered)
@@ -189,7 +190,7 @@ func (p pool) fitting(offered []offeredType) []string {
 	return fitting
 }
 
-// narrowing is what the properties of the pool require of NodeTypes.
+// narrowing returns what the properties of the pool require of NodeTypes.
 func (p pool) narrowing(types []offeredType) []labels.Requirement {
 	var ofProvider []matching.Offered
 	for i := range types {
@@ -201,7 +202,7 @@ func (p pool) narrowing(types []offeredType) []labels.Requirement {
 	return requirements
 }
 
-// misses returns why a type is none of the pool's; empty if it is.
+// misses returns why a type does not belong to the pool, "" if it does.
 func (p pool) misses(t *offeredType, parsed []labels.Requirement) string {
 	switch {
 	case t.provider != p.entry.Provider:
@@ -217,7 +218,7 @@ func (p pool) misses(t *offeredType, parsed []labels.Requirement) string {
 	return ""
 }
 
-// offeredKeys are the keys that types offer, those first that are more probably meant by a name that none has.
+// offeredKeys returns the keys that types offer. For an unknown name, the more likely alternatives come first.
 func offeredKeys(offered []offeredType, name string) []string {
 	keys := map[string]bool{}
 	for i := range offered {
@@ -226,7 +227,7 @@ func offeredKeys(offered []offeredType, name string) []string {
 		}
 	}
 	sorted := sortedKeys(keys)
-	// A message names the first few. What is meant is rarely the size, or how servers are installed, unless the name is of that kind.
+	// A message lists only the first few. The author rarely means a size or an installation, unless the name is one.
 	meant, others := lo.FilterReject(sorted, func(key string, _ int) bool {
 		return v1alpha1.InDomain(key, v1alpha1.Group) == v1alpha1.InDomain(name, v1alpha1.Group)
 	})
@@ -237,8 +238,8 @@ func keyOf(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// conflict returns a key of which neither a value nor its absence meets all requirements, and why; empty if there is none.
-// It compares the requirements with each other only.
+// conflict returns a key for which neither a value nor its absence meets all requirements, and why; "" if there is
+// none. It only compares the requirements with each other.
 func conflict(requirements []labels.Requirement) (about, why string) {
 	byKey := lo.GroupBy(requirements, func(requirement labels.Requirement) string { return requirement.Key() })
 	for _, key := range sortedKeys(byKey) {
@@ -250,11 +251,10 @@ func conflict(requirements []labels.Requirement) (about, why string) {
 	return "", ""
 }
 
-// canBeMet returns whether a value of a label, or its absence, meets all requirements. It looks once at each value
-// that they name.
+// canBeMet reports whether a value of a label, or its absence, meets all requirements. It checks each value once.
 func canBeMet(key string, all []labels.Requirement) bool {
 	var allowed sets.Set[string]                               // nil for all
-	forbidden, candidates := sets.New[string](), sets.New("*") // no requirement names that: it is no value of a label
+	forbidden, candidates := sets.New[string](), sets.New("*") // "*" is in no requirement: no label has this value
 	var others []labels.Requirement
 	for i := range all {
 		switch values := all[i].ValuesUnsorted(); all[i].Operator() {

@@ -20,21 +20,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/policy"
 )
 
-// maxClaims is how many claims a pod of a tenant may have. Each is looked up, and other pods wait meanwhile.
+// maxClaims is how many claims a tenant's pod may have. Each claim is looked up, and other pods wait meanwhile.
 const maxClaims = 64
 
-// Pod validates the copy of a tenant's pod that is created on the host, and gives its claims and templates their names on
-// the host if the TenantCluster says that the webhook does it. It changes nothing else of the pod.
+// Pod validates the copy of a tenant's pod that is created on the host. If the TenantCluster assigns this to the
+// webhook, it also gives the pod's claims and templates their names on the host. It changes nothing else of the pod.
 //
-// Without it a tenant would take a claim of another of its namespaces, or of the platform in the namespace of its copies, by
-// writing that name. So what vCluster lets a tenant write is not read: the origin comes from OriginOf, not from the
-// annotations vcluster.loft.sh/name, /namespace and /uid.
+// Without this rule a tenant could take a claim of another of its namespaces, or of the platform in the namespace of
+// its copies, by writing its name. So Pod does not read anything that vCluster lets a tenant write: the origin comes
+// from OriginOf, not from the annotations vcluster.loft.sh/name, /namespace and /uid.
 //
-// Where vCluster translates, the name of a claim that is already on the host must be that of a copy from the pod's namespace:
-// any other name is the tenant's word, and vCluster has not translated it.
+// Where vCluster translates, a claim that is already on the host must be a copy from the pod's namespace. Any other
+// name is the tenant's own, and vCluster has not translated it.
 //
-// A pod may also ask for devices by a resource of a container. Then kube-scheduler makes the claim, and it asks nobody. So the resource is
-// judged here, even if another program syncs the claims of the vCluster.
+// A pod may also ask for devices by a resource of a container. Then kube-scheduler makes the claim, and asks nobody. So
+// Pod judges the resource, even if another program syncs the claims of the vCluster.
 func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, asked Asked, host Host) Result {
 	r := &Result{}
 	if tenant == nil {
@@ -107,9 +107,9 @@ func Pod(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, asked Asked, host Host
 	return r.done()
 }
 
-// Host is what the rules about a pod read of the host.
+// Host is the view of the host for the rules about a pod.
 type Host interface {
-	// Claim returns the claim or template of that name in the namespace of the pod, nil if there is none.
+	// Claim returns the claim or template with the name in the namespace of the pod, nil if there is none.
 	Claim(kind schema.GroupVersionKind, name string) client.Object
 	// DeviceClasses returns all device classes.
 	DeviceClasses() []resourcev1.DeviceClass
@@ -117,8 +117,8 @@ type Host interface {
 	Claims(tenant string) int
 }
 
-// podResources denies resources of containers that a device class serves which the tenant may not ask for, and those beyond the number of
-// claims that the tenant may have. The size of such a claim needs no bound: it names a class for each resource, and nothing else.
+// podResources denies container resources of a device class that the tenant may not ask for, and resources beyond the
+// number of claims that the tenant may have. Their claim needs no size limit: it only names a class for each resource.
 func (r *Result) podResources(tenant *v1alpha1.TenantCluster, asked Asked, host Host) {
 	if len(asked) == 0 {
 		return
@@ -139,18 +139,18 @@ func (r *Result) podResources(tenant *v1alpha1.TenantCluster, asked Asked, host 
 	}
 }
 
-// Asked are the resources that a pod asks for, each with the first field that does.
+// Asked maps the resources that a pod asks for to the first field that does.
 type Asked map[corev1.ResourceName]*field.Path
 
-// Add adds a resource that a field asks for, if it is an extended one: an extended resource has a domain.
+// Add adds a resource that a field asks for, if it is an extended resource, which has a domain.
 func (a Asked) Add(resource corev1.ResourceName, path *field.Path) {
 	if _, known := a[resource]; !known && strings.Contains(string(resource), "/") {
 		a[resource] = path.Key(string(resource))
 	}
 }
 
-// ofOthers returns whether a claim or template on the host is none of the pod's namespace in the tenant. What does not exist
-// yet may become one.
+// ofOthers reports whether a claim or template on the host is foreign to the pod's namespace in the tenant. One that
+// does not exist yet may still become its own.
 func ofOthers(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, kind schema.GroupVersionKind, claim client.Object) bool {
 	if claim == nil {
 		return false
@@ -159,7 +159,7 @@ func ofOthers(tenant *v1alpha1.TenantCluster, pod *corev1.Pod, kind schema.Group
 	return !ok || origin.Namespace != pod.Annotations[names.NamespaceAnnotation]
 }
 
-// podTranslation warns of what has no effect.
+// podTranslation warns of a setting without an effect.
 func (r *Result) podTranslation(path *field.Path, toHost *v1alpha1.SyncToHost) {
 	if toHost.PodTranslation != "" && !toHost.ResourceClaims.Enabled && !toHost.ResourceClaimTemplates.Enabled {
 		r.warn(RulePodClaims, path, "no claim is synced to the host: enable resourceClaims, resourceClaimTemplates or both")

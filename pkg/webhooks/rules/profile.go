@@ -27,10 +27,10 @@ import (
 // native are the resources without a domain that a node can have.
 var native = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods}
 
-// reservable are what kubelet can set aside.
+// reservable are the resources that kubelet can set aside.
 var reservable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, "pid"}
 
-// profile validates a hardware profile, wherever it is written. Properties and selector are looked at elsewhere.
+// profile validates a hardware profile of any object, without its properties and its selector.
 func (r *Result) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	resources := path.Child("resources")
 	r.leftOut(resources, profile)
@@ -51,7 +51,7 @@ func (r *Result) profile(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	r.deadline(path.Child("provisioningDeadline"), profile)
 }
 
-// leftOut warns of a profile that leaves to inspection how big its servers are. Accelerators are not found so.
+// leftOut warns of a profile that leaves the size of its servers to inspection, which does not find accelerators.
 func (r *Result) leftOut(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	if names := profile.LeftOut(); len(names) > 0 {
 		r.warn(RuleResources, path, "leaves out %s: the least that Metal3 finds in the servers counts, and servers that it has not inspected "+
@@ -69,7 +69,7 @@ func (r *Result) leftOut(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	r.warn(RuleResources, path, "%s", capacity.NamesNoAccelerators(found))
 }
 
-// reserved validates what is set aside of a profile's resources.
+// reserved validates the resources that a profile sets aside.
 func (r *Result) reserved(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	for _, name := range sortedKeys(profile.Overhead.KubeReserved) {
 		quantity := profile.Overhead.KubeReserved[name]
@@ -88,7 +88,7 @@ func (r *Result) reserved(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	}
 }
 
-// quantities validates names and amounts of resources. If they are to be positive, 0 is refused too.
+// quantities validates names and amounts of resources. If positive is set, it also refuses 0.
 func (r *Result) quantities(path *field.Path, resources corev1.ResourceList, positive bool) {
 	for _, name := range sortedKeys(resources) {
 		quantity, entryPath := resources[name], key(path, string(name))
@@ -118,12 +118,12 @@ func (r *Result) resourceName(path *field.Path, name corev1.ResourceName) {
 	}
 }
 
-// whole returns whether a quantity is a whole number. Value rounds up, so it is compared with what it was made of.
+// whole reports whether a quantity is a whole number. Value rounds up, so the result is compared with the original.
 func whole(quantity resource.Quantity) bool {
 	return quantity.CmpInt64(quantity.Value()) == 0
 }
 
-// bytesOf describes a document that is not to be shown.
+// bytesOf describes a document that must not be shown.
 func bytesOf(document string) string { return fmt.Sprintf("(%d bytes)", len(document)) }
 
 func (r *Result) drivers(path *field.Path, drivers []string) {
@@ -134,11 +134,10 @@ func (r *Result) drivers(path *field.Path, drivers []string) {
 	}
 }
 
-// shortestBoot is how long a server takes at the least from one sign of progress to the next: that it is positive, the
-// schema sees to.
+// shortestBoot is the least time between two signs of progress of a server. The schema demands a positive deadline.
 const shortestBoot = 5 * time.Minute
 
-// deadline warns of a deadline that healthy servers miss.
+// deadline warns of a deadline that healthy servers would miss.
 func (r *Result) deadline(path *field.Path, profile *v1alpha1.HardwareProfile) {
 	given := profile.ProvisioningDeadline
 	if given == nil || given.Duration <= 0 || given.Duration >= shortestBoot {
@@ -152,8 +151,8 @@ func (r *Result) deadline(path *field.Path, profile *v1alpha1.HardwareProfile) {
 		"progress, for example 60m", given.Duration, what)
 }
 
-// kubeletArgs validates arguments of the kubelet. The schemas of Machines and MetalNodeClasses have the same rules:
-// these are for when they are older, and for pools.
+// kubeletArgs validates arguments of the kubelet. The schemas of Machines and MetalNodeClasses have the same rules.
+// These rules are for older schemas, and for pools.
 func (r *Result) kubeletArgs(path *field.Path, args v1alpha1.KubeletArgs) {
 	for _, name := range sortedKeys(args) {
 		r.kubeletArg(key(path, name), name, string(args[name]))
@@ -166,8 +165,8 @@ func (r *Result) kubeletArg(path *field.Path, name, value string) {
 	}
 }
 
-// kubeletConfig validates the KubeletConfiguration of all pools, and returns what it comes to. Its fields without an
-// effect are warned of with all others.
+// kubeletConfig validates the KubeletConfiguration of all pools, and returns the result. Fields without an effect get
+// their warnings elsewhere, with all others.
 func (r *Result) kubeletConfig(nodes *v1alpha1.PrivateNodes) compat.KubeletConfig {
 	config := compat.ReadKubeletConfig(nodes)
 	r.deny(RuleKubeletArgs, config.Wrong...)
@@ -177,8 +176,9 @@ func (r *Result) kubeletConfig(nodes *v1alpha1.PrivateNodes) compat.KubeletConfi
 	return config
 }
 
-// hostSelector validates the selector of a type that an object describes. Whether it selects any server, whether they are
-// as big as the type says, and which other types they are of, changes with the servers: conditions of the NodeType say that.
+// hostSelector validates the selector of a type that an object describes. Other facts change with the servers: whether
+// it selects any server, whether the servers are as big as declared, and which other types they belong to. Conditions
+// of the NodeType report these.
 func (r *Result) hostSelector(path *field.Path, object metav1.Object, profile *v1alpha1.HardwareProfile, name string) {
 	selector := profile.HostSelector(object, name)
 	if selector == nil {

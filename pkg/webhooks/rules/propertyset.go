@@ -17,14 +17,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// properties validates the properties of one object: keys, values, whole documents, and whether what they name exists.
+// properties validates the properties of one object: keys, values, whole documents, and references.
 func (r *Result) properties(cluster Cluster, path *field.Path, layer properties.Layer) {
 	r.values(path, layer)
 	r.references(cluster, path, properties.Merge(layer))
 }
 
-// propertiesOfTenant validates properties that a tenant writes. What it may not name is not looked up: the result would tell whether it
-// exists. It may name nothing before its TenantCluster exists.
+// propertiesOfTenant validates properties that a tenant writes. It does not look up names that the tenant may not use:
+// the result would tell whether they exist. Without its TenantCluster, a tenant may name nothing.
 func (r *Result) propertiesOfTenant(cluster Cluster, path *field.Path, layer properties.Layer, tenant *v1alpha1.TenantCluster) {
 	r.values(path, layer)
 	if tenant == nil {
@@ -57,7 +57,7 @@ func (r *Result) values(path *field.Path, layer properties.Layer) {
 	}
 }
 
-// wrongProperty denies what pkg/fleet/properties has found.
+// wrongProperty denies a fault that pkg/fleet/properties has found.
 func (r *Result) wrongProperty(path *field.Path, err error) {
 	var wrong *properties.Error
 	if !errors.As(err, &wrong) {
@@ -71,7 +71,7 @@ func (r *Result) wrongProperty(path *field.Path, err error) {
 	r.deny(rule, field.Invalid(key(path, wrong.Property), wrong.Value, wrong.Problem+": "+wrong.Remedy))
 }
 
-// documents validates whole documents that are written out. Their content is not repeated: it may hold secrets.
+// documents validates whole documents. Errors do not repeat their content, which may hold secrets.
 func (r *Result) documents(path *field.Path, set properties.Set) {
 	if document := set.Get(v1alpha1.PropertyUserData); document != "" {
 		if err := bootstrap.CheckUserData([]byte(document)); err != nil {
@@ -108,7 +108,7 @@ func OSImage(cluster Cluster, before, after *v1alpha1.OSImage) Result {
 	set := properties.Merge(layer)
 	var wrong *properties.Error
 	if _, err := set.Image(); r.Allowed() && errors.As(err, &wrong) {
-		// Machines may have what the image lacks, so this is no fault of the image yet.
+		// Machines may add what the image lacks, so this is not a fault of the image yet.
 		if wrong.Property == v1alpha1.PropertyImageURL {
 			wrong.Problem, wrong.Remedy = "is not set, and nothing is installed with an image without one", "set it to the URL of a disk image"
 		}
@@ -164,7 +164,7 @@ func problemOf(err error) string {
 	return err.Error()
 }
 
-// precedence warns of a template that takes the place of a document of the NodeProvider: in the reference, the document wins.
+// precedence warns of a template that replaces a document of the NodeProvider: in the reference, the document wins.
 func (r *Result) precedence(path *field.Path, layer properties.Layer, provider *v1alpha1.NodeProvider) {
 	general, values := properties.Merge(properties.OfProvider(provider)), v1alpha1.ByCanonicalKey(layer.Values)
 	for _, pair := range []struct{ template, document string }{
@@ -179,10 +179,10 @@ func (r *Result) precedence(path *field.Path, layer properties.Layer, provider *
 	}
 }
 
-// secretWords are in user data that has a secret. That other user data has one is not seen.
+// secretWords match typical user data with a secret. Other secrets go unnoticed.
 var secretWords = regexp.MustCompile(`(?i)passw|secret|token|private key|api[-_]?key|chpasswd`)
 
-// readByAll warns of secrets in the properties of a NodeProvider or a NodeType, which the providers of all tenants read.
+// readByAll warns of secrets in properties of a NodeProvider or NodeType, which the providers of all tenants read.
 func (r *Result) readByAll(path *field.Path, layer properties.Layer) {
 	values := v1alpha1.ByCanonicalKey(layer.Values)
 	for _, name := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {

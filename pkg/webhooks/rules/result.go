@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules validates the kinds of the API. For each kind it has a function of the object, of what it was before an
-// update, and of an interface to everything else there is. The result has all errors at once, and warnings for the author.
-// Rules read and write nothing themselves, and their time is bounded by the size of the object, whatever that contains.
+// Package rules validates the kinds of the API. It has one function for each kind, which takes the object, its state
+// before an update, and an interface to the rest of the cluster. The result has all errors at once, and warnings for
+// the author. Rules read and write nothing themselves, and the size of the object limits their time.
 package rules
 
 import (
@@ -32,19 +32,19 @@ type Rule string
 const (
 	// RulePinning: a pin is on a Machine or on a static pool of one server, and the server is available.
 	RulePinning Rule = "pinning"
-	// RuleHostSelector: the selector of a NodeType selects servers, and those that are meant.
+	// RuleHostSelector: the selector of a NodeType selects servers, and the intended ones.
 	RuleHostSelector Rule = "host-selector"
 	// RuleNodeTypeSelector: the selector of a pool or a Machine selects NodeTypes.
 	RuleNodeTypeSelector Rule = "node-type-selector"
-	// RuleResources: resources are named and counted as Kubernetes does.
+	// RuleResources: resources have the names and amounts that Kubernetes uses.
 	RuleResources Rule = "resources"
 	// RuleProperties: properties have valid keys and values.
 	RuleProperties Rule = "properties"
-	// RuleReferences: what is referred to exists.
+	// RuleReferences: referenced objects exist.
 	RuleReferences Rule = "references"
-	// RuleInUse: what is in use is not deleted.
+	// RuleInUse: an object in use is not deleted.
 	RuleInUse Rule = "in-use"
-	// RuleNames: names that must be unique are.
+	// RuleNames: names that must be unique are unique.
 	RuleNames Rule = "names"
 	// RuleNodes: labels and taints of nodes are valid.
 	RuleNodes Rule = "nodes"
@@ -60,61 +60,61 @@ const (
 	RuleQuota Rule = "quota"
 	// RuleNamespaces: tenants do not share a namespace with servers, and do not refer to each other.
 	RuleNamespaces Rule = "namespaces"
-	// RuleDevices: devices are ones that DRA drivers can publish.
+	// RuleDevices: DRA drivers can publish the devices.
 	RuleDevices Rule = "devices"
 	// RuleDeadline: healthy servers keep their deadlines.
 	RuleDeadline Rule = "deadline"
 	// RuleKubeletArgs: a join can pass the arguments to the kubelet.
 	RuleKubeletArgs Rule = "kubelet-args"
-	// RulePodClaims: the pods of a tenant refer to its own claims on the host.
+	// RulePodClaims: the pods of a tenant refer only to its own claims on the host.
 	RulePodClaims Rule = "pod-claims"
-	// RulePodResources: the pods of a tenant get devices of its own classes alone, also by resources of containers.
+	// RulePodResources: the pods of a tenant get only devices of its own classes, even by resources of containers.
 	RulePodResources Rule = "pod-resources"
 	// RuleSpelling: fields have the form of the schema.
 	RuleSpelling Rule = "spelling"
 	// RuleNoEffect: fields of the reference that do nothing here.
 	RuleNoEffect Rule = "no-effect"
-	// RuleTopology: nodes inherit the labels that say which servers share a fabric, and tenants that share one have partitions of it.
+	// RuleTopology: nodes inherit labels that show which servers share a fabric, and its tenants have partitions of it.
 	RuleTopology Rule = "topology"
-	// RuleMirrors: mirrors are such that servers can use them.
+	// RuleMirrors: servers can use the mirrors.
 	RuleMirrors Rule = "mirrors"
-	// RuleImmutable: what would need a new server does not change.
+	// RuleImmutable: fields whose change would need a new server do not change.
 	RuleImmutable Rule = "immutable"
 )
 
-// Limits of a response: more would not be readable, and the response to a huge object must not be huge.
+// Limits of a response. A longer one would not be readable, and the response to a huge object must not be huge.
 const (
 	maxErrors   = 50
 	maxWarnings = 10
 	// maxPaths is how many fields a warning names.
 	maxPaths = 3
-	// maxCollected is how many different warnings are looked at before those that matter most are listed.
+	// maxCollected is how many different warnings are collected before the most important ones are listed.
 	maxCollected = 100
 	// maxWarning and maxReason are the lengths of one warning and of the detail of one error, in bytes.
 	maxWarning = 250
 	maxReason  = 1000
 )
 
-// Result is what the rules have found in an object. The zero value admits it without a warning.
+// Result is the outcome of the rules for an object. The zero value admits it without a warning.
 type Result struct {
-	// Errors are what is wrong with the object's fields. If there are any, it is denied.
+	// Errors are the faults in the object's fields. Any error denies the object.
 	Errors field.ErrorList
-	// Refusal is why the request is denied, if the reason is not a field of the object.
+	// Refusal is why the request is denied for a reason other than a field of the object.
 	Refusal string
-	// Warnings are single lines for the author: first what changes who gets a server, then names that do not exist yet, and last fields that
-	// do nothing. One that is true of several fields is one line.
+	// Warnings are single lines for the author: first warnings about who gets a server, then names that do not exist
+	// yet, and last fields without an effect. A warning about several fields is one line.
 	Warnings []string
-	// Denied and Warned are the rules that the errors and warnings come from, each once.
+	// Denied and Warned are the rules of the errors and warnings, each once.
 	Denied, Warned []Rule
-	// causes are the rules of the errors, one for each.
+	// causes are the rules of the errors, one for each error.
 	causes []Rule
-	// omittedErrors and omittedWarnings are how many are not listed.
+	// omittedErrors and omittedWarnings count the ones that are not listed.
 	omittedErrors, omittedWarnings int
-	// warnings become Warnings when all are known.
+	// warnings become Warnings once all are known.
 	warnings []warning
 }
 
-// warning is a text about the fields at some paths, and about so many more.
+// warning is a text about the fields at some paths; more counts further fields.
 type warning struct {
 	rule  Rule
 	paths []string
@@ -122,7 +122,7 @@ type warning struct {
 	text  string
 }
 
-// rank is how late a warning is listed.
+// rank orders warnings. Higher ranks are listed later.
 func (w warning) rank() int {
 	switch w.rule {
 	case RuleReferences:
@@ -133,7 +133,7 @@ func (w warning) rank() int {
 	return 0
 }
 
-// String is the warning in one line, with as many of the paths as it has room for: "spec.labels, spec.taints and 3 more: ...".
+// String returns the warning as one line, with as many paths as fit: "spec.labels, spec.taints and 3 more: ...".
 func (w warning) String() string {
 	fields, listed := w.paths[0], 1
 	for _, path := range w.paths[1:] {
@@ -148,10 +148,10 @@ func (w warning) String() string {
 	return oneLine(fields+": "+w.text, maxWarning)
 }
 
-// Allowed returns whether the request is admitted.
+// Allowed reports whether the request is admitted.
 func (r *Result) Allowed() bool { return len(r.Errors) == 0 && r.Refusal == "" }
 
-// deny records what is wrong with fields. Values and details are cut: users write them, and some are very long.
+// deny records faults of fields. It cuts values and details: users write them, and some are very long.
 func (r *Result) deny(rule Rule, errs ...*field.Error) {
 	for _, err := range errs {
 		r.Denied = appendOnce(r.Denied, rule)
@@ -168,8 +168,8 @@ func (r *Result) deny(rule Rule, errs ...*field.Error) {
 	}
 }
 
-// syntax denies a value that a check of apimachinery rejects, and returns whether it is valid. The detail of the error begins
-// with the message.
+// syntax denies a value that a check of apimachinery rejects, and reports whether the value is valid. The detail of the
+// error begins with the message.
 func (r *Result) syntax(rule Rule, path *field.Path, value, message string, check func(string) []string) bool {
 	problems := check(value)
 	if len(problems) > 0 {
@@ -184,7 +184,7 @@ func (r *Result) refuse(rule Rule, format string, arguments ...any) {
 	r.Refusal = fmt.Sprintf(format, arguments...)
 }
 
-// warn records what the author should know of a field.
+// warn records a warning about a field for the author.
 func (r *Result) warn(rule Rule, path *field.Path, format string, arguments ...any) {
 	r.addWarning(warning{rule: rule, paths: []string{path.String()}, text: oneLine(fmt.Sprintf(format, arguments...), maxWarning)})
 }
@@ -204,13 +204,13 @@ func (r *Result) addWarning(added warning) {
 	}
 }
 
-// warningsFull returns whether there are so many warnings that further ones are not looked at. Rules that only warn are then skipped.
+// warningsFull reports whether there are too many warnings to look at more. Rules that only warn are then skipped.
 func (r *Result) warningsFull() bool { return len(r.warnings) >= maxCollected }
 
-// errorCount is how many errors there are, listed or not.
+// errorCount returns how many errors there are, listed or not.
 func (r *Result) errorCount() int { return len(r.Errors) + r.omittedErrors }
 
-// done adds how much has been left out.
+// done adds how many errors and warnings have been left out.
 func (r Result) done() Result {
 	if r.omittedErrors > 0 {
 		r.Errors = append(r.Errors,
@@ -230,8 +230,8 @@ func (r Result) done() Result {
 	return r
 }
 
-// Ratchet judges an edit by the errors that the edit adds: an error that the object had before is a warning. An object that another refers
-// to can go away, and a version can have stricter rules. Neither may keep an operator from another edit.
+// Ratchet judges an edit only by the errors that it adds: an error that the object already had becomes a warning. A
+// referenced object can disappear, and a new version can be stricter. Neither may keep an operator from another edit.
 func Ratchet[T any](judge func(cluster Cluster, before, after *T) Result) func(cluster Cluster, before, after *T) Result {
 	return func(cluster Cluster, before, after *T) Result {
 		result := judge(cluster, before, after)
@@ -259,7 +259,7 @@ func Ratchet[T any](judge func(cluster Cluster, before, after *T) Result) func(c
 	}
 }
 
-// indexes are the places of entries in lists, which change with the entries before them.
+// indexes matches the indexes in paths, which change with earlier entries of a list.
 var indexes = regexp.MustCompile(`\[\d+\]`)
 
 func sortedKeys[M ~map[K]V, K cmp.Ordered, V any](m M) []K { return slices.Sorted(maps.Keys(m)) }
@@ -285,18 +285,19 @@ func oneLine(text string, length int) string {
 	return strings.ToValidUTF8(text[:length-3], "") + "..."
 }
 
-// shown is a value as it can stand in an error.
+// shown returns a value in a form for an error.
 func shown(value string) string { return oneLine(value, 100) }
 
-// key is the path of an entry of a map, as it is written in documentation: properties["karpenter.metal3.io/os-image"].
+// key returns the path of an entry of a map, in the notation of the documentation:
+// properties["karpenter.metal3.io/os-image"].
 func key(path *field.Path, name string) *field.Path {
 	return path.Key(fmt.Sprintf("%q", shown(name)))
 }
 
-// Kind is a kind that others refer to.
+// Kind is a kind that other objects refer to.
 type Kind string
 
-// Kinds that others refer to.
+// Kinds that other objects refer to.
 const (
 	KindNodeProvider          Kind = "NodeProvider"
 	KindNodeType              Kind = "NodeType"
@@ -304,46 +305,46 @@ const (
 	KindOSImage               Kind = "OSImage"
 	KindSSHKey                Kind = "SSHKey"
 	KindMachineConfigTemplate Kind = "MachineConfigTemplate"
-	// KindTenantCluster has a namespace: its names are namespace/name.
+	// KindTenantCluster is namespaced: its names are namespace/name.
 	KindTenantCluster Kind = "TenantCluster"
 )
 
-// Cluster is what rules see of the management cluster. What it returns is shared and must not be changed.
+// Cluster is the view of the management cluster for rules. Its results are shared and must not be modified.
 type Cluster interface {
-	// NodeProviders are all of them, by name.
+	// NodeProviders returns all NodeProviders, sorted by name.
 	NodeProviders() []*v1alpha1.NodeProvider
-	// NodeTypes are all of them, by name.
+	// NodeTypes returns all NodeTypes, sorted by name.
 	NodeTypes() []*v1alpha1.NodeType
-	// NodeType of that name, nil if there is none.
+	// NodeType returns the NodeType with the name, nil if there is none.
 	NodeType(name string) *v1alpha1.NodeType
-	// Exists returns whether there is an object of that name.
+	// Exists reports whether there is an object with the name.
 	Exists(kind Kind, name string) bool
-	// TenantClusters of a namespace, or all if it is empty.
+	// TenantClusters returns the TenantClusters of a namespace, or all if it is empty.
 	TenantClusters(namespace string) []*v1alpha1.TenantCluster
-	// NamespaceLabels are the labels of a namespace.
+	// NamespaceLabels returns the labels of a namespace.
 	NamespaceLabels(name string) map[string]string
-	// PinnedTo are the Machines that are pinned to a server of that name.
+	// PinnedTo returns the Machines that are pinned to a server with the name.
 	PinnedTo(server string) []*v1alpha1.Machine
-	// Charged are the Machines that are charged to a TenantCluster.
+	// Charged returns the Machines that are charged to a TenantCluster.
 	Charged(tenant types.NamespacedName) []*v1alpha1.Machine
-	// Users are the objects that refer to one, by kind and name, sorted.
+	// Users returns the objects that refer to an object, by kind and name, sorted.
 	Users(kind Kind, name string) []string
-	// QuotaRest is what the quota of a tenant leaves beside the servers that it has, without the server of a Machine.
+	// QuotaRest returns what the quota of a tenant leaves beside its servers, not counting the Machine's.
 	QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine) quota.Rest
-	// TooManyPending says in a sentence why no Machine more of a namespace may wait for a server, empty if one may.
+	// TooManyPending says in a sentence why no further Machine of a namespace may wait for a server, "" if one may.
 	TooManyPending(namespace string) string
 
-	// Server is what is known of a server, if it is known.
+	// Server returns a server, and reports whether it is known.
 	Server(key types.NamespacedName) (inventory.Server, bool)
-	// Inherits returns whether nodes inherit a label of hosts.
+	// Inherits reports whether nodes inherit a label of hosts.
 	Inherits(label string) bool
-	// Offered are the labels that nodes of a type can have, with all values there are.
+	// Offered returns the labels that nodes of a type can have, with all their values.
 	Offered(nodeType string) []v1alpha1.NodeTypeRequirement
 	// Choose returns the server that a Machine would get now. It reserves nothing.
 	Choose(request inventory.Request) (inventory.Choice, error)
 }
 
-// Deleted validates the deletion of a object, and refuses while others refer to it.
+// Deleted validates the deletion of an object, and refuses it while others refer to the object.
 func Deleted(cluster Cluster, kind Kind, name string) Result {
 	r := &Result{}
 	if users := cluster.Users(kind, name); len(users) > 0 {
@@ -352,7 +353,7 @@ func Deleted(cluster Cluster, kind Kind, name string) Result {
 	return *r
 }
 
-// ProviderDeleted validates the deletion of a NodeProvider: its NodeTypes would go with it.
+// ProviderDeleted validates the deletion of a NodeProvider, which also deletes its NodeTypes.
 func ProviderDeleted(cluster Cluster, provider *v1alpha1.NodeProvider) Result {
 	r := &Result{}
 	for _, nodeType := range cluster.NodeTypes() {
@@ -367,8 +368,8 @@ func ProviderDeleted(cluster Cluster, provider *v1alpha1.NodeProvider) Result {
 	return *r
 }
 
-// TenantDeleted validates the deletion of a TenantCluster: its Machines would go with it, and the drain of their nodes
-// is bounded.
+// TenantDeleted validates the deletion of a TenantCluster. It also deletes its Machines, and limits the drain of their
+// nodes.
 func TenantDeleted(cluster Cluster, tenant *v1alpha1.TenantCluster) Result {
 	r := &Result{}
 	machines := cluster.Users(KindTenantCluster, client.ObjectKeyFromObject(tenant).String())

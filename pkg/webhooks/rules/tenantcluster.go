@@ -67,8 +67,8 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 	return r.done()
 }
 
-// confirmation warns of a confirmation that stays, and of one that confirms nothing. The webhook is not asked about an
-// edit of annotations alone: nothing that is wrong with the spec may keep an operator from confirming.
+// confirmation warns of a confirmation that stays, and of one that confirms nothing. The API server does not ask the
+// webhook about an edit of annotations alone: no fault in the spec may keep an operator from confirming.
 func (r *Result) confirmation(tenant *v1alpha1.TenantCluster) {
 	value := tenant.Confirmation(v1alpha1.ConfirmDeleteMachinesAnnotationKey)
 	_, err := strconv.Atoi(value)
@@ -98,8 +98,8 @@ func (r *Result) sync(path *field.Path, sync *v1alpha1.Sync) {
 	}
 }
 
-// releases refuses an edit that deletes NodePools with Machines, until it is confirmed: no budget bounds their drain. It warns of one that
-// takes away NodeTypes of which there are Machines.
+// releases refuses an unconfirmed edit that deletes NodePools with Machines, because no budget limits their drain. It
+// warns of an edit that removes NodeTypes with Machines.
 func (r *Result) releases(cluster Cluster, before, after *v1alpha1.TenantCluster) {
 	if equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 		return
@@ -123,7 +123,7 @@ func (r *Result) releases(cluster Cluster, before, after *v1alpha1.TenantCluster
 	}
 }
 
-// networkChanged warns that what is in a network stays there: addresses are given out in the network that a server is in.
+// networkChanged warns that servers stay in their network: an address belongs to the network that a server is in.
 func (r *Result) networkChanged(path *field.Path, before, after *v1alpha1.TenantNetwork) {
 	old, now := networkName(before), networkName(after)
 	if old != now {
@@ -132,7 +132,6 @@ func (r *Result) networkChanged(path *field.Path, before, after *v1alpha1.Tenant
 	}
 }
 
-// networkName is how a network is called.
 func networkName(network *v1alpha1.TenantNetwork) string {
 	if network == nil {
 		return "none of the tenant's own"
@@ -140,7 +139,7 @@ func networkName(network *v1alpha1.TenantNetwork) string {
 	return network.String()
 }
 
-// allProviderTypes ends the name of a NodeProvider that stands for all of its types.
+// allProviderTypes is the suffix after the name of a NodeProvider that stands for all of its types.
 const allProviderTypes = ".*"
 
 func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {
@@ -163,7 +162,7 @@ func (r *Result) allowedNodeTypes(cluster Cluster, path *field.Path, tenant *v1a
 	}
 }
 
-// quotaTypes warns of numbers for NodeTypes that there are not. A type may be made later.
+// quotaTypes warns of numbers for NodeTypes that do not exist. A type may be made later.
 func (r *Result) quotaTypes(cluster Cluster, path *field.Path, tenant *v1alpha1.TenantCluster) {
 	if tenant.Spec.Quota == nil {
 		return
@@ -181,8 +180,7 @@ func (r *Result) quotaTypes(cluster Cluster, path *field.Path, tenant *v1alpha1.
 	}
 }
 
-// closest returns the name that is like another, with the fewest characters to change, empty if more than a third of
-// them are to be changed.
+// closest returns the name with the fewest edits from another name, "" if over a third of the characters must change.
 func closest(name string, names []string) (found string) {
 	fewest := max(len(name), 3)/3 + 1
 	for _, other := range names {
@@ -193,8 +191,8 @@ func closest(name string, names []string) (found string) {
 	return found
 }
 
-// distance is how many characters are to be inserted, removed or replaced to make one name of another, and most if
-// there are more: names that differ more in length are not compared, nor are those that no NodeType can have.
+// distance returns how many characters to insert, remove or replace to turn one name into the other, at most most. It
+// does not compare names whose lengths differ by that much, or names that no NodeType can have.
 func distance(a, b string, most int) int {
 	if max(len(a)-len(b), len(b)-len(a)) >= most || len(a) > validation.LabelValueMaxLength {
 		return most
@@ -219,8 +217,8 @@ func distance(a, b string, most int) int {
 	return min(row[len(b)], most)
 }
 
-// qualified returns the type of a name that has a NodeProvider, a dot and a type that the NodeProvider lists. It is empty
-// for any other name.
+// qualified returns the type in a name that consists of a NodeProvider, a dot and a type that the NodeProvider lists.
+// It returns "" for any other name.
 func qualified(cluster Cluster, name string) string {
 	for _, provider := range cluster.NodeProviders() {
 		if nodeType, found := strings.CutPrefix(name, provider.Name+"."); found && slices.Contains(templateNames(provider), nodeType) {
@@ -263,11 +261,11 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 	r.sharedNames(names)
 }
 
-// poolNames are where pools are written, by their name and then by their kind.
+// poolNames maps the name and then the kind of a pool to the place where it is written.
 type poolNames map[string]map[string]*field.Path
 
-// sharedNames warns of a static and a dynamic pool of one name: in the tenant, one of them has another. It refuses names that cannot be
-// had.
+// sharedNames warns of a static and a dynamic pool with the same name: in the tenant, one of them gets another name. It
+// refuses names that are not possible.
 func (r *Result) sharedNames(names poolNames) {
 	for _, name := range sortedKeys(names) {
 		first, second := names[name]["static"], names[name]["dynamic"]
@@ -297,7 +295,7 @@ func (r *Result) sharedNames(names poolNames) {
 	}
 }
 
-// pool is one pool of a tenant, and where it is written.
+// pool is one pool of a tenant, and its place in the spec.
 type pool struct {
 	path     *field.Path
 	tenant   *v1alpha1.TenantCluster
@@ -305,7 +303,7 @@ type pool struct {
 	template *v1alpha1.NodesTemplate
 	// kind is static or dynamic.
 	kind string
-	// kubelet is the configuration of the kubelets of all pools.
+	// kubelet is the kubelet configuration of all pools.
 	kubelet *compat.KubeletConfig
 }
 
@@ -347,10 +345,10 @@ func (r *Result) pool(cluster Cluster, p pool, types []offeredType, names poolNa
 	r.nodeTypeSelector(p, types)
 }
 
-// nodesLimit is the limit of a pool on how many nodes it has.
+// nodesLimit is the limit on the number of a pool's nodes.
 const nodesLimit corev1.ResourceName = "nodes"
 
-// staticPool validates what only static pools have.
+// staticPool validates the fields of static pools only.
 func (r *Result) staticPool(cluster Cluster, p pool, static *v1alpha1.StaticNodes, types []offeredType, pins map[string]string) {
 	for _, name := range sortedKeys(static.Limits) {
 		if name != nodesLimit {
@@ -412,7 +410,7 @@ func orNone(names []string) string {
 	return list(names)
 }
 
-// unbounded warns of a TenantCluster that is made so, or becomes so, that its tenant may have everything.
+// unbounded warns if an edit, or a new TenantCluster, allows its tenant everything.
 func (r *Result) unbounded(before, after *v1alpha1.TenantCluster) {
 	if !r.Allowed() {
 		return
@@ -433,7 +431,7 @@ func (r *Result) unbounded(before, after *v1alpha1.TenantCluster) {
 	}
 }
 
-// bounded returns whether the quota of a tenant bounds how many servers it may have of each NodeType that it may have.
+// bounded reports whether the quota of a tenant limits its servers of each NodeType that it may have.
 func bounded(tenant *v1alpha1.TenantCluster) bool {
 	quota, allowed := tenant.Spec.Quota, tenant.Spec.AllowedNodeTypes
 	if quota == nil {
