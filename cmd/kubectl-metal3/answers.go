@@ -9,10 +9,11 @@ import (
 	"net/http"
 )
 
-// maxAnswer is how long an answer of an API server may be, in bytes. The API server of a tenant is the tenant's, and may not end.
+// maxAnswer is the longest answer of an API server, in bytes. A tenant controls its own API server, which may answer
+// without an end.
 const maxAnswer = 256 << 20
 
-// boundAnswers ends answers that are too long with an error. A watch may last.
+// boundAnswers turns answers that are too long into errors. It does not limit watches.
 type boundAnswers struct {
 	http.RoundTripper
 	most int
@@ -28,7 +29,7 @@ func (b boundAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// WrappedRoundTripper implements net.RoundTripperWrapper: without it client-go finds no connections to close.
+// WrappedRoundTripper implements net.RoundTripperWrapper: otherwise client-go would find no connections to close.
 func (b boundAnswers) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
 type boundAnswer struct {

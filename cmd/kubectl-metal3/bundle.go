@@ -41,15 +41,15 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
 )
 
-// ourPods are the labels that the charts give to pods and Deployments.
+// ourPods selects the pods and Deployments of our charts by the label that the charts set.
 const ourPods = "app.kubernetes.io/part-of=karpenter-metal3"
 
-// Bounds of a bundle, in bytes. A tenant controls its own API server, which may answer without an end.
+// Limits of a bundle, in bytes. A tenant controls its own API server, which may answer without an end.
 const (
 	maxLog    = 8 << 20
 	maxEvents = 16 << 20
 	maxBundle = 512 << 20
-	// maxName is for each part of the name of a file: file systems take 255 bytes.
+	// maxName limits each part of the name of a file: file systems allow 255 bytes.
 	maxName = 75
 )
 
@@ -98,7 +98,6 @@ func (o *options) supportBundleCommand() *cobra.Command {
 	return command
 }
 
-// bundle is what is collected.
 type bundle struct {
 	*options
 	pods  labels.Selector
@@ -106,7 +105,7 @@ type bundle struct {
 	began time.Time
 	files []bundleFile
 	size  int
-	// missing is what could not be read, one sentence each.
+	// missing lists what could not be read, one sentence each.
 	missing []string
 }
 
@@ -115,19 +114,18 @@ type bundleFile struct {
 	content []byte
 }
 
-// place is a cluster that is read.
 type place struct {
 	name   string
 	client client.Client
 	kube   kubernetes.Interface
 }
 
-// text adds a file, without what is called a secret in it: see properties.Redact.
+// text adds a text file, without the secrets that properties.Redact finds in it.
 func (b *bundle) text(name, content string) {
 	b.add(name, []byte(view.PlainLines(properties.Redact(content))))
 }
 
-// add adds a file, unless the bundle is too large with it.
+// add adds a file, unless the bundle would become too large.
 func (b *bundle) add(name string, content []byte) {
 	if b.size+len(content) > maxBundle {
 		b.missing = append(b.missing, fmt.Sprintf("%s: left out, as the bundle would have more than %d MiB", name, maxBundle>>20))
@@ -137,10 +135,11 @@ func (b *bundle) add(name string, content []byte) {
 	b.files = append(b.files, bundleFile{name, content})
 }
 
-// strange is what names of objects do not have, and what means something in a path.
+// strange matches characters that names of objects do not have, and dots at the start that have a meaning in a path.
 var strange = regexp.MustCompile(`[^A-Za-z0-9.-]|^\.+`)
 
-// fileName makes the name of a file of names that an API server says, which may be any text. A name of Kubernetes stays as it is.
+// fileName makes the name of a file from names that come from an API server. It replaces strange characters and keeps
+// a valid name of Kubernetes.
 func fileName(names ...string) string {
 	for i, name := range names {
 		name = name[:min(len(name), maxName)]
@@ -149,7 +148,7 @@ func fileName(names ...string) string {
 	return strings.Join(names, "_")
 }
 
-// object adds a file in YAML, without what is called a secret in it.
+// object adds a YAML file, without the secrets that view.Redacted finds in it.
 func (b *bundle) object(name string, object any) {
 	value, err := view.Redacted(object)
 	var content []byte
@@ -231,10 +230,10 @@ func (b *bundle) place(name string, flags *genericclioptions.ConfigFlags) (place
 	return source, nil
 }
 
-// groups are those whose definitions and events are collected.
+// groups are the API groups whose definitions and events are collected.
 var groups = []string{v1alpha1.Group, bmov1alpha1.GroupVersion.Group, karpenterapis.Group, "ironic.metal3.io"}
 
-// definition is what is told of a CRD.
+// definition is the part of a CRD that the bundle has.
 type definition struct {
 	Name        string            `json:"name"`
 	Versions    []any             `json:"versions"`
@@ -275,7 +274,7 @@ func (b *bundle) versions(ctx context.Context, from place) {
 	b.object(from.name+"/versions.yaml", found)
 }
 
-// programs are our Deployments and pods, and the logs of these.
+// programs collects our Deployments, our pods and their logs.
 func (b *bundle) programs(ctx context.Context, from place) {
 	namespace := client.InNamespace(*b.management.Namespace)
 	deployments, pods := &appsv1.DeploymentList{}, &corev1.PodList{}
@@ -309,7 +308,7 @@ func (b *bundle) programs(ctx context.Context, from place) {
 	b.object(from.name+"/pods.yaml", pods)
 }
 
-// shownFlags are the flags of our programs whose values are in a bundle.
+// shownFlags are the flags of our programs whose values the bundle shows.
 var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration cert-dir cert-rotation cert-secret claim-timeout
 	certificate-authority link max-readers page-bind-address server
 	client-ca-file client-names controllers cpu-requests
@@ -326,8 +325,8 @@ var shownFlags = sets.New(strings.Fields(`batch-idle-duration batch-max-duration
 	webhook-ca-lifetime webhook-ca-settle webhook-cert-lifetime webhook-cert-names webhook-cert-rotation webhook-cert-secret
 	webhook-configuration webhook-namespace webhook-service`)...)
 
-// trimPodSpec leaves of containers what is known to be no secret: of the environment the names, and of arguments the flags, with the values
-// of those that our programs have.
+// trimPodSpec keeps only what is certainly no secret: the names of environment variables, and the flags among the
+// arguments. It keeps the values of our programs' flags.
 func trimPodSpec(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
@@ -349,7 +348,7 @@ func trimContainer(container *corev1.Container) {
 		trimArguments(container.Command[1:])
 	}
 	trimArguments(container.Args)
-	// Probes and hooks have commands and headers, too.
+	// Probes and hooks may contain commands and headers.
 	container.LivenessProbe, container.ReadinessProbe, container.StartupProbe, container.Lifecycle = nil, nil, nil, nil
 }
 
@@ -396,7 +395,8 @@ func (b *bundle) log(ctx context.Context, from place, pod *corev1.Pod, container
 	}
 }
 
-// events are those of servers, of our kinds and Karpenter's, of our programs, and those that Karpenter writes on pods.
+// events collects the events of servers, of our kinds, of Karpenter's kinds and of our programs, and Karpenter's
+// events on pods.
 func (b *bundle) events(ctx context.Context, from place) {
 	all, size, pages := &corev1.EventList{}, 0, 0
 	for next := ""; ; pages++ {
@@ -432,7 +432,7 @@ func (b *bundle) isOurs(event *corev1.Event) bool {
 		strings.Contains(event.InvolvedObject.Name, "karpenter-metal3")
 }
 
-// readme says what is in the bundle, and what is not.
+// readme describes what the bundle has and what it lacks.
 func (b *bundle) readme() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Support bundle of kubectl-metal3 %s, of %s.\n\n", version.Get().GitVersion, b.began.Format(time.RFC3339))
@@ -453,7 +453,7 @@ func (b *bundle) readme() string {
 	return text.String()
 }
 
-// write makes the file, for its owner only.
+// write writes the file, readable only for its owner.
 func (b *bundle) write(name string) (err error) {
 	b.files = append([]bundleFile{{"README.txt", []byte(view.PlainLines(properties.Redact(b.readme())))}}, b.files...)
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)

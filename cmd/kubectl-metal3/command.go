@@ -25,29 +25,31 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// options are those that all commands have.
+// options are the options that all commands have.
 type options struct {
 	genericiooptions.IOStreams
 	management *genericclioptions.ConfigFlags
-	// tenantKubeconfigs and tenantContexts lead to tenant clusters. Both empty: none is read.
+	// tenantKubeconfigs and tenantContexts lead to the tenant clusters. If both are empty, no tenant cluster is read.
 	tenantKubeconfigs, tenantContexts []string
 	// snapshot is a file to read instead of clusters.
 	snapshot string
-	// scope is what the command needs, without what -n says.
+	// scope is what the command needs to read, without the namespace of -n.
 	scope view.Scope
-	// servers is true for a command about servers: -n is their namespace then, and otherwise that of Machines and TenantClusters.
+	// servers: the command is about servers. -n is then the namespace of servers, and otherwise of Machines and
+	// TenantClusters.
 	servers bool
-	// planning is true for commands that plan: these need more than the others.
+	// planning: the command plans, and needs more rights than others.
 	planning bool
-	// usage says to read the record of servers, too: of the hosts of that name, or of all if it is empty.
+	// usage selects the record of servers to read: of the hosts with this name, or of all if the name is empty. Nil:
+	// none is read.
 	usage *string
-	// events says to read what the provider says of pods, too.
+	// events: the command also reads the provider's events about pods.
 	events bool
-	// checks says to read what only preflight knows, too.
+	// checks: the command also reads what only preflight knows.
 	checks bool
-	// output is how the command prints, nil for one that has no choice.
+	// output is how the command prints. Nil: the command has only one format.
 	output *output
-	// connect returns a client of the cluster that the flags lead to. What is the cluster in words.
+	// connect returns a client of the cluster that the flags lead to. what names the cluster in error messages.
 	connect func(flags *genericclioptions.ConfigFlags, what string) (client.WithWatch, error)
 }
 
@@ -79,7 +81,7 @@ func (o *options) command() *cobra.Command {
 	command.SetOut(o.Out)
 	command.SetErr(o.ErrOut)
 	flags := command.PersistentFlags()
-	// Cobra would find the flag of this name that a library of Kubernetes has added for all programs, which is no boolean.
+	// Otherwise cobra would find the non-boolean flag "version" that a library of Kubernetes adds to all programs.
 	flags.Bool("version", false, "Print the version and exit.")
 	command.SetVersionTemplate("kubectl metal3 version {{.Version}}\n")
 	o.management.AddFlags(flags)
@@ -98,8 +100,8 @@ func (o *options) command() *cobra.Command {
 	return command
 }
 
-// complete has the commands below one print its version for --version, and their usage if the number of arguments is wrong. Cobra's own
-// words for that are "unknown command" and "accepts 2 arg(s)".
+// complete makes all subcommands print the version for --version, and their usage for a wrong number of arguments.
+// Cobra itself says "unknown command" and "accepts 2 arg(s)".
 func complete(command *cobra.Command) {
 	for _, below := range command.Commands() {
 		below.Version = command.Version
@@ -115,7 +117,7 @@ func complete(command *cobra.Command) {
 	}
 }
 
-// reads is how much is read of the clusters.
+// reads returns the scope of what the command reads from the clusters.
 func (o *options) reads() view.Scope {
 	scope, namespace := o.scope, *o.management.Namespace
 	if o.servers {
@@ -126,7 +128,7 @@ func (o *options) reads() view.Scope {
 	return scope
 }
 
-// readFor has no more be read than what is needed for an object, if its name has the namespace in front.
+// readFor limits the reading to the namespace of an object if its name contains the namespace.
 func (o *options) readFor(kind, name string) {
 	namespace, _, qualified := strings.Cut(name, "/")
 	o.servers = kind == "host"
@@ -139,7 +141,6 @@ func (o *options) readFor(kind, name string) {
 	}
 }
 
-// fleet reads the clusters or the file.
 func (o *options) fleet(ctx context.Context) (*view.Fleet, error) {
 	snapshot, err := o.read(ctx)
 	if err != nil {
@@ -159,7 +160,7 @@ func (o *options) read(ctx context.Context) (*view.Snapshot, error) {
 	return o.readClusters(ctx, management)
 }
 
-// follow follows the clusters until the context ends, or shows the file.
+// follow follows the clusters until ctx ends, or shows the snapshot file.
 func (o *options) follow(ctx context.Context) (*view.Live, error) {
 	if o.snapshot != "" {
 		snapshot, err := o.load()
@@ -196,7 +197,7 @@ func (o *options) load() (*view.Snapshot, error) {
 	return snapshot, nil
 }
 
-// tenantFlags lead to the tenant clusters.
+// tenantFlags returns the flags that lead to each tenant cluster.
 func (o *options) tenantFlags() (all []*genericclioptions.ConfigFlags, err error) {
 	kubeconfigs, contexts := o.tenantKubeconfigs, o.tenantContexts
 	switch {
@@ -219,7 +220,6 @@ func (o *options) tenantFlags() (all []*genericclioptions.ConfigFlags, err error
 	return all, nil
 }
 
-// tenants are clients of the tenant clusters.
 func (o *options) tenants() ([]client.WithWatch, error) {
 	all, err := o.tenantFlags()
 	if err != nil {
@@ -234,7 +234,7 @@ func (o *options) tenants() ([]client.WithWatch, error) {
 	return clients, nil
 }
 
-// readClusters reads the management cluster and the tenant clusters that flags lead to.
+// readClusters reads the management cluster and the tenant clusters that the flags lead to.
 func (o *options) readClusters(ctx context.Context, management client.Reader) (*view.Snapshot, error) {
 	clients, err := o.tenants()
 	if err != nil {
@@ -266,7 +266,8 @@ func (o *options) readClusters(ctx context.Context, management client.Reader) (*
 	return snapshot, o.warn(snapshot)
 }
 
-// warn says what could not be read. Without the kinds of the management cluster, there is nothing to show.
+// warn prints what could not be read. It returns an error if the management cluster lacks our kinds: then there is
+// nothing to show.
 func (o *options) warn(snapshot *view.Snapshot) error {
 	for _, missing := range snapshot.Missing {
 		if missing.NotInstalled && missing.Cluster == "management" {

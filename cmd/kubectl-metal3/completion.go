@@ -20,7 +20,7 @@ import (
 // completionTimeout is how long a shell waits for names.
 const completionTimeout = 5 * time.Second
 
-// completeKind completes a kind and the name of an object of it.
+// completeKind completes a kind, and then the name of an object of this kind.
 func (o *options) completeKind(kinds ...string) cobra.CompletionFunc {
 	return func(command *cobra.Command, arguments []string, typed string) ([]string, cobra.ShellCompDirective) {
 		switch len(arguments) {
@@ -33,7 +33,7 @@ func (o *options) completeKind(kinds ...string) cobra.CompletionFunc {
 	}
 }
 
-// completeName completes the name of an object of a kind, and after it the words.
+// completeName completes the name of an object of a kind, and then the given words.
 func (o *options) completeName(kind string, then ...string) cobra.CompletionFunc {
 	return func(command *cobra.Command, arguments []string, typed string) ([]string, cobra.ShellCompDirective) {
 		switch len(arguments) {
@@ -46,8 +46,8 @@ func (o *options) completeName(kind string, then ...string) cobra.CompletionFunc
 	}
 }
 
-// names are those of the objects of a kind, with the namespace in front once a slash is typed. There are none if they cannot be read:
-// the command itself says why.
+// names returns the names of the objects of a kind, with their namespace once the typed text has a slash. It returns
+// nil if the clusters cannot be read: the command itself reports the error.
 func (o *options) names(ctx context.Context, kind, typed string) []string {
 	ctx, stop := context.WithTimeout(ctx, completionTimeout)
 	defer stop()
@@ -88,7 +88,7 @@ func (o *options) names(ctx context.Context, kind, typed string) []string {
 		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names) // the pods of a group have the same
+	return slices.Compact(names) // the pods of a group give the same name
 }
 
 func each[T any, P interface {

@@ -21,7 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// signs of verdicts, with the colour that they have on a terminal.
+// signs are the signs of verdicts, with their colours on a terminal.
 var signs = map[view.Verdict]struct{ sign, colour string }{
 	view.Good: {"✓", "32"}, view.Waiting: {"…", "33"}, view.Wrong: {"✗", "31"}, view.Note: {"·", dim},
 }
@@ -33,7 +33,6 @@ const (
 	reverse = "7"
 )
 
-// paint gives a text a colour or a style.
 func paint(style, text string) string { return "\x1b[" + style + "m" + text + "\x1b[0m" }
 
 func (o *options) explainCommand() *cobra.Command {
@@ -82,8 +81,9 @@ func (o *options) explainCommand() *cobra.Command {
 	return o.addOutput(command)
 }
 
-// fleetFor reads what is needed for an object. About a pod that waits Karpenter's scheduler decides, which needs all pods of the tenant
-// cluster. A caller who may only read the pods of the pod's namespace gets the answer without the plan.
+// fleetFor reads the objects that an answer about an object needs. Karpenter's scheduler answers for a waiting pod,
+// and needs all pods of the tenant cluster. A caller who may read only the pods of the pod's namespace gets the
+// answer without the plan.
 func (o *options) fleetFor(ctx context.Context, kind, name string, labels []string) (*view.Fleet, error) {
 	if kind != "pod" {
 		o.readFor(kind, name)
@@ -115,7 +115,7 @@ func (o *options) fleetFor(ctx context.Context, kind, name string, labels []stri
 	return fleet, nil
 }
 
-// singular is the kind that a name of its resource means: "pods", "po", "bmh" and so on.
+// singular returns the kind for a name of its resource, such as "pods", "po" or "bmh".
 func singular(kind string) string {
 	switch name := strings.ToLower(kind); name {
 	case "po", "pods":
@@ -137,7 +137,6 @@ func singular(kind string) string {
 	}
 }
 
-// isTerminal returns whether an input or output is a terminal.
 func isTerminal(stream any) bool {
 	file, isFile := stream.(*os.File)
 	return isFile && term.IsTerminal(int(file.Fd()))
@@ -145,7 +144,7 @@ func isTerminal(stream any) bool {
 
 func isColoured(out io.Writer) bool { return isTerminal(out) && os.Getenv("NO_COLOR") == "" }
 
-// draw writes a tree. The first line begins with first, and the others with rest.
+// draw writes a tree. Its first line begins with first, and its other lines with rest.
 func draw(out io.Writer, cause view.Cause, first, rest string, colour bool) {
 	sign := signs[cause.Verdict].sign
 	if colour {

@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-metal3 shows the fleet of bare-metal servers, says why something waits, and takes servers in and out of the pool. It is a
-// plugin of kubectl, and has the rights of the person that runs it.
+// Command kubectl-metal3 shows the fleet of bare-metal servers, explains why something waits, and takes servers in
+// and out of the pool. It is a plugin of kubectl and has the rights of the person who runs it.
 package main
 
 import (
@@ -21,7 +21,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// Exit codes.
 const (
 	exitWrong = 1
 	exitError = 2
@@ -34,11 +33,11 @@ func main() {
 	os.Exit(code)
 }
 
-// errWrong means that the command has said what is wrong.
+// errWrong means that the command has already printed what is wrong.
 var errWrong = errors.New("something is wrong")
 
 func run(ctx context.Context, streams genericiooptions.IOStreams, arguments []string) int {
-	// What a person needs to know, the command says.
+	// The command itself prints what a person needs to know.
 	ctrllog.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	return newOptions(streams).run(ctx, arguments)

@@ -32,27 +32,26 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// output is how a command prints: the flags of kubectl get, as far as the command has them.
+// output has the flags of kubectl get that a command supports for its output.
 type output struct {
 	*get.PrintFlags
-	// csv is true if the command has this format, too.
+	// csv: the command supports -o csv, too.
 	csv bool
-	// everywhere, selector and watch are the flags of kubectl's get that say what is listed.
+	// everywhere, selector and watch are the flags of kubectl get that select what is listed.
 	everywhere, watch bool
 	selector          string
-	// selected is the selector as it is parsed. Nil selects everything.
+	// selected is the parsed selector. Nil selects everything.
 	selected labels.Selector
 }
 
-// format is the value of --output.
 func (f *output) format() string { return *f.OutputFormat }
 
-// isForPeople returns whether nothing says that a program reads it.
+// isForPeople reports whether the output is for people: no format for programs is set.
 func (f *output) isForPeople() bool {
 	return (f.format() == "" || f.format() == "wide") && *f.TemplateFlags.TemplateArgument == ""
 }
 
-// check returns what is wrong with the flags.
+// check returns an error for a wrong flag.
 func (f *output) check() (err error) {
 	if f.selected, err = labels.Parse(f.selector); err != nil {
 		return fmt.Errorf("--selector is %q: %w", f.selector, err)
@@ -71,10 +70,9 @@ func (f *output) check() (err error) {
 	return err
 }
 
-// selects returns whether an object with these labels is listed.
+// selects reports whether the selector matches an object with these labels.
 func (f *output) selects(found map[string]string) bool { return f.selected.Matches(labels.Set(found)) }
 
-// addOutput adds -o to a command.
 func (o *options) addOutput(command *cobra.Command) *cobra.Command {
 	return o.addFlags(command, &output{PrintFlags: newPrintFlags()})
 }
@@ -84,7 +82,7 @@ func (o *options) addTable(command *cobra.Command) *cobra.Command {
 	return o.addFlags(command, tableOutput())
 }
 
-// addList adds -o, the flags for tables and those that select objects to a command.
+// addList adds -o, the flags for tables and the flags that select objects to a command.
 func (o *options) addList(command *cobra.Command) *cobra.Command {
 	shown := tableOutput()
 	labelled := get.NewHumanPrintFlags()
@@ -98,7 +96,7 @@ func (o *options) addList(command *cobra.Command) *cobra.Command {
 	return o.addFlags(command, shown)
 }
 
-// newPrintFlags are those of kubectl's get that are of use for any object.
+// newPrintFlags returns the print flags of kubectl get that apply to any object.
 func newPrintFlags() *get.PrintFlags {
 	flags := get.NewGetPrintFlags()
 	flags.HumanReadableFlags, flags.NoHeaders = &get.HumanPrintFlags{}, nil
@@ -123,17 +121,17 @@ func (o *options) addFlags(command *cobra.Command, shown *output) *cobra.Command
 	return command
 }
 
-// listing is what a command lists.
+// listing is the output of a command that lists.
 type listing struct {
 	columns []metav1.TableColumnDefinition
-	// kind of the items for programs.
+	// kind is the kind of the items in output for programs.
 	kind string
-	// about is the kind of the objects that the items are about, for -o name. Empty: they are about none.
+	// about is the kind of the objects that -o name prints. Empty: -o name is an error.
 	about schema.GroupVersionKind
 	items []item
 }
 
-// item of a listing: a line for people, and a value for programs.
+// item is an entry of a listing: a line for people and a value for programs.
 type item struct {
 	cells []string
 	value any
@@ -141,7 +139,6 @@ type item struct {
 
 func (l *listing) add(value any, cells ...string) { l.items = append(l.items, item{cells, value}) }
 
-// objects are the values as Kubernetes has objects.
 func (l *listing) objects() ([]unstructured.Unstructured, error) {
 	objects := make([]unstructured.Unstructured, len(l.items))
 	for i, item := range l.items {
@@ -152,7 +149,7 @@ func (l *listing) objects() ([]unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		if objects[i].Object == nil { // the line is for people only
+		if objects[i].Object == nil { // only people see this line
 			objects[i].Object = map[string]any{}
 		}
 		view.PlainAll(&objects[i].Object)
@@ -162,7 +159,7 @@ func (l *listing) objects() ([]unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// table is what people see. The objects, from which labels come and by which it is sorted, may be nil.
+// table returns the table for people. It takes labels and sort keys from the objects, which may be nil.
 func (l *listing) table(objects []unstructured.Unstructured) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: l.columns}
 	for i, item := range l.items {
@@ -178,7 +175,7 @@ func (l *listing) table(objects []unstructured.Unstructured) *metav1.Table {
 	return table
 }
 
-// columns are the heads of a table. One that ends with a star is shown with -o wide only.
+// columns returns the columns with these heads. -o wide alone shows a column whose head ends with a star.
 func columns(heads ...string) []metav1.TableColumnDefinition {
 	definitions := make([]metav1.TableColumnDefinition, len(heads))
 	for i, head := range heads {
@@ -191,7 +188,6 @@ func columns(heads ...string) []metav1.TableColumnDefinition {
 	return definitions
 }
 
-// printer prints as -o says.
 func (o *options) printer() (printers.ResourcePrinter, error) {
 	printer, err := o.output.ToPrinter()
 	if err != nil {
@@ -206,7 +202,6 @@ func (o *options) printer() (printers.ResourcePrinter, error) {
 	return printer, nil
 }
 
-// print writes a list as -o says.
 func (o *options) print(list listing) error {
 	if len(list.items) == 0 && o.output.isForPeople() {
 		fmt.Fprintln(o.ErrOut, "nothing found")
@@ -232,7 +227,7 @@ func (o *options) print(list listing) error {
 	return printer.PrintObj(all, o.Out)
 }
 
-// list prints what the function lists of the fleet. With --watch, it goes on with what is new or has changed.
+// list prints the listing of the fleet. With --watch, it then prints each new or changed item.
 func (o *options) list(ctx context.Context, listed func(*view.Fleet) listing) error {
 	if !o.output.watch {
 		fleet, err := o.fleet(ctx)
@@ -286,7 +281,7 @@ func (o *options) list(ctx context.Context, listed func(*view.Fleet) listing) er
 	}
 }
 
-// printEach prints lines of a table, or each object by itself, as kubectl does while it watches.
+// printEach prints lines of a table, or single objects, as kubectl does with --watch.
 func (o *options) printEach(printer printers.ResourcePrinter, aligned *tabwriter.Writer, list *listing,
 	objects []unstructured.Unstructured) error {
 	if o.output.isForPeople() {
@@ -306,7 +301,7 @@ func (o *options) printEach(printer printers.ResourcePrinter, aligned *tabwriter
 	return nil
 }
 
-// rename has -o name print the objects that the items are about.
+// rename makes -o name print the names of the objects that the items are about.
 func (o *options) rename(list *listing, objects []unstructured.Unstructured) error {
 	if o.output.format() != "name" {
 		return nil
@@ -320,23 +315,23 @@ func (o *options) rename(list *listing, objects []unstructured.Unstructured) err
 	return nil
 }
 
-// widthOf is how many characters a line of a terminal has; 0 for what is no terminal.
+// widthOf returns the number of columns of a terminal, or 0 if out is not a terminal.
 func widthOf(out io.Writer) int {
 	if !isTerminal(out) {
 		return 0
 	}
-	width, _, _ := term.GetSize(int(out.(*os.File).Fd())) // isTerminal says that it is one
+	width, _, _ := term.GetSize(int(out.(*os.File).Fd())) // isTerminal has checked the type
 	return width
 }
 
-// fitting prints tables no wider than a terminal.
+// fitting is a printer that prints tables no wider than a terminal.
 type fitting struct {
 	printers.ResourcePrinter
 	wide  bool
 	width int
 }
 
-// PrintObj prints an object, as printers.ResourcePrinter says.
+// PrintObj implements printers.ResourcePrinter.
 func (f fitting) PrintObj(object runtime.Object, out io.Writer) error {
 	if table, is := object.(*metav1.Table); is {
 		object = fit(table, f.wide, f.width)
@@ -344,11 +339,11 @@ func (f fitting) PrintObj(object runtime.Object, out io.Writer) error {
 	return f.ResourcePrinter.PrintObj(object, out)
 }
 
-// columnGap is what kubectl leaves between columns.
+// columnGap is the number of spaces that kubectl leaves between columns.
 const columnGap = 3
 
-// fit wraps the longest cells of a table until its lines have no more characters than width: between words, and within words only if that
-// is not enough. A column is never narrower than its head.
+// fit wraps the longest cells of a table until its lines have at most width characters. It breaks within words only
+// if breaks between words are not enough. A column is never narrower than its head.
 func fit(table *metav1.Table, wide bool, width int) *metav1.Table {
 	count, total := len(table.ColumnDefinitions), -columnGap
 	widths, words, heads := make([]int, count), make([]int, count), make([]int, count)

@@ -78,10 +78,9 @@ func (o *options) proposeTypesCommand() *cobra.Command {
 	return command
 }
 
-// maxSlices is how long a file with the ResourceSlices of a node may be.
+// maxSlices is the largest size of a file with the ResourceSlices of a node, in bytes.
 const maxSlices = 16 << 20
 
-// proposeDevices writes the devices of a NodeType.
 func (o *options) proposeDevices(name string) error {
 	from := o.In
 	if name != "-" {
@@ -122,8 +121,9 @@ func (o *options) proposeDevices(name string) error {
 	return nil
 }
 
-// printProposed writes the types of the servers of a namespace: a JSON patch that adds them to those of its NodeProvider. kubectl apply
-// --server-side would add them too, but takes away what kubectl apply has written before.
+// printProposed writes the NodeTypes for the servers of a namespace, as a JSON patch that adds them to the
+// NodeProvider's types. kubectl apply --server-side would add them too, but would remove what kubectl apply wrote
+// before.
 func printProposed(out io.Writer, proposed []view.ProposedType) {
 	namespace, providers := proposed[0].Namespace, proposed[0].Providers
 	indent := "    "
@@ -178,7 +178,6 @@ func printType(out io.Writer, proposal view.ProposedType) {
 	}
 }
 
-// pairs are labels in the form of arguments of kubectl label.
 func pairs(labels map[string]string) (all []string) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		all = append(all, key+"="+labels[key])

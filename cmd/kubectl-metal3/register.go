@@ -23,23 +23,23 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// fieldOwner is who has written a field, as the API server records it.
+// fieldOwner is the name under which the API server records our writes to fields.
 const fieldOwner = client.FieldOwner("kubectl-metal3")
 
-// What became of a host.
+// The results of a registration.
 const (
 	resultCreated   = "created"
 	resultUpdated   = "updated"
 	resultUnchanged = "unchanged"
 )
 
-// registered is a line of what "register" prints.
+// registered is a line in the output of "register".
 type registered struct {
 	view.Metadata `json:"metadata"`
 	Result        string   `json:"result"`
 	Credentials   string   `json:"credentials"`
 	Changes       []string `json:"changes,omitempty"`
-	// Host is as it is now, or would be.
+	// Host is the host as it is now, or, with --dry-run, as it would be.
 	Host *bmov1alpha1.BareMetalHost `json:"host"`
 }
 
@@ -107,7 +107,7 @@ func (o *options) register(ctx context.Context, list *serverList, dryRun bool) e
 		return fmt.Errorf("listing baremetalhosts in the management cluster, %w", err)
 	}
 	registrations := list.check(namespace, hosts.Items)
-	// What the API server and its webhooks refuse is found before anything is written, too.
+	// The dry run finds what the API server and its webhooks refuse before anything is written.
 	var done []registered
 	for _, registration := range registrations {
 		if registration.wrong {
@@ -150,7 +150,8 @@ func (o *options) printRegistered(done []registered) error {
 	return o.print(list)
 }
 
-// write makes the Secret, and then the host, so that a host never waits for credentials. It may be killed between, and run again.
+// write makes the Secret before the host, so that a host never waits for credentials. After a kill in between, it can
+// be run again.
 func (r *registration) write(ctx context.Context, cluster client.Client, dryRun ...dryRunOption) (registered, error) {
 	host := r.host.DeepCopy()
 	done := registered{Metadata: view.MetadataOf(host), Credentials: host.Spec.BMC.CredentialsName, Changes: r.changes,
@@ -160,7 +161,7 @@ func (r *registration) write(ctx context.Context, cluster client.Client, dryRun 
 		if err != nil {
 			return done, fmt.Errorf("writing Secret %s/%s: %s", host.Namespace, done.Credentials, refusal(err))
 		}
-		// Before it is written, the dry run has had the version of what was there.
+		// The dry run returned the version of the existing Secret, before it is written.
 		if len(dryRun) > 0 {
 			r.secretVersion = version
 		} else if r.existing != nil && version != r.secretVersion {
@@ -188,7 +189,7 @@ func (r *registration) write(ctx context.Context, cluster client.Client, dryRun 
 	return done, nil
 }
 
-// dryRunOption is client.DryRunAll.
+// dryRunOption is the interface that client.DryRunAll implements.
 type dryRunOption interface {
 	client.CreateOption
 	client.PatchOption
@@ -202,7 +203,8 @@ func patchOptions(dryRun []dryRunOption) []client.PatchOption {
 	return options
 }
 
-// writeSecret applies the Secret, and returns its version. That takes no right to read it, and the answer has its metadata only.
+// writeSecret applies the Secret and returns its version. It needs no right to read the Secret: the answer has only
+// metadata.
 func (r *registration) writeSecret(ctx context.Context, cluster client.Client, dryRun []dryRunOption) (version string, err error) {
 	kind := metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
 	name := metav1.ObjectMeta{Namespace: r.host.Namespace, Name: r.host.Spec.BMC.CredentialsName}
@@ -219,7 +221,7 @@ func (r *registration) writeSecret(ctx context.Context, cluster client.Client, d
 	return secret.ResourceVersion, err
 }
 
-// refusal is an error of the API server, which may list conflicts.
+// refusal returns the text of an API server's error. For a conflict it adds what to do.
 func refusal(err error) string {
 	text := view.Plain(err.Error())
 	if apierrors.IsConflict(err) {

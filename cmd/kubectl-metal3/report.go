@@ -67,7 +67,7 @@ func (o *options) reportCommand() *cobra.Command {
 	return command
 }
 
-// usageOfServers reads the record, and nothing else.
+// usageOfServers reads only the record of usage.
 func (o *options) usageOfServers(ctx context.Context) (*view.Fleet, error) {
 	if o.snapshot != "" {
 		return o.fleet(ctx)
@@ -120,7 +120,7 @@ func (o *options) printUsage(report view.Usage, groupBy string) error {
 	return o.print(list)
 }
 
-// timeOf reads a time, a date, or how long ago a time is.
+// timeOf parses a time, a date, or a duration before now.
 func timeOf(flag, text string, now time.Time) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if parsed, err := time.Parse(layout, text); err == nil {

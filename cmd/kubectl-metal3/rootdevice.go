@@ -19,7 +19,7 @@ type hint struct {
 	value  any
 }
 
-// hintsOf returns all fields, those that are not set too, in the order of the API.
+// hintsOf returns all fields in the order of the API, including the fields that are not set.
 func hintsOf(hints *bmov1alpha1.RootDeviceHints) []hint {
 	fields := reflect.ValueOf(hints).Elem()
 	all := make([]hint, fields.NumField())
@@ -38,10 +38,10 @@ func hintColumns() []string {
 	return columns
 }
 
-// devicePattern is what Metal3's webhook accepts as rootDeviceHints.deviceName.
+// devicePattern is the pattern of Metal3's webhook for rootDeviceHints.deviceName.
 var devicePattern = regexp.MustCompile(`^/dev/(disk/by-path/)?[^/]+$`)
 
-// set parses the text of a cell. What must be written instead is empty if it is right.
+// set parses the text of a cell. It returns an empty string, or what to write instead if the text is wrong.
 func (h hint) set(text string) (instead string) {
 	switch value := h.value.(type) {
 	case *string:
@@ -64,10 +64,10 @@ func (h hint) set(text string) (instead string) {
 	return ""
 }
 
-// trueOrFalse is what a cell of a boolean column may have.
+// trueOrFalse describes the allowed values of a boolean column.
 const trueOrFalse = "true, false or nothing"
 
-// String is the text that set parses; empty for a field that is not set.
+// String returns the text that set would parse; empty for a field that is not set.
 func (h hint) String() string {
 	switch value := h.value.(type) {
 	case *string:

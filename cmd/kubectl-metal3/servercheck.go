@@ -24,31 +24,31 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// registration is what a row of a list asks for.
+// registration is the host and the Secret that a row asks for.
 type registration struct {
 	position
-	// host as it is to be, and as it is: nil if there is none.
+	// host is the wanted host. existing is the host in the cluster, or nil.
 	host, existing *bmov1alpha1.BareMetalHost
-	// username and password are for the Secret that the host names. Both are empty if it is somebody else's.
+	// username and password go into the Secret that the host names. Both are empty if others manage the Secret.
 	username, password string
-	// secretVersion is the resource version of the Secret before it is written.
+	// secretVersion is the resource version of the Secret before the write.
 	secretVersion string
-	// changes of an existing host, in words. None: it is as it is to be.
+	// changes are the changes to an existing host, in words. Empty: the host is already as wanted.
 	changes []string
-	// wrong is true if there is a problem with the row.
+	// wrong: the row has a problem.
 	wrong bool
 }
 
-// checker judges rows by themselves, by the rows before, and by the hosts that there are.
+// checker checks each row alone, against the rows before it, and against the existing hosts.
 type checker struct {
 	list      *serverList
 	namespace string
 	existing  map[types.NamespacedName]*bmov1alpha1.BareMetalHost
-	// users are the servers that have a name, a MAC address or a BMC, in words, by what and its value.
+	// users names the server that has a name, a MAC address or a BMC. The key is the column and the value.
 	users map[[2]string]string
 }
 
-// check returns what the rows ask for. What is wrong is among the problems of the list.
+// check returns what the rows ask for, and adds the problems that it finds to the list.
 func (l *serverList) check(namespace string, hosts []bmov1alpha1.BareMetalHost) []*registration {
 	c := &checker{list: l, namespace: namespace, existing: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{},
 		users: map[[2]string]string{}}
@@ -65,7 +65,7 @@ func (l *serverList) check(namespace string, hosts []bmov1alpha1.BareMetalHost) 
 		registrations[i] = registration
 		mine[types.NamespacedName{Namespace: registration.host.Namespace, Name: registration.host.Name}] = true
 	}
-	for i := range hosts { // those of the list itself are compared with their row
+	for i := range hosts { // a host in the list is compared with its row
 		if host := &hosts[i]; !mine[types.NamespacedName{Namespace: host.Namespace, Name: host.Name}] {
 			user := "BareMetalHost " + nameOf(host)
 			c.users[[2]string{columnMAC, strings.ToLower(host.Spec.BootMACAddress)}] = user
@@ -86,7 +86,7 @@ func (l *serverList) check(namespace string, hosts []bmov1alpha1.BareMetalHost) 
 	return registrations
 }
 
-// unique reports a value that another server has.
+// unique reports a problem if another server has the value.
 func (c *checker) unique(cell cell, column, value, shown, user string) {
 	if cell.value == "" {
 		return
@@ -99,7 +99,7 @@ func (c *checker) unique(cell cell, column, value, shown, user string) {
 	c.users[key] = user
 }
 
-// endpoint is what tells one BMC from another, and one system behind it from another.
+// endpoint returns the part of an address that identifies a BMC and the system behind it.
 func endpoint(address string) string {
 	parsed, err := bmc.GetParsedURL(address)
 	if err != nil {
@@ -164,10 +164,11 @@ func (c *checker) rootDevice(r *row, registration *registration) {
 	}
 }
 
-// macPattern is that of spec.bootMACAddress.
+// macPattern is the pattern of spec.bootMACAddress.
 var macPattern = regexp.MustCompile(`^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$`)
 
-// access reads the address of a BMC as Metal3 does; nil if it is wrong. What it reports has no credentials.
+// access parses the address of a BMC as Metal3 does; nil if it is wrong. The problem that it reports has no
+// credentials.
 func (c *checker) access(address cell) bmc.AccessDetails {
 	if address.value == "" {
 		c.list.wrong(address.position, "bmc is missing: write the address of the server's BMC, as redfish-virtualmedia://192.0.2.11/redfish/v1/"+
@@ -215,7 +216,7 @@ func (c *checker) names(r *row, registration *registration) {
 	}
 }
 
-// credentialsSuffix follows the name of a host in that of its Secret.
+// credentialsSuffix is appended to the name of a host for the name of its Secret.
 const credentialsSuffix = "-bmc"
 
 func (c *checker) credentials(r *row, registration *registration) {
@@ -263,8 +264,8 @@ func (c *checker) labels(r *row) map[string]string {
 	return labels
 }
 
-// compare finds what is different from the host that is there. A field that says which server it is cannot change. One that the row does
-// not have stays.
+// compare lists the differences from the existing host. A field that identifies the server cannot change. A field
+// that the row does not have stays.
 func (c *checker) compare(r *row, registration *registration) {
 	existing := c.existing[types.NamespacedName{Namespace: registration.host.Namespace, Name: registration.host.Name}]
 	if existing == nil {

@@ -43,7 +43,8 @@ func isColumn(name string) bool {
 	return slices.Contains(listColumns, name) || slices.Contains(hintColumns(), name)
 }
 
-// columnsLike names the columns that a wrong name may stand for: the fields of rootDeviceHints if it begins like one.
+// columnsLike lists the columns that a wrong name may stand for: the fields of rootDeviceHints if the name has their
+// prefix, or else all.
 func columnsLike(name string) string {
 	if strings.HasPrefix(name, prefixHints) {
 		return strings.Join(hintColumns(), ", ")
@@ -51,14 +52,13 @@ func columnsLike(name string) string {
 	return strings.Join(listColumns, ", ") + ", " + prefixHints + "FIELD"
 }
 
-// serverList is a file with servers, as it is written. Passwords are among its cells, so nothing prints a cell whose column is not known.
+// serverList is a parsed file with servers. Some cells are passwords, so nothing prints a cell of an unknown column.
 type serverList struct {
 	file     string
 	rows     []row
 	problems []problem
 }
 
-// row is a server.
 type row struct {
 	position
 	cells map[string]cell
@@ -66,7 +66,7 @@ type row struct {
 	labels []label
 }
 
-// position in the file, from 1.
+// position is a place in a file, from line 1 and column 1.
 type position struct{ line, column int }
 
 type cell struct {
@@ -79,7 +79,7 @@ type label struct {
 	key, value string
 }
 
-// cell returns the cell of a column. One that is not there is empty, and where the row begins.
+// cell returns the cell of a column. A missing cell is empty and has the position of the row.
 func (r *row) cell(column string) cell {
 	if cell, is := r.cells[column]; is {
 		return cell
@@ -96,7 +96,7 @@ func (l *serverList) wrong(position position, format string, arguments ...any) {
 	l.problems = append(l.problems, problem{position, fmt.Sprintf(format, arguments...)})
 }
 
-// lines are the problems in the order of the file, one a line.
+// lines returns the problems in the order of the file, one a line.
 func (l *serverList) lines() []string {
 	slices.SortStableFunc(l.problems, func(a, b problem) int { return cmp.Or(a.line-b.line, a.column-b.column) })
 	lines := make([]string, len(l.problems))
@@ -106,10 +106,10 @@ func (l *serverList) lines() []string {
 	return lines
 }
 
-// parseServers reads a list of servers by the suffix of its file's name.
+// parseServers reads a list of servers. The suffix of the file's name selects the format.
 func parseServers(file string, content []byte) (*serverList, error) {
 	list := &serverList{file: file}
-	content = bytes.TrimPrefix(content, []byte("\ufeff")) // spreadsheets write it
+	content = bytes.TrimPrefix(content, []byte("\ufeff")) // spreadsheets write a byte order mark
 	switch filepath.Ext(file) {
 	case ".csv":
 		list.parseCSV(content)
@@ -184,7 +184,8 @@ func (l *serverList) parseCSV(content []byte) {
 	}
 }
 
-// readCSV returns the values of the next line, nil for one that is wrong and has been reported. It is not ok when no line can follow.
+// readCSV returns the values of the next line, or nil for a wrong line, which it reports as a problem. ok is false
+// when no line can follow.
 func (l *serverList) readCSV(reader *csv.Reader) (values []string, ok bool) {
 	values, err := reader.Read()
 	var wrong *csv.ParseError
@@ -207,7 +208,8 @@ func (l *serverList) readCSV(reader *csv.Reader) (values []string, ok bool) {
 	return nil, false
 }
 
-// yamlLine is what an error of the parser begins with. What follows may have a value of the file.
+// yamlLine matches the line number in an error of the parser. The rest of the error may contain a value of the file,
+// such as a password.
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
 func (l *serverList) parseYAML(content []byte) {
@@ -224,7 +226,7 @@ func (l *serverList) parseYAML(content []byte) {
 	if !errors.Is(err, io.EOF) {
 		place := position{1, 1}
 		if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
-			_, _ = fmt.Sscan(found[1], &place.line) // it is digits
+			_, _ = fmt.Sscan(found[1], &place.line) // the pattern matches only digits
 		}
 		l.wrong(place, "it is not YAML: check the indentation, and put values with other characters than letters and digits into quotes")
 		return
@@ -266,7 +268,7 @@ func (l *serverList) parseYAML(content []byte) {
 	}
 }
 
-// eachYAML visits the keys of a map, each once.
+// eachYAML visits each key of a map once, and reports repeated keys.
 func (l *serverList) eachYAML(node *yaml.Node, visit func(key, value *yaml.Node)) {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -280,7 +282,7 @@ func (l *serverList) eachYAML(node *yaml.Node, visit func(key, value *yaml.Node)
 	}
 }
 
-// text is the value as it is written: 0123 is no number here, and no is no boolean.
+// text returns the value as it is written: 0123 is not read as a number, nor no as a boolean.
 func (l *serverList) text(what string, value *yaml.Node) (string, bool) {
 	switch {
 	case value.Kind != yaml.ScalarNode:

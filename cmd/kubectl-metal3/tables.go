@@ -44,12 +44,11 @@ func (o *options) hostsCommand() *cobra.Command {
 	return o.addList(command)
 }
 
-// selectedServers are those that the flags select.
+// selectedServers returns the servers that the flags select.
 func (o *options) selectedServers(fleet *view.Fleet, where view.Filter) []view.Server {
 	return slices.DeleteFunc(fleet.Servers(), func(server view.Server) bool { return !where.Has(server) || !o.output.selects(server.Labels) })
 }
 
-// addFilter adds the flags of a filter.
 func addFilter(command *cobra.Command, where *view.Filter) {
 	flags := command.Flags()
 	flags.StringVar(&where.State, "state", "", "Only servers in this state, in upper or lower case.")
@@ -86,12 +85,12 @@ func (o *options) fleetCommand() *cobra.Command {
 	return o.addList(command)
 }
 
-// countsOf says how many there are of each.
+// countsOf lists each key with its count.
 func countsOf[K ~string, N int | int32](counts map[K]N) string {
 	return strings.Join(view.Counted(counts), ", ")
 }
 
-// racksOf counts servers that come by zone and rack.
+// racksOf counts servers by rack. The servers must be sorted by zone and rack.
 func racksOf(servers []view.Server) []rack {
 	var racks []rack
 	for _, server := range servers {
@@ -108,7 +107,7 @@ func racksOf(servers []view.Server) []rack {
 	return racks
 }
 
-// machineResources are those that say everything of a Machine, with the tenant that it is charged to.
+// machineResources are the kinds that a full description of a Machine needs, with the tenant that is charged for it.
 var machineResources = []string{"machines", "tenantclusters"}
 
 func (o *options) machinesCommand() *cobra.Command {
@@ -134,7 +133,7 @@ func (o *options) machinesCommand() *cobra.Command {
 	return o.addList(command)
 }
 
-// expectedOf says when a Machine is expected to have joined, "in 5m" or "5m ago"; empty if that is not known.
+// expectedOf says when a Machine is expected to have joined, as "in 5m" or "5m ago"; empty if unknown.
 func expectedOf(machine view.Machine, now time.Time) string {
 	switch {
 	case machine.Expected == nil:
@@ -206,7 +205,6 @@ func (o *options) tenantsCommand() *cobra.Command {
 	return o.addList(command)
 }
 
-// number is empty if there is none.
 func number(count *int64) string {
 	if count == nil {
 		return ""
@@ -214,7 +212,7 @@ func number(count *int64) string {
 	return fmt.Sprint(*count)
 }
 
-// age since a time; empty if there is none.
+// age formats the time since a moment; empty if there is none.
 func age(now time.Time, since *metav1.Time) string {
 	if since.IsZero() {
 		return ""

@@ -45,9 +45,9 @@ func (o *options) topCommand() *cobra.Command {
 				return err
 			}
 			screen := newTop(follow(ctx, live))
-			terminal, _ := o.Out.(*os.File) // isTerminal says so
+			terminal, _ := o.Out.(*os.File) // isTerminal has checked the type
 			program := tea.NewProgram(screen, tea.WithInput(o.In), tea.WithOutput(unasked{terminal}))
-			_, err = program.Run() // signals end it
+			_, err = program.Run() // a signal ends it
 			if errors.Is(err, tea.ErrInterrupted) {
 				return nil // it was told to end
 			}
@@ -56,8 +56,8 @@ func (o *options) topCommand() *cobra.Command {
 	}
 }
 
-// unasked is a terminal that is not asked what it can do: bubbletea does so when it starts. An answer that comes after the command has
-// ended would be typed into the shell.
+// unasked is a terminal that bubbletea does not query for its features at the start. If an answer came after the end
+// of the command, the terminal would type it into the shell.
 type unasked struct{ *os.File }
 
 func (u unasked) Write(text []byte) (int, error) {
@@ -69,19 +69,20 @@ func (u unasked) Write(text []byte) (int, error) {
 }
 
 const (
-	// drawnAtLeast is how long a fleet is on the screen at least, because each is made from all objects.
+	// drawnAtLeast is the shortest time between two fleets: each one is computed from all objects.
 	drawnAtLeast = time.Second
-	// drawnAtMost is how long it is there at most, because durations count to when it was read.
+	// drawnAtMost is the longest time between two fleets: the durations on the screen count up to the time of
+	// reading.
 	drawnAtMost = 5 * time.Second
 )
 
-// fleetNow is the fleet as it is, and the cluster that does not answer.
+// fleetNow is the current fleet, and the cluster that does not answer.
 type fleetNow struct {
 	*view.Fleet
 	lost string
 }
 
-// follow returns the fleet as it is now, and a command that waits for the next one.
+// follow returns the current fleet, and a command that waits for the next fleet.
 func follow(ctx context.Context, live *view.Live) (fleetNow, tea.Cmd) {
 	changed := live.Changed() // before the snapshot, so that no change is missed
 	read := func() fleetNow { return fleetNow{view.New(live.Snapshot()), live.Lost()} }
@@ -121,27 +122,28 @@ var groupings = []grouping{
 	{"tenant", func(server view.Server) string { return cmp.Or(server.Tenant, "no tenant") }},
 }
 
-// top is the screen of "top", and what is selected on it.
+// top is the screen of "top" and its selection.
 type top struct {
 	fleet fleetNow
 	// next waits for the next fleet.
 	next tea.Cmd
-	// servers and machines are those of the fleet, and onTheWay the Machines that wait or are installed.
+	// servers and machines are the servers and Machines of the fleet; onTheWay is the Machines that wait or are
+	// installed.
 	servers  []view.Server
 	machines map[string]view.Machine
 	onTheWay []view.Machine
 	waiting  []view.UnscheduledPod
-	// name, kind and tenant are how wide these columns are.
+	// name, kind and tenant are the widths of these columns.
 	name, kind, tenant int
 
 	grouping int
 	filter   string
-	// typing is true while keys are for the filter.
+	// typing: keys go to the filter.
 	typing bool
 	lines  []line
 	// current is the name of the selected server.
 	current string
-	// selected and first are indexes of lines; the first one is on top of the screen.
+	// selected and first are indexes of lines; first is the line at the top of the screen.
 	selected, first int
 	width, height   int
 	// head and foot are the lines above and below the list.
@@ -149,13 +151,13 @@ type top struct {
 	detail     *detail
 }
 
-// line of the list: a server, or the heading of a group of them.
+// line is a line of the list: a server, or the heading of a group of servers.
 type line struct {
 	heading string
 	server  int
 }
 
-// detail is about one server, over the list.
+// detail is the view of one server, which covers the list.
 type detail struct {
 	server   string
 	timeline bool
@@ -169,7 +171,6 @@ func newTop(fleet fleetNow, next tea.Cmd) *top {
 	return t
 }
 
-// show takes another fleet.
 func (t *top) show(fleet fleetNow) {
 	t.fleet, t.servers, t.waiting = fleet, fleet.Servers(), fleet.Unscheduled()
 	t.machines, t.onTheWay, t.name, t.kind, t.tenant = map[string]view.Machine{}, nil, 0, 0, 0
@@ -198,7 +199,6 @@ func (t *top) show(fleet fleetNow) {
 	t.open()
 }
 
-// list makes the lines.
 func (t *top) list() {
 	words := strings.Fields(strings.ToLower(t.filter))
 	groupKey := groupings[t.grouping].key
@@ -212,7 +212,7 @@ func (t *top) list() {
 			count[groupKey(server)]++
 		}
 	}
-	if t.grouping > 0 { // they come by rack
+	if t.grouping > 0 { // servers come sorted by rack
 		slices.SortStableFunc(found, func(a, b int) int { return strings.Compare(groupKey(t.servers[a]), groupKey(t.servers[b])) })
 	}
 	t.head, t.foot = t.header(), t.below()
@@ -230,7 +230,7 @@ func (t *top) list() {
 	t.move(0)
 }
 
-// move selects another server, so many lines further, and scrolls to it.
+// move moves the selection by delta lines and scrolls to it.
 func (t *top) move(delta int) {
 	if len(t.lines) == 0 {
 		t.selected, t.first = 0, 0
@@ -246,13 +246,12 @@ func (t *top) move(delta int) {
 	t.first = max(0, min(t.first, t.selected-1, len(t.lines)-t.rows()), t.selected-t.rows()+1)
 }
 
-// typesOf are the NodeTypes of a server in one cell.
 func typesOf(server view.Server) string { return cmp.Or(strings.Join(server.Types, ","), "no type") }
 
 // Init waits for the next fleet.
 func (t *top) Init() tea.Cmd { return t.next }
 
-// Update does what a key says, and takes the next fleet.
+// Update handles a key, a new window size or the next fleet.
 func (t *top) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	switch message := message.(type) {
 	case tea.WindowSizeMsg:
@@ -279,7 +278,7 @@ func (t *top) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	return t, nil
 }
 
-// steps are the keys that move up and down, with the lines that they move by. A page is so many.
+// steps returns by how many lines a key moves, if it moves up or down. A page has the given number of lines.
 func steps(key string, page int) (delta int, moves bool) {
 	delta, moves = map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -1 << 30, "g": -1 << 30,
 		"end": 1 << 30, "G": 1 << 30}[key]
@@ -321,7 +320,7 @@ func (t *top) typeFilter(key tea.KeyPressMsg) {
 	default:
 		t.filter += key.Text
 	}
-	t.selected = 0 // unless the selected server is still there
+	t.selected = 0 // unless the selected server is still listed
 	t.list()
 }
 
@@ -339,7 +338,7 @@ func (t *top) pressInDetail(key string) {
 	t.open()
 }
 
-// open writes what is shown of a server, as wide as the screen is.
+// open renders the detail of a server at the width of the screen.
 func (t *top) open() {
 	if t.detail == nil || t.width == 0 {
 		return
@@ -364,13 +363,13 @@ func (t *top) open() {
 	t.detail.first = max(0, min(t.detail.first, len(t.detail.lines)-t.detailRows()))
 }
 
-// detailRows is how many lines of the detail fit on the screen.
+// detailRows returns how many lines of the detail fit on the screen.
 func (t *top) detailRows() int { return max(1, t.height-2) }
 
-// rows is how many lines of the list fit on the screen.
+// rows returns how many lines of the list fit on the screen.
 func (t *top) rows() int { return max(1, t.height-len(t.head)-len(t.foot)-1) }
 
-// View draws the lines that fit on the screen, and no others.
+// View draws only the lines that fit on the screen.
 func (t *top) View() tea.View {
 	screen := tea.View{AltScreen: true}
 	if t.width == 0 { // the size is not known yet
@@ -406,7 +405,6 @@ func (t *top) View() tea.View {
 	return screen
 }
 
-// header counts the servers.
 func (t *top) header() []string {
 	states := map[view.State]int{}
 	for _, server := range t.servers {
@@ -426,10 +424,8 @@ func (t *top) header() []string {
 	return lines
 }
 
-// barWidth is that of the bar of a server.
 const barWidth = 10
 
-// draw draws a server, or the heading of a group.
 func (t *top) draw(line line, selected bool) string {
 	if line.heading != "" {
 		return paint(bold, line.heading)
@@ -455,7 +451,7 @@ func (t *top) draw(line line, selected bool) string {
 	return paint(sign.colour, "  "+text)
 }
 
-// expected says when a Machine is expected to have joined; empty if that is not known.
+// expected says when a Machine is expected to have joined; empty if unknown.
 func (t *top) expected(machine view.Machine) string {
 	switch expected := expectedOf(machine, t.fleet.Now()); {
 	case machine.Expected == nil:
@@ -467,7 +463,7 @@ func (t *top) expected(machine view.Machine) string {
 	}
 }
 
-// below are the Machines on their way and the pods that have no node, as many as fit.
+// below returns the Machines on their way and the pods without a node, as many as fit.
 func (t *top) below() []string {
 	var lines []string
 	most := (t.height - 8) / 4
@@ -507,7 +503,7 @@ func (t *top) below() []string {
 	return lines
 }
 
-// waits is why a pod has no node, in one line.
+// waits returns the first cause that explains why a pod has no node, for one line.
 func waits(pod view.UnscheduledPod) view.Cause {
 	cause := pod.Explain()
 	for _, inner := range cause.Causes {

@@ -73,7 +73,7 @@ func (o *options) uiCommand() *cobra.Command {
 	return command
 }
 
-// source is what the page shows, with the options for it but for the token.
+// source returns the source of the page and its options except the token.
 func (o *options) source(ctx context.Context, mapping topology.Mapping) (*view.Live, ui.Options, error) {
 	if o.snapshot != "" {
 		live, err := o.follow(ctx)
@@ -94,7 +94,6 @@ func (o *options) source(ctx context.Context, mapping topology.Mapping) (*view.L
 	return live, settings, o.warn(live.Snapshot())
 }
 
-// serve shows the source until the context ends.
 func (o *options) serve(ctx context.Context, listener net.Listener, source ui.Source, options ui.Options) error {
 	options.Token, options.Still = rand.Text(), o.snapshot != ""
 	screen := ui.New(source, options)

@@ -44,7 +44,6 @@ func (o *options) verb(ctx context.Context) (*verb, error) {
 	return &verb{options: o, client: cluster, snapshot: snapshot, fleet: view.New(snapshot)}, nil
 }
 
-// connectToWrite connects to the management cluster, for a command that changes it.
 func (o *options) connectToWrite() (client.Client, error) {
 	if o.snapshot != "" {
 		return nil, errors.New("--snapshot is set, and this command changes a cluster: leave it out")
@@ -52,7 +51,8 @@ func (o *options) connectToWrite() (client.Client, error) {
 	return o.connect(o.management, "management cluster")
 }
 
-// patchHost changes annotations of a host if it is still as it was read. It is in the snapshot, which is then as the cluster is.
+// patchHost changes annotations of a host, and fails if the host has changed since it was read. It updates the host
+// in the snapshot, too.
 func (v *verb) patchHost(ctx context.Context, host *bmov1alpha1.BareMetalHost, change func()) error {
 	before := host.DeepCopy()
 	change()
@@ -62,7 +62,7 @@ func (v *verb) patchHost(ctx context.Context, host *bmov1alpha1.BareMetalHost, c
 	return nil
 }
 
-// patchMachine changes a Machine if it is still as it was read, and has been confirmed.
+// patchMachine changes a Machine and notes the reason, if any. It fails if the Machine has changed since it was read.
 func (v *verb) patchMachine(ctx context.Context, machine *v1alpha1.Machine, reason string, change func()) error {
 	before := machine.DeepCopy()
 	change()
@@ -79,7 +79,7 @@ func (v *verb) say(format string, args ...any) { fmt.Fprintf(v.Out, format+"\n",
 
 func nameOf(object metav1.Object) string { return object.GetNamespace() + "/" + object.GetName() }
 
-// userOf is what uses a host now, in words.
+// userOf says what uses a host now; empty if nothing does.
 func (v *verb) userOf(host *bmov1alpha1.BareMetalHost) string {
 	machine := v.fleet.MachineOn(host)
 	switch {
@@ -111,7 +111,8 @@ func (o *options) quarantineCommand() *cobra.Command {
 		"  kubectl metal3 quarantine server-07 --reason 'GPU 3 falls off the bus'")
 }
 
-// keepOutCommand is named like the state that a host is in while it has an annotation, and is not claimed.
+// keepOutCommand returns a command named like a state. It sets the annotation key, and a host in this state is not
+// claimed.
 func (o *options) keepOutCommand(state, key, short, example string) *cobra.Command {
 	var reason string
 	command := &cobra.Command{
@@ -128,7 +129,8 @@ func (o *options) keepOutCommand(state, key, short, example string) *cobra.Comma
 			case is && before == reason:
 				v.say("server %s is in %s already", nameOf(host), state)
 			case recorded && key == v1alpha1.QuarantinedAnnotationKey:
-				// A person's text would lose whose server it was, for quotas and NVLink domains.
+				// The manager's record names the previous user, for quotas and NVLink domains. A person's text would
+				// replace it.
 				v.say("server %s is in quarantine already, by the manager: %s. Its record stays as it is, and nothing was written", nameOf(host),
 					record.Reason)
 			default:
@@ -255,7 +257,6 @@ func addConfirmation(command *cobra.Command, reason *string, yes *bool) {
 	command.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask, although a node is in use.")
 }
 
-// hostVerb finds a host.
 func (o *options) hostVerb(ctx context.Context, name string) (*verb, *bmov1alpha1.BareMetalHost, error) {
 	o.readFor("host", name)
 	v, err := o.verb(ctx)
@@ -266,7 +267,7 @@ func (o *options) hostVerb(ctx context.Context, name string) (*verb, *bmov1alpha
 	return v, host, err
 }
 
-// machineVerb finds a Machine that has a server, and asks if a node is in use on it.
+// machineVerb returns the verb and a Machine with a server. It asks for confirmation if the node is in use.
 func (o *options) machineVerb(ctx context.Context, name, does string, yes bool) (*verb, *v1alpha1.Machine, error) {
 	o.scope.Resources = machineResources
 	if namespace, _, qualified := strings.Cut(name, "/"); qualified {
@@ -293,7 +294,7 @@ func (o *options) machineVerb(ctx context.Context, name, does string, yes bool) 
 	return v, machine, nil
 }
 
-// confirm asks a person, and fails where there is none.
+// confirm asks a person, and fails if the input is no terminal.
 func (v *verb) confirm(what string) error {
 	if _, isFile := v.In.(*os.File); isFile && !isTerminal(v.In) {
 		return fmt.Errorf("%s: confirm it by --yes", what)

@@ -25,7 +25,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// question is what the flags of what-if say.
 type question struct {
 	file     string
 	replicas int
@@ -155,7 +154,7 @@ func (o *options) drawRollout(rollout *whatif.Rollout) error {
 	return nil
 }
 
-// whatIf answers the question after the change, which may be nil.
+// whatIf answers the question as if the change had been made. The change may be nil.
 func (o *options) whatIf(ctx context.Context, q *question, change whatif.Change) error {
 	mapping, err := topology.Parse(q.topology)
 	if err != nil {
@@ -190,7 +189,6 @@ func (o *options) whatIf(ctx context.Context, q *question, change whatif.Change)
 	return err
 }
 
-// workload reads the pods of the file.
 func (o *options) workload(q *question) ([]corev1.Pod, error) {
 	var replicas *int
 	if q.replicas != 0 {
@@ -212,7 +210,6 @@ func (o *options) workload(q *question) ([]corev1.Pod, error) {
 	return pods, nil
 }
 
-// draw writes a prediction for people.
 func (o *options) draw(p *whatif.Prediction) error {
 	for _, note := range p.Notes {
 		fmt.Fprintf(o.Out, "%s\n", note)
@@ -271,7 +268,7 @@ func (o *options) draw(p *whatif.Prediction) error {
 	return nil
 }
 
-// drawUnfit writes why pods would not fit. Pods with the same reason are one tree.
+// drawUnfit writes why pods would not fit. It draws one tree for all pods with the same reason.
 func (o *options) drawUnfit(p *whatif.Prediction) {
 	if len(p.Unfit) == 0 {
 		return
@@ -283,7 +280,7 @@ func (o *options) drawUnfit(p *whatif.Prediction) {
 	}
 }
 
-// maxNamed is how many pods are named in a line.
+// maxNamed is how many pods a line names.
 const maxNamed = 3
 
 func count(number int, noun string) string {

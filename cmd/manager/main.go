@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command manager runs in the management cluster. It turns NodeProviders into NodeTypes, counts servers, and takes
-// Machines through their life. It is the only one that writes on BareMetalHosts, and it touches no tenant cluster. It
-// makes the certificates of the webhook, too.
+// Machines through their life. Only the manager writes to BareMetalHosts, and it touches no tenant cluster. It also
+// makes the certificates of the webhook.
 package main
 
 import (
@@ -44,14 +44,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/certs"
 )
 
-// name of the binary, of its user agent, of its lease, and of the source of its events.
+// name is the name of the binary, of its user agent, of its lease and of the source of its events.
 const name = "karpenter-metal3-manager"
 
 func main() {
 	os.Exit(operator.Run(newCommand(os.Stdout)))
 }
 
-// newCommand returns the manager's command, with "preflight" below it, whose table goes to out.
+// newCommand returns the manager's command and its subcommand "preflight", which prints a table to out.
 func newCommand(out io.Writer) *cobra.Command {
 	o := newOptions()
 	command := operator.NewCommand(operator.Command{
@@ -181,13 +181,13 @@ func register(ctx context.Context, mgr manager.Manager, o *options, mapping topo
 	return logPreflight(mgr)
 }
 
-// watch has the caches filled from the start. Controllers ask for them only once this replica is the leader: before its first claim it
-// would read every object.
+// watch starts all informers at once. Controllers start theirs only when this replica becomes the leader: it would
+// then read every object before its first claim.
 func watch(ctx context.Context, caches cache.Cache) error {
 	for _, kind := range []client.Object{&bmov1alpha1.BareMetalHost{}, &v1alpha1.Machine{}, &v1alpha1.NodeProvider{}, &v1alpha1.NodeType{},
 		&v1alpha1.NodeProfile{}, &v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{}, &v1alpha1.IPAddress{},
 		&v1alpha1.HostUsage{}, &v1alpha1.TenantCluster{}, kube.NamespaceMetadata(), &resourcev1.DeviceClass{}} {
-		// Kubernetes before 1.34 serves no DeviceClasses.
+		// Kubernetes before 1.34 does not serve DeviceClasses.
 		if _, err := caches.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil && !meta.IsNoMatchError(err) {
 			return fmt.Errorf("watching %T, %w", kind, err)
 		}

@@ -39,7 +39,7 @@ type options struct {
 	certificates            certificates
 }
 
-// certificates are the flags about the certificates of the webhook.
+// certificates are the flags for the webhook's certificates.
 type certificates struct {
 	rotation      bool
 	secret        types.NamespacedName
@@ -48,8 +48,9 @@ type certificates struct {
 	settings      certs.Settings
 }
 
-// newOptions has a shorter lease than other programs: while no manager works, no tenant gets a server. Another replica looks at the
-// lease at least each 2.2 retry periods, and sees by then when it was renewed last: it takes over within 17 s.
+// newOptions sets a shorter lease than other programs have: while no manager works, no tenant gets a server. Another
+// replica looks at the lease at least every 2.2 retry periods and then knows when it was last renewed, so it takes
+// over within 17 s.
 func newOptions() *options {
 	o := &options{
 		cluster:                 operator.Cluster{Name: "management cluster", QPS: 500, Burst: 1000},
@@ -130,7 +131,7 @@ func (c *certificates) addFlags(flags *pflag.FlagSet) {
 		"How long a new certificate authority is made known before it signs anything: how long an API server may take to hear of it.")
 }
 
-// complete checks the flags and fills in what follows from them.
+// complete checks the flags and derives the remaining fields from them.
 func (c *certificates) complete() error {
 	if !c.rotation {
 		return nil

@@ -23,7 +23,6 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
 )
 
-// preflightOptions are the flags of "manager preflight".
 type preflightOptions struct {
 	cluster      operator.Cluster
 	timeout      time.Duration
@@ -119,7 +118,8 @@ func newPreflightCluster(config *rest.Config, reader client.Reader) (*preflight.
 	return &preflight.Cluster{Reader: reader, Discovery: discovery, Clock: clock.RealClock{}}, nil
 }
 
-// logPreflight has the leader log the essential checks once, beside its work: they read from the cache, and what they find stops nothing.
+// logPreflight makes the leader log the essential checks once, in the background. They read from the cache, and a
+// failed check stops nothing.
 func logPreflight(mgr manager.Manager) error {
 	cluster, err := newPreflightCluster(mgr.GetConfig(), mgr.GetClient())
 	if err != nil {

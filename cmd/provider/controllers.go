@@ -36,7 +36,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tracing"
 )
 
-// provisioningControllers are core's controllers and those that let servers join the tenant.
+// provisioningControllers returns core's controllers and our controllers that let servers join the tenant.
 func (o *options) provisioningControllers(
 	ctx context.Context, realClock clock.Clock, mgr manager.Manager, management cluster.Cluster, clusters tenant.Clusters,
 	recorder events.Recorder,

@@ -20,8 +20,8 @@ const (
 	ignoreDRAEnvironment = "IGNORE_DRA_REQUESTS"
 )
 
-// checkDynamicResources makes core ignore resource claims if the tenant's API server does not have them: otherwise core would
-// wait for them until it fails, and everything else with it.
+// checkDynamicResources makes core ignore resource claims if the tenant's API server does not serve them. Otherwise
+// core would wait for them until it fails, and block everything else.
 func (o *options) checkDynamicResources(ctx context.Context, tenant *rest.Config, karpenter *karpenteroptions.Options) error {
 	if karpenter.IgnoreDRARequests || !o.runs(karpenterControllers) {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/holdback"
 )
 
-// addIndexes makes the indexes by which Karpenter's core and its changes list from the cache.
+// addIndexes adds the cache indexes that Karpenter's core and our changes to it need to list objects.
 func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	for _, index := range []struct {
 		object client.Object

@@ -15,8 +15,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
-// karpenterOwn are the flags of Karpenter's core that this binary has. The others configure what this binary does itself
-// instead of core's operator: clients, logs, ports, leader election.
+// karpenterOwn lists the flags of Karpenter's core that this binary has. Core's other flags configure clients, logs,
+// ports and leader election, which this binary sets up itself instead of core's operator.
 var karpenterOwn = []string{
 	"batch-max-duration", "batch-idle-duration", "preference-policy", "min-values-policy",
 	"ignore-dra-requests", "cpu-requests", "disable-cluster-state-observability", legacyRepair, schedulerConfig,
@@ -30,7 +30,7 @@ const (
 	schedulerConfigEnvironment = "SCHEDULER_CONFIG"
 )
 
-// karpenterFlags are core's flags, with core's environment variables, and its defaults but for two.
+// karpenterFlags are core's flags with core's environment variables. Two of them have another default than in core.
 type karpenterFlags struct {
 	values *karpenteroptions.Options
 	flags  *karpenteroptions.FlagSet
@@ -42,28 +42,29 @@ func newKarpenterFlags() karpenterFlags {
 		flags:  &karpenteroptions.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)},
 	}
 	result.values.AddFlags(result.flags)
-	// Core ignores pods with resource claims by default.
+	// Core's default is to ignore pods with resource claims.
 	result.setDefault(ignoreDRA, ignoreDRAEnvironment, "false")
-	// Core's newer repair waits for a server that replaces the broken one, and servers are finite.
+	// Core's newer repair waits for a replacement of the broken server, and servers are finite.
 	result.setDefault(legacyRepair, legacyRepairEnvironment, "true")
 	return result
 }
 
-// setDefault changes the default of a boolean flag. The flag and core's environment variable win.
+// setDefault changes the default of a boolean flag. The flag and core's environment variable take precedence.
 func (k karpenterFlags) setDefault(name, environment, value string) {
 	flag := k.flags.Lookup(name)
 	if flag == nil || os.Getenv(environment) != "" {
 		return
 	}
 	flag.DefValue = value
-	// Any boolean is valid.
+	// Set cannot fail: the value is a boolean.
 	_ = flag.Value.Set(value)
 }
 
-// featureGatesEnvironment is core's variable for feature gates. The flag wins, and so does the variable that stands in for it.
+// featureGatesEnvironment is core's variable for feature gates. This binary's flag and its own variable take
+// precedence.
 const featureGatesEnvironment = "FEATURE_GATES"
 
-// readFeatureGates reads core's variable if nothing else has set gates.
+// readFeatureGates reads core's variable if neither the flag nor its own variable has set gates.
 func (o *options) readFeatureGates() error {
 	text := os.Getenv(featureGatesEnvironment)
 	if text == "" || o.gates.IsSet() {
@@ -83,9 +84,10 @@ func (k karpenterFlags) addTo(flags *pflag.FlagSet) {
 	}
 }
 
-// options parses the flags, which core validates. Feature gates come from this binary's own flag, which has core's too.
+// options parses the flags, and core validates them. Feature gates come from this binary's own flag, which knows
+// core's gates, too.
 func (k karpenterFlags) options(gates *operator.FeatureGates) (*karpenteroptions.Options, error) {
-	// Core's error names neither the flag nor the variable, nor that the document is not the scheduler's own.
+	// Core's error does not name the flag or the variable, nor say that a KubeSchedulerConfiguration is wrong here.
 	if _, err := karpenteroptions.ParseSchedulerConfiguration(k.flags.Lookup(schedulerConfig).Value.String()); err != nil {
 		return nil, fmt.Errorf("--%s (or %s), %w: it is a document such as {podTopologySpread: {defaultConstraints: [{topologyKey: rack, "+
 			"maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}}, and not a KubeSchedulerConfiguration", schedulerConfig,

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command karpenter-metal3-provider is Karpenter for one tenant: its core watches the tenant cluster, and its
-// NodeClaims become Machines in the tenant's namespace of the management cluster. This package has flags and wiring
-// only.
+// NodeClaims become Machines in the tenant's namespace of the management cluster. This package has only flags and
+// wiring.
 package main
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
-// garbage is how much of it, in percent of what is in use, starts a collection if GOGC does not say. There is a provider for each tenant,
-// most of them are idle, and an idle one has little to collect.
+// garbage is the default of GOGC: how much garbage starts a collection, in percent of the memory in use. There is a
+// provider for each tenant; most are idle, and an idle provider has little to collect.
 const garbage = 50
 
 func main() {

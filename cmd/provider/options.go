@@ -32,16 +32,15 @@ const (
 	tenantName     = "tenant cluster"
 	managementName = "management cluster"
 
-	// The groups of controllers that --controllers can name.
+	// The groups of controllers that --controllers accepts.
 	karpenterControllers = "karpenter"
 	draControllers       = "dra"
 
-	// defaultLaunchTimeout outlasts an outage of the management cluster or of the manager. Core's own five minutes
-	// would delete the NodeClaims that were being launched.
+	// defaultLaunchTimeout outlasts an outage of the management cluster or of the manager. Core's default of five
+	// minutes would delete the NodeClaims that are being launched.
 	defaultLaunchTimeout = time.Hour
 )
 
-// options are the flags.
 type options struct {
 	tenant     operator.Cluster
 	management operator.Cluster
@@ -61,7 +60,7 @@ type options struct {
 
 	podsPerNode    int64
 	topologyLabels []string
-	mapping        topology.Mapping // follows from topologyLabels
+	mapping        topology.Mapping // derived from topologyLabels
 
 	process         operator.Options
 	tracingEndpoint string
@@ -73,8 +72,9 @@ type options struct {
 func defaultOptions() *options {
 	gates, err := operator.NewFeatureGates(karpenter.Features())
 	utilruntime.Must(err)
-	// Its metrics are those of its tenant alone. To review who reads them, it would have to be given rights in the management cluster
-	// (tokenreviews, subjectaccessreviews) by which a stolen token could ask who may do what there.
+	// The provider does not review who reads its metrics: they are about its tenant alone. A review needs rights in
+	// the management cluster (tokenreviews, subjectaccessreviews), and a stolen token with these rights could ask who
+	// may do what there.
 	process := operator.DefaultOptions(nil)
 	process.HealthAddress = operator.Disabled
 	return &options{
@@ -148,7 +148,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	o.gates.AddFlag(sections.FlagSet("features"))
 }
 
-// complete checks the flags, and returns Karpenter's own. The error names every flag that is wrong.
+// complete checks the flags and returns the options of Karpenter's core. The error names every wrong flag.
 func (o *options) complete() (*karpenteroptions.Options, error) {
 	errs := []error{o.process.Validate(), tracing.CheckFlag(o.tracingEndpoint)}
 	for _, flag := range []struct{ name, value string }{{"namespace", o.namespace}, {"tenant-cluster", o.tenantCluster}} {
@@ -190,11 +190,11 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 	return karpenter, errors.Join(errs...)
 }
 
-// runs returns whether a group of controllers is to run.
+// runs reports whether --controllers names this group.
 func (o *options) runs(group string) bool { return slices.Contains(o.controllers, group) }
 
-// leaseName is the name of the lease in the tenant cluster, which has one TenantCluster. It may have a process for Karpenter and
-// one for the rest, which must not share a lease.
+// leaseName returns the name of the lease in the tenant cluster, which has one TenantCluster. One process may run
+// Karpenter and another the group dra: they must not share a lease.
 func (o *options) leaseName() string {
 	if o.runs(karpenterControllers) {
 		return name

@@ -29,8 +29,8 @@ const (
 	managementRemedy = "install the CustomResourceDefinitions of karpenter-provider-metal3 there"
 )
 
-// preflight returns once both clusters answer and have the required kinds, or an error that names what is missing. Optional
-// features of core are turned off in its options.
+// preflight returns once both clusters answer and have the required kinds, and turns off optional features of core in
+// its options. Its error names what is missing.
 func (o *options) preflight(ctx context.Context, tenant, management *rest.Config, karpenter *karpenteroptions.Options) error {
 	var inTenant []operator.Kind
 	inManagement := []operator.Kind{kind(v1alpha1.Group, "v1alpha1", "TenantCluster", managementRemedy)}
@@ -69,7 +69,7 @@ func kind(group, version, name, remedy string) operator.Kind {
 	return operator.Kind{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: name}, Remedy: remedy}
 }
 
-// registerLabels makes the labels of servers selectable for pods.
+// registerLabels lets pods select the labels of servers.
 func (o *options) registerLabels(ctx context.Context, management *rest.Config) error {
 	labels, err := o.selectableLabels(ctx, management, scheme.Scheme)
 	if err != nil {
@@ -81,9 +81,9 @@ func (o *options) registerLabels(ctx context.Context, management *rest.Config) e
 	return nil
 }
 
-// selectableLabels are the topology labels and what NodeTypes advertise now. Pods can select on them without a NodePool that
-// lists them. Core accepts no more while it runs, so a later property is selectable after the next start, for which
-// Catalog.UntilNewLabels ends the program.
+// selectableLabels returns the topology labels and the labels that NodeTypes advertise now. Pods can select them even
+// if no NodePool lists them. Core accepts no further labels while it runs, so Catalog.UntilNewLabels ends the program
+// when there is a new one: it is selectable after the restart.
 func (o *options) selectableLabels(ctx context.Context, management *rest.Config, scheme *runtime.Scheme) ([]string, error) {
 	reader, err := client.New(management, client.Options{Scheme: scheme})
 	if err != nil {

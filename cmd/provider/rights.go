@@ -20,9 +20,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
-// newRights returns the rights of the provider.
 func newRights(karpenter *karpenteroptions.Options) *operator.Rights {
-	// Without the rights of the sync of resource claims, and of policies, everything else works.
+	// Without the rights for resource claims and for policies, everything else works.
 	rights := operator.NewRights(resourcev1.GroupName, admissionregistrationv1.GroupName)
 	for _, read := range optionalReads(karpenter) {
 		rights.NeededFor(read.option, read.group, read.resources...)
@@ -30,13 +29,13 @@ func newRights(karpenter *karpenteroptions.Options) *operator.Rights {
 	return rights
 }
 
-// optionalRead is what Karpenter's core reads in the tenant cluster only with one of its options.
+// optionalRead names resources that Karpenter's core reads in the tenant cluster only with one of its options.
 type optionalRead struct {
 	option, group string
 	resources     []string
 }
 
-// optionalReads returns what core reads only because of the options that are on.
+// optionalReads returns the reads that the enabled options of core add.
 func optionalReads(karpenter *karpenteroptions.Options) (reads []optionalRead) {
 	if spreadsByDefault(karpenter) {
 		const option = "--" + schedulerConfig + " (or " + schedulerConfigEnvironment + ")"
@@ -57,14 +56,15 @@ func optionalReads(karpenter *karpenteroptions.Options) (reads []optionalRead) {
 	return reads
 }
 
-// spreadsByDefault returns whether core spreads pods that have no constraints of their own.
+// spreadsByDefault reports whether core spreads pods that have no constraints of their own.
 func spreadsByDefault(karpenter *karpenteroptions.Options) bool {
 	config := karpenter.SchedulerConfig
 	return config != nil && config.PodTopologySpread != nil && len(config.PodTopologySpread.DefaultConstraints) > 0
 }
 
-// watchOptional adds kinds to the cache that core reads with some options only. It would add them with the first pod that it plans, and
-// the first pass would wait: a missing right would be found only then. If core cannot list resource claims, it panics.
+// watchOptional starts the informers of the kinds that core reads only with some options. Core itself would start
+// them with the first pod that it plans: the first pass would wait, and a missing right would be found only then.
+// Core panics if it cannot list resource claims.
 func watchOptional(ctx context.Context, informers cache.Cache) error {
 	karpenter := karpenteroptions.FromContext(ctx)
 	var objects []client.Object

@@ -28,7 +28,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// run wires core, our CloudProvider and the tenant's controllers to the two clusters and works until the context ends.
+// run connects Karpenter's core, our CloudProvider and the tenant's controllers to the two clusters, and works until
+// ctx ends.
 func (o *options) run(ctx context.Context) error {
 	karpenter, err := o.complete()
 	if err != nil {
@@ -48,7 +49,7 @@ func (o *options) run(ctx context.Context) error {
 	if err := o.preflight(ctx, tenantConfig, managementConfig, karpenter); err != nil {
 		return err
 	}
-	// Core asks client-go's scheme for the group and kind of the NodeClass, so all that is here uses that scheme.
+	// Core looks up the group and kind of the NodeClass in client-go's scheme, so everything here uses that scheme.
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		return fmt.Errorf("adding our kinds to client-go's scheme, %w", err)
 	}
@@ -96,14 +97,15 @@ func (o *options) run(ctx context.Context) error {
 	return nil
 }
 
-// newManager returns the manager of the tenant cluster, which everything runs under. Its lease is there too: a provider that loses
-// the management cluster alone goes on writing to the tenant's, so no other one may become the leader meanwhile.
+// newManager returns the manager of the tenant cluster, under which everything runs. Its lease is in the tenant
+// cluster, too: a provider that loses only the management cluster goes on writing to the tenant cluster, so no other
+// provider may become the leader meanwhile.
 func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config, rights *operator.Rights) (manager.Manager, error) {
 	mgr, err := o.process.NewManager(tenantConfig, manager.Options{
 		Scheme: scheme.Scheme,
 		Logger: log.FromContext(ctx),
 		Cache:  cache.Options{ByObject: trimmed(), DefaultWatchErrorHandler: rights.Handler(tenantName, tenantConfig)},
-		// Core finds its settings in the context.
+		// Core reads its settings from the context.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	}, &operator.Lease{Config: tenantConfig, Namespace: metav1.NamespaceSystem, Name: o.leaseName()})
 	if err != nil {
@@ -120,8 +122,8 @@ func (o *options) newManager(ctx context.Context, tenantConfig *rest.Config, rig
 	return mgr, nil
 }
 
-// newManagementCluster returns the management cluster as this tenant may see it: its own namespace, and the kinds that
-// have none.
+// newManagementCluster returns the part of the management cluster that this tenant may see: its own namespace, and
+// the cluster-scoped kinds.
 func (o *options) newManagementCluster(config *rest.Config, rights *operator.Rights) (cluster.Cluster, error) {
 	management, err := cluster.New(config, func(options *cluster.Options) {
 		options.Scheme = scheme.Scheme
@@ -136,7 +138,7 @@ func (o *options) newManagementCluster(config *rest.Config, rights *operator.Rig
 	return management, nil
 }
 
-// all are the controllers that are to run.
+// all returns the controllers of the groups that --controllers names.
 func (o *options) all(ctx context.Context, mgr manager.Manager, management cluster.Cluster) ([]controller.Controller, error) {
 	realClock := clock.RealClock{}
 	//lint:ignore SA1019 core's recorder takes no other

@@ -17,21 +17,23 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
-// trimmed are the kinds of the tenant of which there are thousands, without what is big and nobody here reads. Nobody may write such an
-// object as a whole. Karpenter's core and the controllers of this project send patches, and what both sides of a patch lack is not in it.
+// trimmed removes large fields that nobody here reads from the tenant's kinds with thousands of objects. Nobody may
+// update a trimmed object as a whole. Karpenter's core and the controllers of this project send patches, and a patch
+// leaves out a field that both of its sides lack.
 func trimmed() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {Transform: operator.TrimAlso(trimNode)},
 		&corev1.Pod{}:  {Transform: operator.TrimAlso(trimPod)},
-		// A Deployment keeps ten ReplicaSets of its past.
+		// A Deployment keeps ten old ReplicaSets.
 		&appsv1.ReplicaSet{}: {Transform: operator.TrimAlso(func(set *appsv1.ReplicaSet) { trimContainers(&set.Spec.Template.Spec) })},
 	}
 }
 
-// trimNode drops the images that a node has, 50 of them by default.
+// trimNode drops the list of images on a node, by default 50.
 func trimNode(node *corev1.Node) { node.Status.Images = nil }
 
-// trimPod drops what containers run and how kubelet looks after them. A pod is scheduled by what it requests and where it may run.
+// trimPod drops the commands, environment and probes of containers. Only a pod's requests and constraints decide
+// where it is scheduled.
 func trimPod(pod *corev1.Pod) { trimContainers(&pod.Spec) }
 
 func trimContainers(spec *corev1.PodSpec) {
@@ -44,12 +46,14 @@ func trimContainers(spec *corev1.PodSpec) {
 	}
 }
 
-// sharedLabels are labels of domains by their text. A type has each rack with servers of it, so that several types have the same labels.
+// sharedLabels maps the text of a domain's labels to the labels. NodeTypes with servers in the same rack have the
+// same domain.
 var sharedLabels sync.Map
 
-// shareLabels has NodeTypes keep the labels of a domain once. With 500 racks of ten types each would keep 150 KiB of them.
+// shareLabels makes NodeTypes share the labels of a domain. With 500 racks of ten types, each type would keep 150 KiB
+// of labels.
 func shareLabels(nodeType *v1alpha1.NodeType) {
-	nodeType.Status.Domains = slices.Clone(nodeType.Status.Domains) // the decoder leaves room for more
+	nodeType.Status.Domains = slices.Clone(nodeType.Status.Domains) // the decoder leaves spare capacity
 	for i := range nodeType.Status.Domains {
 		domain := &nodeType.Status.Domains[i]
 		shared, _ := sharedLabels.LoadOrStore(labels.Set(domain.Labels).String(), domain.Labels)

@@ -1,9 +1,9 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command webhook runs in the management cluster. It validates NodeProviders, NodeTypes, Machines, TenantClusters,
-// NodeProfiles, OSImages, SSHKeys and MachineConfigTemplates, and it gives the claims of the pods that tenants' vClusters create the names
-// that the claims have there. It writes nothing.
+// Command webhook runs in the management cluster and writes nothing. It validates NodeProviders, NodeTypes, Machines,
+// TenantClusters, NodeProfiles, OSImages, SSHKeys and MachineConfigTemplates. In pods that tenants' vClusters create,
+// it replaces the names of resource claims by the names that the claims have in the management cluster.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
-// name of the binary and of its user agent.
+// name is the name of the binary and of its user agent.
 const name = "karpenter-metal3-webhook"
 
 func main() {

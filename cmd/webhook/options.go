@@ -26,7 +26,7 @@ type options struct {
 	process        operator.Options
 	address        string
 	topologyLabels []string
-	mapping        topology.Mapping // follows from topologyLabels
+	mapping        topology.Mapping // derived from topologyLabels
 	shutdownDelay  time.Duration
 	clientCA       string
 	clientNames    []string
@@ -84,7 +84,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		topology.Usage)
 }
 
-// complete checks the flags and fills in what follows from them. The error names every flag that is wrong.
+// complete checks the flags and derives the remaining fields from them. The error names every wrong flag.
 func (o *options) complete() (host string, port int, err error) {
 	errs := []error{o.process.Validate(), operator.CheckAddress("webhook-bind-address", o.address)}
 	host, text, err := net.SplitHostPort(o.address)

@@ -92,7 +92,7 @@ func run(ctx context.Context, o *options) error {
 	return nil
 }
 
-// linger returns a context that ends the delay after another.
+// linger returns a context that ends the given delay after ctx.
 func linger(ctx context.Context, clk clock.Clock, delay time.Duration) (context.Context, context.CancelFunc) {
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
@@ -122,19 +122,19 @@ func (o *options) newManager(config *rest.Config, server webhook.Server, rights 
 	}, nil)
 }
 
-// register adds the handlers to the server, and what fills their caches to the manager.
+// register adds the handlers to the webhook server, and the informers that they read from to the manager.
 func (o *options) register(ctx context.Context, mgr manager.Manager, callers *webhooks.Callers) error {
-	server := mgr.GetWebhookServer() // this adds it to the manager
+	server := mgr.GetWebhookServer() // GetWebhookServer adds the server to the manager
 	hosts := inventory.NewInventory(inventory.Options{Topology: &o.mapping})
 	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	// Kinds that are only read by name are watched from the start, too, not from the first request on.
+	// The handlers read these kinds only by name. Without this loop, the first request would wait for their caches.
 	for _, kind := range []client.Object{&v1alpha1.NodeProfile{}, &v1alpha1.OSImage{}, &v1alpha1.SSHKey{},
 		&v1alpha1.MachineConfigTemplate{}, kube.NamespaceMetadata(), kube.MetadataOf(names.ClaimKind),
 		kube.MetadataOf(names.TemplateKind), &resourcev1.DeviceClass{}} {
 		_, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil && !meta.IsNoMatchError(err) { // before Kubernetes 1.34 there are no claims of this version
+		if err != nil && !meta.IsNoMatchError(err) { // Kubernetes before 1.34 does not serve this version of claims
 			return fmt.Errorf("watching %T, %w", kind, err)
 		}
 	}

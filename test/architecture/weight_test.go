@@ -29,11 +29,14 @@ var lower = flag.Bool("lower", false, "lower the numbers of weights.txt to what 
 // definesFlag finds the call that defines a flag of a program.
 var definesFlag = regexp.MustCompile(`\.(String|Bool|U?[Ii]nt(32|64)?|Float(32|64)|Duration|StringSlice|StringArray|StringToString)?(VarP?|P)\("?`)
 
+// hardPhrase is a phrase in a comment that leaves out what it is about.
+var hardPhrase = regexp.MustCompile(`\b(those of|is that of|of which|what [^.;:]{1,60} says?)\b`)
+
 // noEffect begins the description of a property that is accepted and does nothing.
 const noEffect = "No effect"
 
-// TestWeight holds the size of the code, of the API and of the command lines: weights.txt has the most that each may be. A number may be
-// lowered ("go test ./test/architecture -run TestWeight -lower" does it). Where a commit raises a number, it lowers another by as much.
+// TestWeight holds the size of the code, the API and the command lines, and how many phrases of comments are hard to read: weights.txt has
+// the most that each may be. A number may be lowered ("go test ./test/architecture -run TestWeight -lower" does it). Where a commit raises a number, it lowers another by as much.
 func TestWeight(t *testing.T) {
 	file := filepath.Join("testdata", "weights.txt")
 	text, err := os.ReadFile(file)
@@ -84,6 +87,7 @@ func weights(t *testing.T) map[string]int {
 			continue
 		}
 		lines := bytes.Count(text, []byte("\n"))
+		result["hard phrases in comments"] += len(hardPhrase.FindAllString(comments(t, file, text), -1))
 		folder := path.Dir(file)
 		if program {
 			folder = strings.Join(strings.SplitN(file, "/", 3)[:2], "/")
@@ -140,6 +144,25 @@ func count(schema apiextensionsv1.JSONSchemaProps, without bool) (all, noEffects
 		add(*schema.AdditionalProperties.Schema, false)
 	}
 	return all, noEffects
+}
+
+// comments are the comments of a file in small letters, without the markers of generators.
+func comments(t *testing.T, path string, text []byte) string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, group := range file.Comments {
+		for line := range strings.Lines(group.Text()) {
+			if !strings.HasPrefix(line, "+") {
+				words = append(words, strings.Fields(strings.ToLower(line))...)
+			}
+		}
+		words = append(words, ".")
+	}
+	return strings.Join(words, " ")
 }
 
 // generated returns whether a generator has written a file.

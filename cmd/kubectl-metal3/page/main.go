@@ -1,8 +1,8 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command page runs in the management cluster, behind a proxy that signs people in. It serves the page of kubectl's plugin to many: each
-// reader sees what the reader's own token may read. It has no rights, and writes nothing.
+// Command page runs in the management cluster, behind a proxy that signs people in. It serves the page of kubectl's
+// plugin to many readers: each sees what their own token may read. It has no rights of its own and writes nothing.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/operator"
 )
 
-// name of the binary and of its user agent.
+// name is the name of the binary and of its user agent.
 const name = "karpenter-metal3-page"
 
 func main() {

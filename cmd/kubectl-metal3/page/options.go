@@ -56,7 +56,8 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels, topology.Usage)
 }
 
-// complete checks the flags, and returns how to reach the API server without credentials. The error names every flag that is wrong.
+// complete checks the flags and returns how to reach the API server without credentials. The error names every wrong
+// flag.
 func (o *options) complete() (ui.TokenAccess, error) {
 	mapping, err := topology.Parse(o.topologyLabels)
 	links, badLink := ui.ParseLinks(o.links)

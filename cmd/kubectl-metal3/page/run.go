@@ -54,7 +54,8 @@ func run(ctx context.Context, o *options) error {
 	return group.Wait()
 }
 
-// probes answers those of kubelet. The page is ready once it listens: whether the API server answers, each reader is told.
+// probes answers kubelet's probes. The page is ready once it listens. If the API server does not answer, each reader
+// is told.
 func probes() http.Handler {
 	mux := http.NewServeMux()
 	for _, path := range []string{"/healthz", "/readyz"} {

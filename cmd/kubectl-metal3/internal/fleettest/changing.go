@@ -15,7 +15,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// Changing is a fleet that changes when a test says so, in the form of a view.Live.
+// Changing is a fleet that a test changes. It has the methods of a view.Live.
 type Changing struct {
 	mu       sync.Mutex
 	snapshot *view.Snapshot
@@ -23,7 +23,7 @@ type Changing struct {
 	lost     string
 }
 
-// NewChanging returns one that is this snapshot at first.
+// NewChanging returns a Changing that starts as this snapshot.
 func NewChanging(snapshot *view.Snapshot) *Changing {
 	return &Changing{snapshot: snapshot, changed: make(chan struct{})}
 }
@@ -35,21 +35,21 @@ func (c *Changing) Snapshot() *view.Snapshot {
 	return c.snapshot
 }
 
-// Changed is closed at the next change.
+// Changed returns a channel that is closed at the next change.
 func (c *Changing) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// Lost says which cluster does not answer.
+// Lost names the cluster that does not answer.
 func (c *Changing) Lost() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
 }
 
-// Change makes the fleet this snapshot. Lost is what Lost says from now on.
+// Change replaces the fleet by this snapshot. From now on, Lost returns lost.
 func (c *Changing) Change(to *view.Snapshot, lost string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *Changing) Change(to *view.Snapshot, lost string) {
 	c.changed = make(chan struct{})
 }
 
-// Quarantined returns a fleet of that size in which the first free server is quarantined, and its name.
+// Quarantined returns a fleet of that size with its first free server in quarantine, and the name of this server.
 func Quarantined(t testing.TB, servers int) (changed *view.Snapshot, name string) {
 	t.Helper()
 	changed = New(servers)

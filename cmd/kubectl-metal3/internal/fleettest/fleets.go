@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleettest makes snapshots of fleets of any size, for tests that look at them. The same size gives the same fleet.
+// Package fleettest makes snapshots of fleets of any size for tests. The same size gives the same fleet.
 package fleettest
 
 import (
@@ -39,8 +39,9 @@ var nodeTypes = []struct {
 
 var tenants = []string{"acme", "initech", "umbrella"}
 
-// New returns a fleet of so many servers in racks of twenty: most are nodes of three tenants, some are in every other state, and of those
-// without GPUs or with few some are free. The tenant cluster that was read is acme's, in which pods wait.
+// New returns a fleet of the given number of servers, in racks of twenty. Most servers are nodes of three tenants,
+// and some are in every other state. Some of the servers with few or no GPUs are free. The snapshot has acme's tenant
+// cluster, where pods wait.
 func New(servers int) *view.Snapshot {
 	s := &view.Snapshot{
 		TypeMeta: metav1.TypeMeta{Kind: view.SnapshotKind, APIVersion: view.SnapshotVersion}, Time: metav1.NewTime(Now),
@@ -77,7 +78,7 @@ func New(servers int) *view.Snapshot {
 	return s
 }
 
-// Shared returns the fleet of New of which a second tenant cluster was read: initech's, in which a pod waits.
+// Shared returns the fleet of New with a second tenant cluster, initech's, where a pod waits.
 func Shared(servers int) *view.Snapshot {
 	s := New(servers)
 	second := *s.Tenant
@@ -87,7 +88,7 @@ func Shared(servers int) *view.Snapshot {
 	return s
 }
 
-// addServer adds a server, and its Machine if it has one. Its state follows from its number.
+// addServer adds a server, and its Machine if it has one. Its number decides its state.
 func addServer(s *view.Snapshot, number int) {
 	nodeType := nodeTypes[number/perRack%len(nodeTypes)]
 	name := fmt.Sprintf("server-%04d", number)
@@ -122,7 +123,7 @@ func addServer(s *view.Snapshot, number int) {
 	case kind == 74:
 		host.Spec.ConsumerRef = &corev1.ObjectReference{APIVersion: "infrastructure.cluster.x-k8s.io/v1beta1", Kind: "Metal3Machine",
 			Namespace: "capm3", Name: "worker-0"}
-	case nodeType.name == nodeTypes[0].name: // none is free
+	case nodeType.name == nodeTypes[0].name: // no server of this type is free
 		addMachine(s, host, number, v1alpha1.MachineJoined)
 	}
 	s.Management.Hosts = append(s.Management.Hosts, *host)
@@ -179,7 +180,7 @@ func addMachine(s *view.Snapshot, host *bmov1alpha1.BareMetalHost, number int, p
 	s.Management.Machines = append(s.Management.Machines, machine)
 }
 
-// addPod adds a pod that waits. All but the last four are of one job.
+// addPod adds a pod that waits. All pods except the last four belong to one job.
 func addPod(s *view.Snapshot, number int) {
 	name := fmt.Sprintf("training-%d", number)
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name),
@@ -200,7 +201,7 @@ func addPod(s *view.Snapshot, number int) {
 	s.Tenant.Pods = append(s.Tenant.Pods, pod)
 }
 
-// fillCapacity writes what the manager would have written.
+// fillCapacity writes the capacities that the manager would write.
 func fillCapacity(s *view.Snapshot) {
 	for _, capacity := range view.New(s).Capacity() {
 		for i := range s.Management.NodeTypes {

@@ -18,9 +18,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// TokenAccess is an Access that reads the management cluster with the token of a reader, and no other credentials.
+// TokenAccess is an Access that reads the management cluster with the reader's token and no other credentials.
 type TokenAccess struct {
-	// Config says where the API server is. Credentials in it are not used.
+	// Config says where the API server is. Its credentials are not used.
 	Config   *rest.Config
 	Topology topology.Mapping
 	// Links lead out of the page.

@@ -12,15 +12,18 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// domains are the labels of hosts by which their racks are together.
+// domains are the host labels that group racks.
 type domains struct {
-	// levels have domains of several racks, which are outlined: those with the fewest domains first, as a spine is around its blocks.
+	// levels are labels whose domains contain several racks. They are drawn as outlines. Labels with the fewest
+	// domains come first, as a spine surrounds its blocks.
 	levels []string
-	// inside are written in the racks: of these labels a rack has several values, or each rack has a value of its own.
+	// inside are labels that are written in the racks: a rack has several values of them, or each rack has its own
+	// value.
 	inside []string
 }
 
-// domainsOf divides the labels. One of which all servers have the same value tells nothing, and is in neither list.
+// domainsOf assigns each label to levels or inside. A label with the same value on all servers tells nothing and is
+// left out.
 func domainsOf(servers []view.Server, labels []string) (found domains) {
 	count, rackOf := map[string]int{}, make([]string, len(servers))
 	for i := range servers {
@@ -61,10 +64,10 @@ func domainsOf(servers []view.Server, labels []string) (found domains) {
 	return found
 }
 
-// rackKey tells racks of one name in several zones apart.
+// rackKey distinguishes racks of the same name in several zones.
 func rackKey(server view.Server) string { return server.Zone + "/" + server.Rack }
 
-// sort orders servers by their domains, those in none last, and else leaves them in their order.
+// sort orders servers by their domains, servers without a domain last. Otherwise it keeps their order.
 func (d domains) sort(servers []view.Server) []view.Server {
 	if len(d.levels) == 0 {
 		return servers
@@ -86,7 +89,7 @@ func (d domains) sort(servers []view.Server) []view.Server {
 	return sorted
 }
 
-// path is where the domains of a server are, one in the other.
+// path returns the domains that contain a server, from the outermost to the innermost.
 func (d domains) path(server view.Server) (path []string) {
 	for _, level := range d.levels {
 		path = append(path, server.Labels[level])
@@ -94,7 +97,7 @@ func (d domains) path(server view.Server) (path []string) {
 	return path
 }
 
-// written is what the rack of these servers has of the labels inside, as "nvlink-domain n1, n2".
+// written returns the values of the labels inside for the rack of these servers, as "nvlink-domain n1, n2".
 func (d domains) written(servers []view.Server) (all []string) {
 	for _, label := range d.inside {
 		var values []string
@@ -111,10 +114,10 @@ func (d domains) written(servers []view.Server) (all []string) {
 	return all
 }
 
-// domain is one that is outlined.
 type domain struct{ Path, Label, Name string }
 
-// outline draws the domains that a path leads through, unless they are drawn, and returns the slot in the innermost.
+// outline draws the domains along a path, unless they are drawn already, and returns the slot in the innermost
+// domain.
 func (d *drawing) outline(levels, path []string) (place string, err error) {
 	place = "main"
 	for i, name := range path {

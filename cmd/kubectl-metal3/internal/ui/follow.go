@@ -13,7 +13,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 )
 
-// Follow follows clusters until the context ends. It returns the source of a Screen of them, and its options but for the token.
+// Follow follows clusters until ctx ends. It returns the source for a Screen, and the Screen's options except the
+// token.
 func Follow(ctx context.Context, management client.WithWatch, tenants []client.WithWatch, scope view.Scope, mapping topology.Mapping) (
 	*view.Live, Options, error) {
 	live, err := view.Follow(ctx, management, tenants, scope, clock.RealClock{})

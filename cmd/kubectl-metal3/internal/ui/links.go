@@ -13,18 +13,19 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// LinkUsage is what the help of the programs says of the flag --link.
+// LinkUsage is the help text of the flag --link.
 const LinkUsage = "Link out of the page, as NAME=URL: the pages of servers and the rows of tenants have it. In the URL, {{ .Host }} and " +
 	"{{ .Namespace }} are those of the BareMetalHost, {{ .Machine }}, {{ .Node }}, {{ .Tenant }} and {{ .TenantNamespace }} the names of " +
 	"what uses it, escaped. A link that needs a name which there is none of is left out. Can be repeated."
 
-// Link leads from a server or a tenant to a page elsewhere.
+// Link is a link from a server or a tenant to a page elsewhere.
 type Link struct {
 	Name     string
 	template *template.Template
 }
 
-// linked is what a link is for. Its methods are the words of templates; the error of one that is empty leaves the link out.
+// linked is the object that a link is for. Templates call its methods. A method fails if its name is empty, and the
+// link is left out.
 type linked struct{ host, namespace, machine, node, tenant, tenantNamespace string }
 
 var errNoName = errors.New("there is no such name")
@@ -39,7 +40,7 @@ func escaped(name string) (string, error) {
 // Host is the name of the BareMetalHost.
 func (l linked) Host() (string, error) { return escaped(l.host) }
 
-// Namespace is that of the BareMetalHost.
+// Namespace is the namespace of the BareMetalHost.
 func (l linked) Namespace() (string, error) { return escaped(l.namespace) }
 
 // Machine is the name of the Machine, in the TenantNamespace.
@@ -51,10 +52,10 @@ func (l linked) Node() (string, error) { return escaped(l.node) }
 // Tenant is the name of the TenantCluster.
 func (l linked) Tenant() (string, error) { return escaped(l.tenant) }
 
-// TenantNamespace is that of the Machine and the TenantCluster.
+// TenantNamespace is the namespace of the Machine and the TenantCluster.
 func (l linked) TenantNamespace() (string, error) { return escaped(l.tenantNamespace) }
 
-// ParseLinks reads the entries of the flag --link. The error names every entry that is wrong, and the flag.
+// ParseLinks parses the entries of the flag --link. The error names the flag and every wrong entry.
 func ParseLinks(entries []string) (links []Link, err error) {
 	var errs []error
 	all := linked{"host", "namespace", "machine", "node", "tenant", "tenant-namespace"}
@@ -79,7 +80,6 @@ func ParseLinks(entries []string) (links []Link, err error) {
 	return links, errors.Join(errs...)
 }
 
-// lead returns the URL for an object.
 func (l Link) lead(object linked) (string, error) {
 	var written strings.Builder
 	if err := l.template.Execute(&written, object); err != nil {
@@ -95,15 +95,14 @@ func (l Link) lead(object linked) (string, error) {
 	return written.String(), nil
 }
 
-// isWeb returns whether a URL is one with https or http and a host.
+// isWeb reports whether a URL is an https or http URL with a host.
 func isWeb(address *url.URL) bool {
 	return (address.Scheme == "https" || address.Scheme == "http") && address.Host != ""
 }
 
-// leading is a link of a page.
 type leading struct{ Name, URL string }
 
-// leadings are the links for an object that has the names which they need.
+// leadings returns the links for an object, without the links that need a name which the object lacks.
 func (v *version) leadings(object linked) (all []leading) {
 	for _, link := range v.links {
 		if address, err := link.lead(object); err == nil {
@@ -113,7 +112,7 @@ func (v *version) leadings(object linked) (all []leading) {
 	return all
 }
 
-// linkedOf is a server with what uses it.
+// linkedOf returns the names of a server and of what uses it.
 func linkedOf(server view.Server) linked {
 	object := linked{host: server.Name, namespace: server.Namespace, node: server.Node}
 	object.tenantNamespace, object.machine, _ = strings.Cut(server.Machine, "/")

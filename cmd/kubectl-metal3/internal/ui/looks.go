@@ -9,10 +9,10 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// look is how a state or a verdict is drawn: a sign beside the colour that its group has.
+// look is how a state or a verdict is drawn: a sign, and a group that has a colour.
 type look struct{ Group, Sign string }
 
-// Groups of states. Their colours are in style.css, by these names.
+// The groups of states. style.css has their colours, under these names.
 const (
 	used    = "used"
 	transit = "transit"
@@ -21,12 +21,12 @@ const (
 	free    = "free"
 )
 
-// groups in the order in which they are drawn, with their words.
+// groups has the groups in the order of drawing, with their words.
 var groups = []struct{ Name, Sign, Words string }{
 	{used, "●", "used"}, {transit, "▶", "in transit"}, {broken, "✗", "broken"}, {out, "–", "out of the pool"}, {free, "○", "free"},
 }
 
-// states in the order in which they are listed.
+// states has the states in the order of listing.
 var states = []struct {
 	State view.State
 	look
@@ -55,7 +55,7 @@ func lookOf(state view.State) look {
 	return look{out, "?"}
 }
 
-// verdicts have the signs of "kubectl metal3 explain".
+// verdicts has the signs of "kubectl metal3 explain".
 var verdicts = map[view.Verdict]struct{ Class, Sign, Words string }{
 	view.Good: {"good", "✓", "As it should be: "}, view.Waiting: {"waiting", "…", "On its way: "}, view.Wrong: {"wrong", "✗", "Wrong: "},
 	view.Note: {"note", "·", ""},

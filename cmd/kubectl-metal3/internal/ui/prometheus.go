@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// recordedFor is how far the history goes back that Prometheus has, and recordedEvery how far apart its samples are.
+	// recordedFor is how far back the page asks Prometheus; recordedEvery is the distance of its samples.
 	recordedFor   = 7 * 24 * time.Hour
 	recordedEvery = 30 * time.Minute
-	// The queries give the servers of each NodeType, and the Machines that have one. Each replica of the manager has the same numbers: see
-	// docs/metrics.md.
+	// The queries return the servers of each NodeType, and the Machines that have a server. Each replica of the
+	// manager reports the same numbers: see docs/metrics.md.
 	hostsQuery    = "max by (nodetype, state) (sum by (nodetype, state, instance) (karpenter_metal3_hosts))"
 	machinesQuery = `max by (nodetype, phase) (sum by (nodetype, phase, instance) (karpenter_metal3_machines{phase!~"Pending|Claiming"}))`
 )
 
-// Prometheus has the history of a fleet from before the program was started.
+// Prometheus has the history of a fleet from before the start of the program.
 type Prometheus struct{ api prometheusv1.API }
 
-// NewPrometheus returns the one at that URL, which is not asked yet.
+// NewPrometheus returns a client of the Prometheus at a URL. It sends no request yet.
 func NewPrometheus(address string) (*Prometheus, error) {
 	parsed, err := url.Parse(address)
 	if err != nil || !isWeb(parsed) {
@@ -44,8 +44,8 @@ func NewPrometheus(address string) (*Prometheus, error) {
 	return &Prometheus{prometheusv1.NewAPI(client)}, nil
 }
 
-// read returns the samples that end at a time, by type only: a server that matches several types counts in each, so that their sum is not
-// the number of servers.
+// read returns the samples up to a time, by type only: a server that matches several types counts in each of them, so
+// the sum of the types is not the number of servers.
 func (p *Prometheus) read(ctx context.Context, end time.Time) ([]sample, error) {
 	byTime := map[time.Time]map[string]counts{}
 	add := func(query string, label model.LabelName, count func(counts, string, int32) counts) error {
@@ -75,7 +75,7 @@ func (p *Prometheus) read(ctx context.Context, end time.Time) ([]sample, error) 
 	}); err != nil {
 		return nil, err
 	}
-	// A claimed server is in the group of the phase of its Machine.
+	// A claimed server counts in the group of its Machine's phase.
 	if err := add(machinesQuery, "phase", func(counted counts, phase string, machines int32) counts {
 		group, claimed := groupOf(view.State(phase)), groupOf("claimed")
 		moved := min(machines, counted[claimed])
@@ -92,16 +92,16 @@ func (p *Prometheus) read(ctx context.Context, end time.Time) ([]sample, error) 
 	return samples, nil
 }
 
-// recorded is what Prometheus has said last.
+// recorded is the last answer of Prometheus.
 type recorded struct {
 	asked   time.Time
 	samples []sample
-	// Wrong is why it has said nothing.
+	// Wrong is why Prometheus gave no samples.
 	Wrong string
 }
 
-// recall asks Prometheus, if it was not asked lately. The streams of the page show it until the page is asked for again. A request that
-// comes meanwhile shows what it said before.
+// recall asks Prometheus, unless it was asked lately. Streams of the page keep the last answer until somebody asks
+// for the page again. A request in the meantime shows the previous answer.
 func (s *Screen) recall(ctx context.Context) {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -123,18 +123,18 @@ func (s *Screen) recall(ctx context.Context) {
 	s.mu.Lock()
 	s.recorded = answer
 	current := s.current
-	s.mu.Unlock() // drawing takes the lock of the version first
+	s.mu.Unlock() // a drawing takes the version's lock before this one
 	current.forget(page{View: "capacity"})
 }
 
-// lastRecorded is what Prometheus has said last.
 func (s *Screen) lastRecorded() recorded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.recorded
 }
 
-// historyOf is the one that is drawn of a type: what Prometheus has, as far as it has the type, and then what this program has seen.
+// historyOf returns the history to draw for a type: the samples of Prometheus that have the type, followed by the
+// samples of this program.
 func (d *drawing) historyOf(nodeType string) history {
 	if d.recorded == nil {
 		return d.history

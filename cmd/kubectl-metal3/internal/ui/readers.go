@@ -23,42 +23,44 @@ import (
 )
 
 const (
-	// lingering is how long a fleet is followed after the last request for it. A tab that is hidden asks for nothing.
+	// lingering is how long a fleet is followed after the last request for it. A hidden tab sends no requests.
 	lingering = 15 * time.Minute
-	// recheck is how often the API server is asked whether it still accepts a token. Until then, a stream of a token that has expired goes on.
+	// recheck is how often the API server is asked whether it still accepts a token. A stream with an expired token
+	// goes on until then.
 	recheck = time.Minute
-	// openTime is how long a request waits until the fleet is there.
+	// openTime is how long a request waits for the fleet.
 	openTime = 30 * time.Second
-	// namespaces is the path of the fleets of one namespace each.
+	// namespaces is the prefix of the paths that show the fleet of one namespace.
 	namespaces = "/namespaces/"
 )
 
-// Access reads a cluster with the rights of others.
+// Access reads a cluster with the rights of a token.
 type Access interface {
-	// Check returns the name of the user whose token it is; empty if that may not be known. The error is the API server's Unauthorized if it
-	// does not accept the token.
+	// Check returns the name of the token's user; empty if the user may not ask for it. The error is the API server's
+	// Unauthorized if it does not accept the token.
 	Check(ctx context.Context, token string) (string, error)
-	// Follow follows the cluster with the rights of the token until the context ends, as the function Follow does. The namespace is that
-	// of the Machines and TenantClusters; empty are all.
+	// Follow follows the cluster with the rights of the token until ctx ends, like the function Follow. It reads the
+	// Machines and TenantClusters of the namespace; an empty namespace means all.
 	Follow(ctx context.Context, token, namespace string) (Source, Options, error)
 }
 
-// Readers is a page for many readers, each of which has a bearer token in each request: it shows what the API server lets that token read,
-// and nothing that was read by another. It is an http.Handler. A proxy in front of it signs people in.
+// Readers is an http.Handler that serves the page to many readers. Each request has a bearer token. Readers shows
+// only what the API server lets this token read, and nothing that another token has read. A proxy in front of it
+// signs people in.
 type Readers struct {
-	// ctx ends all that is followed.
+	// ctx ends everything that Readers follows.
 	ctx    context.Context
 	access Access
 	most   int
 	clock  clock.Clock
-	// planning has one place for all: an answer takes a processor for up to half a minute.
+	// planning has one slot for all readers: an answer takes a processor for up to half a minute.
 	planning chan struct{}
 
 	mu  sync.Mutex
 	all map[place]*reader
 }
 
-// place is what a token looks at. The token itself is in no key and in no log.
+// place is a token and a namespace to look at. It has only the token's sum, so the token is in no key and in no log.
 type place struct {
 	token     [sha256.Size]byte
 	namespace string
@@ -66,22 +68,24 @@ type place struct {
 
 // reader is a token that looks at a place.
 type reader struct {
-	// user is whose token it is, as the API server says; the token's sum if that may not be known.
+	// user is the token's user, as the API server names it; the token's sum if the name is unknown.
 	user string
-	// opened is closed when there is a screen, or an error.
+	// opened is closed when screen or err is set.
 	opened chan struct{}
 	screen *Screen
 	err    error
-	// followed ends with the reader; end ends it.
+	// followed is the reader's context; end ends it.
 	followed context.Context
 	end      context.CancelFunc
 
-	// requests is how many are answered now, and last when the last one began or ended. The mutex of Readers guards them.
+	// requests is how many requests are being answered; last is when a request last began or ended. The mutex of
+	// Readers guards both.
 	requests int
 	last     time.Time
 }
 
-// NewReaders returns Readers that end with the context. At most so many fleets are followed at a time, one for each token and namespace.
+// NewReaders returns Readers that end with ctx. It follows at most the given number of fleets at a time, one for each
+// token and namespace.
 func NewReaders(ctx context.Context, access Access, most int, clk clock.Clock) *Readers {
 	return &Readers{ctx: ctx, access: access, most: most, clock: clk, planning: make(chan struct{}, 1), all: map[place]*reader{}}
 }
@@ -101,7 +105,7 @@ func (s *Readers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	key, user := place{sha256.Sum256([]byte(token)), namespace}, ""
-	if !s.has(key) { // a token that is refused takes nobody's place
+	if !s.has(key) { // a refused token takes nobody's place
 		ctx, cancel := context.WithTimeout(r.Context(), openTime)
 		defer cancel()
 		var err error
@@ -129,17 +133,17 @@ func (s *Readers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		explain(w, reader.err)
 		return
 	}
-	// Streams end with what is followed.
+	// A stream ends when its reader ends.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(reader.followed, cancel)()
 	reader.screen.serve(w, r.WithContext(ctx), rest)
 }
 
-// bearer is the header of RFC 6750. client-go would send what has another form without credentials, or as two.
+// bearer matches the header of RFC 6750. client-go would send a token of another form without credentials, or as two.
 var bearer = regexp.MustCompile(`^(?i:Bearer) ([-A-Za-z0-9._~+/]+=*)$`)
 
-// tokenOf returns the token of a request that has one.
+// tokenOf returns the token of a request, and whether it has one.
 func tokenOf(r *http.Request) (string, bool) {
 	values := r.Header["Authorization"]
 	if len(values) != 1 {
@@ -152,7 +156,7 @@ func tokenOf(r *http.Request) (string, bool) {
 	return found[1], true
 }
 
-// splitPath returns the namespace that a path begins with, empty if it has none, and the path of the view below it.
+// splitPath returns the namespace at the start of a path, empty if there is none, and the path of the view below it.
 func splitPath(path string) (namespace, rest string, valid bool) {
 	below, is := strings.CutPrefix(path, namespaces)
 	if !is {
@@ -167,7 +171,7 @@ func unauthorized(w http.ResponseWriter, message string) {
 	http.Error(w, message, http.StatusUnauthorized)
 }
 
-// explain answers with what the API server has said.
+// explain writes an error of the API server as the answer.
 func explain(w http.ResponseWriter, err error) {
 	if apierrors.IsUnauthorized(err) {
 		unauthorized(w, "the API server does not accept the token of this request: sign in again")
@@ -182,7 +186,8 @@ func (s *Readers) has(key place) bool {
 	return s.all[key] != nil
 }
 
-// enter returns the reader at a place, and begins to follow the fleet for a new one. It is nil if there is no room. The caller leaves.
+// enter returns the reader at a place, and starts to follow the fleet for a new reader. It returns nil if there is no
+// room. The caller must call leave.
 func (s *Readers) enter(key place, token, user string) *reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +215,8 @@ func (s *Readers) leave(reader *reader) {
 	reader.last = s.clock.Now()
 }
 
-// replace ends what a user has looked at in a namespace with another token, and looks at no more: a proxy has a new one every few minutes.
-// The mutex is held.
+// replace drops the readers of a user's other tokens in a namespace that serve no request: a proxy gets a new token
+// every few minutes. The caller holds the mutex.
 func (s *Readers) replace(user, namespace string) {
 	for key, reader := range s.all {
 		if reader.user == user && key.namespace == namespace && reader.requests == 0 {
@@ -220,8 +225,9 @@ func (s *Readers) replace(user, namespace string) {
 	}
 }
 
-// evict makes room for a reader of the user. It ends one at which nobody looks, or else one of the user that has most, if that user then
-// still has as many. Of several it ends the one whose last request is the oldest. It returns false if it may end none. The mutex is held.
+// evict makes room for a reader of the user and reports whether it could. It drops an idle reader if there is one, or
+// else a reader of the user with the most readers, if that user then still has as many as the given user. Among
+// equals it drops the reader with the oldest last request. The caller holds the mutex.
 func (s *Readers) evict(user string) bool {
 	count := map[string]int{}
 	for _, reader := range s.all {
@@ -239,13 +245,14 @@ func (s *Readers) evict(user string) bool {
 	return true
 }
 
-// drop ends the reader at a place. The mutex is held.
+// drop ends the reader at a place. The caller holds the mutex.
 func (s *Readers) drop(key place) {
 	s.all[key].end()
 	delete(s.all, key)
 }
 
-// forget has the next request at a place begin anew. If only idle is set, a reader that looks, or has looked lately, is kept.
+// forget removes a reader, so that the next request at its place starts anew, and reports whether it did. With
+// onlyIdle, it keeps a reader that has, or lately had, a request.
 func (s *Readers) forget(reader *reader, key place, onlyIdle bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +265,8 @@ func (s *Readers) forget(reader *reader, key place, onlyIdle bool) bool {
 	return true
 }
 
-// follow follows the fleet for a reader, until nobody looks, the API server does not accept the token, or another takes the place.
+// follow follows the fleet for a reader until nobody looks, the API server rejects the token, or another reader takes
+// the place.
 func (s *Readers) follow(ctx context.Context, reader *reader, key place, token string) {
 	defer reader.end()
 	defer s.forget(reader, key, false)

@@ -33,51 +33,49 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"join":  strings.Join,
 }).ParseFS(templateFiles, "templates/*.html"))
 
-// serverPath is the path of the page of a server, below the base. Namespaces and names have nothing to escape.
+// serverPath returns the path of a server's page, below the base. Namespaces and names need no escapes.
 func serverPath(server view.Server) string { return "/server/" + server.Key().String() }
 
 // part is a piece of a page that is sent again when it has changed.
 type part struct {
-	// Name is that of the element with the attribute data-part.
+	// Name is the value of the element's attribute data-part.
 	Name string
 	HTML template.HTML
 	sum  uint64
-	// Inside is a slot in this part, nil if it has none: the last element in it.
+	// Inside is the slot at the end of this part, nil if it has none.
 	Inside *slot
 }
 
-// closing ends the HTML of a part with a slot inside.
+// closing ends the HTML of a part that contains a slot.
 const closing = "</div></section>"
 
-// Opening is the HTML of a part up to what is in its slot.
+// Opening is the HTML of a part before the content of its slot.
 func (p part) Opening() template.HTML {
 	return template.HTML(strings.TrimSuffix(string(p.HTML), closing))
 }
 
-// Closing is the rest of it.
+// Closing is the HTML of a part after the content of its slot.
 func (part) Closing() template.HTML { return closing }
 
-// slot is a place on a page for parts.
 type slot struct {
 	Name  string
 	Parts []part
 }
 
-// rendered is a page.
 type rendered struct {
 	Base, Title string
 	page
 	Now    time.Time
 	Frozen bool
-	// Slots are nav, top, main and rest, and then those inside of parts.
+	// Slots are nav, top, main and rest, and then the slots inside parts.
 	Slots []*slot
-	// Sum is different if anything is.
+	// Sum changes with every change of the page.
 	Sum string
-	// Gone is true if there is no such server.
+	// Gone: no server has this name.
 	Gone bool
 }
 
-// views by name, with what fills their slots.
+// views has each view by name, with the function that fills its slots.
 var views = map[string]struct {
 	title  string
 	render func(*drawing) error
@@ -90,15 +88,15 @@ var views = map[string]struct {
 type drawing struct {
 	*version
 	*rendered
-	// Answer is that of What if.
+	// Answer is the answer of What if.
 	Answer *answer
 	// past is who had the server.
 	past past
-	// recorded is what Prometheus has said; nil if there is none.
+	// recorded is the last answer of Prometheus; nil without Prometheus.
 	recorded *recorded
 }
 
-// render returns a page of a version, which is made once for all viewers.
+// render returns a page of a version. It renders the page once for all viewers.
 func (s *Screen) render(v *version, asked page) (*rendered, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -119,7 +117,8 @@ func (s *Screen) render(v *version, asked page) (*rendered, error) {
 	return done, nil
 }
 
-// draw makes a page of a version, whose lock is held. The answer is that of What if, which is of one time.
+// draw renders a page of a version. The caller holds the version's lock. An answer of What if belongs to one version,
+// so its page is frozen.
 func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, error) {
 	d := &drawing{version: v, rendered: &rendered{Base: s.base, Title: views[asked.View].title, page: asked, Now: v.fleet.Now(),
 		Frozen: s.still || answered != nil,
@@ -162,10 +161,10 @@ func (s *Screen) draw(v *version, asked page, answered *answer) (*rendered, erro
 
 var seed = maphash.MakeSeed()
 
-// ages are texts that become old by themselves: the browser renews them, and they do not make a part another.
+// ages matches texts that the browser updates by itself. A part with only a new age has not changed.
 var ages = regexp.MustCompile(`(<time data-age[^>]*>)[^<]*`)
 
-// add renders a template into a slot. The name of the part is that of the template, if no other is given.
+// add renders a template into a slot. The part has the name of the template, followed by the given names.
 func (d *drawing) add(place, name string, data any, names ...string) error {
 	var content bytes.Buffer
 	if err := templates.ExecuteTemplate(&content, name, data); err != nil {
@@ -178,7 +177,6 @@ func (d *drawing) add(place, name string, data any, names ...string) error {
 	return nil
 }
 
-// slot returns the one of that name, nil if there is none.
 func (d *drawing) slot(name string) *slot {
 	if index := slices.IndexFunc(d.Slots, func(known *slot) bool { return known.Name == name }); index >= 0 {
 		return d.Slots[index]
@@ -186,7 +184,8 @@ func (d *drawing) slot(name string) *slot {
 	return nil
 }
 
-// since is what a viewer has not got that was sent parts and orders of these sums. They are then those of this page.
+// since returns what a viewer lacks. The keys of sent are parts and slots, with the sums of what the viewer has. It
+// updates sent to the sums of this page.
 func (r *rendered) since(sent map[string]uint64) event {
 	told := event{Slots: map[string][]string{}, Parts: map[string]string{}}
 	kept := map[string]bool{}
@@ -217,7 +216,7 @@ func (r *rendered) since(sent map[string]uint64) event {
 	return told
 }
 
-// Age is how long ago something was, as kubectl writes it.
+// Age is the time since a moment, as kubectl writes it.
 func (r *rendered) Age(since *metav1.Time) string {
 	if since.IsZero() {
 		return ""

@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// maxSamples bounds what is kept of the past. When there are so many, every second one is dropped, and they are taken half as often.
+// maxSamples is how many samples a history keeps. When it is full, every second sample is dropped, and samples are
+// taken half as often.
 const maxSamples = 480
 
-// counts of servers, in the order of groups.
+// counts are numbers of servers, in the order of groups.
 type counts [5]int32
 
 func (c counts) total() (sum int32) {
@@ -22,20 +23,20 @@ func (c counts) total() (sum int32) {
 	return sum
 }
 
-// sample is how many servers were in each group at a time: of all, and by type.
+// sample is the number of servers in each group at a time, for all servers and by type.
 type sample struct {
 	time   time.Time
 	all    counts
 	byType map[string]counts
 }
 
-// history is what is known of the past since the program has started.
+// history is the known past since the start of the program.
 type history struct {
 	samples []sample
 	every   time.Duration
 }
 
-// add takes a sample unless the last one is too new. The newest is always the present: it replaces one that is too new.
+// add appends a sample, or replaces the newest one if that is too new. The newest sample is always the present.
 func (h *history) add(latest sample) {
 	if last := len(h.samples) - 1; last > 0 && latest.time.Sub(h.samples[last-1].time) < h.every {
 		h.samples[last] = latest
@@ -51,7 +52,7 @@ func (h *history) add(latest sample) {
 	h.samples = append(h.samples, latest)
 }
 
-// Size of a plot in its own units.
+// The size of a plot in its own units.
 const (
 	plotWidth  = 600
 	plotHeight = 120
@@ -64,11 +65,11 @@ type plot struct {
 	Start time.Time
 	Now   time.Time
 	Top   int32
-	// Words say the present, for those who do not see the chart.
+	// Words are the present in words, for readers who do not see the chart.
 	Words string
 }
 
-// Clock writes when a time was, with the date if the plot is of more than a day.
+// Clock formats a moment, with the date if the plot spans more than a day.
 func (p plot) Clock(moment time.Time) string {
 	if p.Now.Sub(p.Start) > 24*time.Hour {
 		return moment.UTC().Format("2006-01-02 15:04")
@@ -76,10 +77,10 @@ func (p plot) Clock(moment time.Time) string {
 	return moment.UTC().Format("15:04:05")
 }
 
-// area is that of one group, as the path of an SVG.
+// area is the area of one group, as an SVG path.
 type area struct{ Group, Path string }
 
-// plot draws the counts that of takes of each sample, in steps: between two samples there is nothing to know.
+// plot draws the counts that pick returns for each sample. It draws steps: nothing is known between two samples.
 func (h *history) plot(name string, pick func(sample) counts) plot {
 	first, last := h.samples[0], h.samples[len(h.samples)-1]
 	drawn := plot{Name: name, Start: first.time, Now: last.time}

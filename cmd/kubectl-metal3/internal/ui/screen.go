@@ -18,57 +18,58 @@ import (
 const (
 	// interval is the least time between two versions of a page.
 	interval = time.Second
-	// refresh is how long a version is shown if nothing changes: the estimates in it become old.
+	// refresh is how long a version is shown if nothing changes: its estimates become old.
 	refresh = 15 * time.Second
-	// busy bounds the part of its time that the program makes versions in, as one of so many.
+	// busy limits the work on versions: the program spends at most one part in busy of its time on them.
 	busy = 5
-	// maxPages is how many pages of a version are kept. One with another filter is another page.
+	// maxPages is how many pages of a version are kept. Another filter makes another page.
 	maxPages = 32
-	// readTime is how long reading who had a server may take.
+	// readTime is how long a read of a server's past users, or of Prometheus, may take.
 	readTime = 5 * time.Second
 	// maxMoves is how many changes of states are listed.
 	maxMoves = 30
 )
 
-// Source is where the fleet comes from. *view.Live is one.
+// Source provides the fleet. *view.Live is a Source.
 type Source interface {
-	// Snapshot returns the present. It is not written to.
+	// Snapshot returns the present. The Screen does not write to it.
 	Snapshot() *view.Snapshot
-	// Changed is closed at the next change after the call.
+	// Changed returns a channel that is closed at the next change after the call.
 	Changed() <-chan struct{}
-	// Lost says which cluster does not answer now; empty if all do.
+	// Lost names the cluster that does not answer now; empty if all answer.
 	Lost() string
 }
 
-// Options of a Screen.
+// Options are the options of a Screen.
 type Options struct {
-	// Token is the first element of the paths: who does not know it sees nothing.
+	// Token is the first element of the paths: nobody sees the page without it.
 	Token string
-	// Still is true if the source never changes.
+	// Still: the source never changes.
 	Still bool
 	// History reads who had a server and when; nil if the source has that. The name has its namespace in front.
 	History func(ctx context.Context, name string) ([]view.Use, error)
-	// Planning adds to a snapshot what only What if needs, and is not followed: see view.Snapshot.ReadPlanning. It is nil if the snapshots
-	// of the source have it. The snapshot has one tenant cluster, which has this number among those of the source, or none.
+	// Planning adds to a snapshot what only What if needs and the source does not follow: see
+	// view.Snapshot.ReadPlanning. It is nil if the snapshots of the source have it. The snapshot has one tenant
+	// cluster or none; tenant is its number among the tenant clusters of the source.
 	Planning func(ctx context.Context, snapshot *view.Snapshot, tenant int) error
-	// Topology is --topology-labels of the programs: for What if, and for the domains that racks are in.
+	// Topology is --topology-labels of the programs. What if uses it, and the page groups racks by its labels.
 	Topology topology.Mapping
 	// Links lead out of the page.
 	Links []Link
-	// Prometheus has the history from before the program was started; nil if there is none.
+	// Prometheus has the history from before the start of the program; nil if there is none.
 	Prometheus *Prometheus
-	// Clock is the clock that changes are gathered by. Default: the real one.
+	// Clock measures the time between versions. Default: the real clock.
 	Clock clock.Clock
 }
 
-// Screen serves the pages. It is an http.Handler.
+// Screen is an http.Handler that serves the pages.
 type Screen struct {
 	source  Source
 	still   bool
 	base    string
 	clock   clock.Clock
 	viewers chan struct{}
-	// planning has one place.
+	// planning has one slot.
 	planning   chan struct{}
 	complete   func(context.Context, *view.Snapshot, int) error
 	topology   topology.Mapping
@@ -83,30 +84,29 @@ type Screen struct {
 	history  history
 	moves    []move
 	recorded recorded
-	// past of the servers whose pages were asked for last.
+	// past is the past of the servers whose pages were asked for last.
 	past map[string]past
 }
 
-// past is who had a server, or why that is not known.
+// past is who had a server, or why that is unknown.
 type past struct {
 	Uses  []view.Use
 	Wrong string
 }
 
-// move is a change of the state of a server.
 type move struct {
 	At       time.Time
 	Server   view.Server
 	From, To view.State
 }
 
-// version is the fleet at one time, with what was rendered of it.
+// version is the fleet at one time and the pages that were rendered from it.
 type version struct {
-	// over is closed when there is a newer one.
+	// over is closed when there is a newer version.
 	over chan struct{}
 	lost string
 
-	// mu guards what follows: a Fleet is not safe for concurrent use.
+	// mu guards the fields below: a Fleet is not safe for concurrent use.
 	mu       sync.Mutex
 	snapshot *view.Snapshot
 	fleet    *view.Fleet
@@ -121,13 +121,13 @@ type version struct {
 	pages    map[page]*rendered
 }
 
-// New returns a Screen that shows the present of the source. Run follows it.
+// New returns a Screen that shows the present of the source. Run follows the source.
 func New(source Source, options Options) *Screen {
 	s := &Screen{source: source, still: options.Still, base: "/" + options.Token, clock: options.Clock,
 		viewers: make(chan struct{}, maxViewers), planning: make(chan struct{}, 1), complete: options.Planning, topology: options.Topology,
 		links: options.Links, prometheus: options.Prometheus,
 		read: options.History, past: map[string]past{}, history: history{every: interval}}
-	_ = whatif.Register(s.topology) // if that is not possible, What if says so
+	_ = whatif.Register(s.topology) // if it fails, What if reports the error
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -135,7 +135,7 @@ func New(source Source, options Options) *Screen {
 	return s
 }
 
-// Run follows the source until the context ends.
+// Run follows the source until ctx ends.
 func (s *Screen) Run(ctx context.Context) {
 	for !s.still {
 		if !s.wait(ctx, refresh, s.changed) {
@@ -149,7 +149,7 @@ func (s *Screen) Run(ctx context.Context) {
 	}
 }
 
-// wait waits for a time, or until the source has changed. It returns false when the context has ended.
+// wait waits until the time is over or changed is closed. It returns false when ctx has ended.
 func (s *Screen) wait(ctx context.Context, most time.Duration, changed <-chan struct{}) bool {
 	timer := s.clock.NewTimer(most)
 	defer timer.Stop()
@@ -162,7 +162,6 @@ func (s *Screen) wait(ctx context.Context, most time.Duration, changed <-chan st
 	return true
 }
 
-// update makes a version of the present.
 func (s *Screen) update() {
 	s.changed = s.source.Changed()
 	snapshot := s.source.Snapshot()
@@ -187,7 +186,7 @@ func (s *Screen) update() {
 	}
 }
 
-// note adds what has changed between two versions to the list of moves, the newest first.
+// note adds the changes of state between two versions to the list of moves, the newest first.
 func (s *Screen) note(before, next *version) {
 	states := make(map[string]view.State, len(before.servers))
 	for i := range before.servers {
@@ -201,7 +200,6 @@ func (s *Screen) note(before, next *version) {
 	}
 }
 
-// machinesOf are the Machines of a fleet by namespace and name.
 func machinesOf(fleet *view.Fleet) map[string]view.Machine {
 	all := map[string]view.Machine{}
 	for _, machine := range fleet.Machines() {
@@ -210,14 +208,14 @@ func machinesOf(fleet *view.Fleet) map[string]view.Machine {
 	return all
 }
 
-// present is the newest version.
 func (s *Screen) present() *version {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
 }
 
-// remember reads who had a server, if the source does not have that. The streams of its page show it until the page is asked for again.
+// remember reads who had a server, unless the source has that. Streams of the server's page show it once somebody
+// asks for the page again.
 func (s *Screen) remember(ctx context.Context, name string) {
 	if s.read == nil {
 		return
@@ -238,18 +236,17 @@ func (s *Screen) remember(ctx context.Context, name string) {
 	}
 	s.past[name] = read
 	current := s.current
-	s.mu.Unlock() // drawing takes the lock of the version first
+	s.mu.Unlock() // a drawing takes the version's lock before this one
 	current.forget(page{View: "server", Name: name})
 }
 
-// forget has a page be made again.
+// forget makes the version render a page again.
 func (v *version) forget(page page) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.pages, page)
 }
 
-// pastOf is who had a server.
 func (s *Screen) pastOf(fleet *view.Fleet, name string) past {
 	if s.read == nil {
 		uses, _ := fleet.History(name) // the server is known
@@ -260,7 +257,6 @@ func (s *Screen) pastOf(fleet *view.Fleet, name string) past {
 	return s.past[name]
 }
 
-// sample counts the servers.
 func (v *version) sample() sample {
 	taken := sample{time: v.fleet.Now(), byType: map[string]counts{}}
 	for i := range v.servers {

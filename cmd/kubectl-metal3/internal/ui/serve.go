@@ -24,15 +24,16 @@ import (
 )
 
 const (
-	// maxViewers is how many event streams there are at a time.
+	// maxViewers is how many event streams can be open at a time.
 	maxViewers = 100
-	// heartbeat is how often a stream says something, so that a viewer that is gone is noticed.
+	// heartbeat is how often a stream sends something, so that the server notices when a viewer is gone.
 	heartbeat = 20 * time.Second
 	// patience is how long a viewer may take to read.
 	patience = 30 * time.Second
 )
 
-// headers of all answers. A page takes nothing from elsewhere, runs no script but ours, is in no frame, and stays in no cache.
+// headers are the headers of all answers. A page loads nothing from elsewhere, runs only our script, is in no frame,
+// and stays in no cache.
 var headers = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -47,7 +48,7 @@ var headers = map[string]string{
 //go:embed static
 var static embed.FS
 
-// Serve answers requests until the context ends, and with it the streams.
+// Serve answers requests until ctx ends. The streams end with ctx, too.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -68,10 +69,10 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	return nil
 }
 
-// page is what a viewer looks at.
+// page identifies what a viewer looks at.
 type page struct {
 	View string
-	// Name of the server, with its namespace.
+	// Name is the name of the server, with its namespace.
 	Name   string
 	Filter view.Filter
 }
@@ -82,7 +83,7 @@ func (s *Screen) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest, known := s.admit(r)
 	switch {
 	case !isLoopback(r.Host):
-		// A name that somebody else's DNS resolves to this machine.
+		// Somebody else's DNS may resolve a name to this machine.
 		http.Error(w, fmt.Sprintf("this page is at a loopback address, and not at %q", r.Host), http.StatusForbidden)
 	case !known:
 		http.Error(w, "the address of this page has a token, which the program that serves it has printed", http.StatusForbidden)
@@ -97,7 +98,7 @@ func harden(w http.ResponseWriter) {
 	}
 }
 
-// serve answers a request that was admitted. The rest of its path is below the base.
+// serve answers an admitted request. rest is its path below the base.
 func (s *Screen) serve(w http.ResponseWriter, r *http.Request, rest string) {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -112,7 +113,7 @@ func (s *Screen) serve(w http.ResponseWriter, r *http.Request, rest string) {
 	}
 }
 
-// admit returns the path behind the token, and whether there was one.
+// admit returns the path after the token, and whether the request has the token.
 func (s *Screen) admit(r *http.Request) (rest string, known bool) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if subtle.ConstantTimeCompare([]byte("/"+first), []byte(s.base)) != 1 {
@@ -121,7 +122,7 @@ func (s *Screen) admit(r *http.Request) (rest string, known bool) {
 	return strings.TrimPrefix(r.URL.Path, s.base), true
 }
 
-// isLoopback returns whether the host of a request is one that only this machine has.
+// isLoopback reports whether the host of a request is an address or a name that only this machine has.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -138,7 +139,6 @@ func (s *Screen) serveStatic(w http.ResponseWriter, r *http.Request, name string
 	http.ServeFileFS(w, r, static, path.Clean(name))
 }
 
-// pageOf reads an address.
 func pageOf(rest string, query url.Values) (page, bool) {
 	name := strings.Trim(rest, "/")
 	if server, is := strings.CutPrefix(name, "server/"); is {
@@ -181,7 +181,7 @@ func (s *Screen) servePage(w http.ResponseWriter, r *http.Request, rest string) 
 	write(w, shown, err, status)
 }
 
-// write answers with a page, or with why there is none.
+// write answers with a page, or with the error that there is no page.
 func write(w http.ResponseWriter, shown *rendered, err error, status int) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -197,13 +197,14 @@ func write(w http.ResponseWriter, shown *rendered, err error, status int) {
 	_, _ = whole.WriteTo(w)
 }
 
-// event is what a stream tells: for each slot whose parts are others or in another order their names, and the parts that are new.
+// event is a message of a stream. Slots has the names of the parts in each slot whose list of parts has changed; Parts
+// has the HTML of new and changed parts.
 type event struct {
 	Slots map[string][]string `json:"slots,omitempty"`
 	Parts map[string]string   `json:"parts,omitempty"`
 }
 
-// stream tells a viewer what changes on a page. The viewer has said the sum of the page that it has.
+// stream sends a viewer the changes of a page. The request has the sum of the page that the viewer has.
 func (s *Screen) stream(w http.ResponseWriter, r *http.Request, asked page) {
 	select {
 	case s.viewers <- struct{}{}:
@@ -226,7 +227,7 @@ func (s *Screen) stream(w http.ResponseWriter, r *http.Request, asked page) {
 			told = event{}
 		}
 		have = ""
-		// Without a deadline there is none to set: a test's recorder.
+		// The recorder of a test has no deadline to set.
 		_ = control.SetWriteDeadline(time.Now().Add(patience))
 		if err := tell(w, told); err != nil || control.Flush() != nil {
 			return
@@ -243,7 +244,7 @@ func (s *Screen) stream(w http.ResponseWriter, r *http.Request, asked page) {
 	}
 }
 
-// tell writes an event, or a comment if there is none.
+// tell writes an event, or a comment if the event is empty.
 func tell(w http.ResponseWriter, told event) error {
 	if len(told.Slots) == 0 && len(told.Parts) == 0 {
 		_, err := fmt.Fprint(w, ":\n\n")

@@ -17,39 +17,38 @@ import (
 )
 
 const (
-	// maxLarge is how many servers are drawn with all that there is to say, and maxTiles how many are drawn with their names. More are
-	// dots, and a rack of them is a link to its servers.
+	// maxLarge is how many servers are drawn with all details, and maxTiles how many are drawn with their names. More
+	// servers are dots, and each rack of dots is a link to its servers.
 	maxLarge = 60
 	maxTiles = 1000
 	// maxWaiting is how many reasons to wait are explained.
 	maxWaiting = 40
-	// maxNames is how many of the objects that wait for the same are named.
+	// maxNames is how many objects with the same reason to wait are named.
 	maxNames = 8
 	// maxIssues is how many issues are listed.
 	maxIssues = 200
 	// maxUses is how many uses of a server are listed.
 	maxUses = 50
-	// mapWidth is how many dots there are in a line.
+	// mapWidth is how many dots a line has.
 	mapWidth = 10
 )
 
 // rack is the servers of a rack, as they are drawn.
 type rack struct {
 	*rendered
-	// Path is that of its domains, its zone and its name.
+	// Path consists of the rack's domains, zone and name.
 	Path, Zone, Rack string
-	// Inside are the domains that are written in it.
+	// Inside are the domains that are written in the rack.
 	Inside  []string
 	Servers []view.Server
 	States  []stateCount
-	// Large and Dots are how the servers are drawn; neither is a tile with a name.
+	// Large and Dots are how the servers are drawn. If neither is set, each is a tile with a name.
 	Large, Dots bool
 	machines    map[string]view.Machine
-	// changes say what would become of which servers.
+	// changes says what would become of a server, by its namespace and name.
 	changes map[string]string
 }
 
-// stateCount is how many servers are in a state.
 type stateCount struct {
 	State view.State
 	Count int
@@ -73,7 +72,7 @@ func countStates(servers []view.Server) []stateCount {
 	return all
 }
 
-// groupOf is the index in groups.
+// groupOf returns the index of a state's group in groups.
 func groupOf(state view.State) int {
 	for i, group := range groups {
 		if group.Name == lookOf(state).Group {
@@ -83,13 +82,13 @@ func groupOf(state view.State) int {
 	return 0
 }
 
-// Progress of a server on its way, in words.
+// Progress is the progress of a server on its way, in words.
 func (r rack) Progress(server view.Server) string { return r.machines[server.Machine].Progress }
 
 // Change is what would become of a server, in words.
 func (r rack) Change(server view.Server) string { return r.changes[server.Key().String()] }
 
-// Counts of the groups that there are, for a rack of dots.
+// Counts are the counts of the groups that have servers, for a rack of dots.
 func (r rack) Counts() (all []groupCount) {
 	count := counts{}
 	for i := range r.Servers {
@@ -103,17 +102,16 @@ func (r rack) Counts() (all []groupCount) {
 	return all
 }
 
-// groupCount is how many servers are in a group.
 type groupCount struct {
 	Look  look
 	Words string
 	Count int32
 }
 
-// Height of the map, in its own units.
+// Height is the height of the map, in its own units.
 func (r rack) Height() int { return (len(r.Servers) + mapWidth - 1) / mapWidth * 10 }
 
-// Map draws a dot for each server. Each group has a form of its own beside its colour.
+// Map draws a dot for each server. Each group has its own shape beside its colour.
 func (r rack) Map() []area {
 	forms := map[string]string{
 		used: "h8v8h-8z", transit: "v8l8-4z", broken: "l8 8m0-8l-8 8", out: "m0 4h8", free: "h8v8h-8zm2 2v4h4v-4z",
@@ -144,12 +142,12 @@ func (r rack) Map() []area {
 	return all
 }
 
-// summary is the head of the fleet.
+// summary is the head of the page "fleet".
 type summary struct {
 	*drawing
 	States []stateCount
 	Shown  int
-	// Types, Tenants, Racks and Zones there are.
+	// Types, Tenants, Racks and Zones are the values that a filter can choose from.
 	Types, Tenants, Racks, Zones []string
 }
 
@@ -180,7 +178,7 @@ func (d *drawing) fleet() error {
 	return d.add("rest", "moves", d)
 }
 
-// racks draws servers, rack by rack, in the domains that the racks are in.
+// racks draws servers rack by rack, within the domains that contain the racks.
 func (d *drawing) racks(shown []view.Server, machines map[string]view.Machine, changes map[string]string) error {
 	large, dots := len(shown) <= maxLarge, len(shown) > maxTiles
 	shown = d.domains.sort(shown)
@@ -208,10 +206,10 @@ func (d *drawing) racks(shown []view.Server, machines map[string]view.Machine, c
 	return nil
 }
 
-// Moves of servers between states, the newest first.
+// Moves are the changes of servers' states, the newest first.
 func (d *drawing) Moves() []move { return d.moves }
 
-// HasTenant returns whether a tenant cluster was read.
+// HasTenant reports whether a tenant cluster was read.
 func (d *drawing) HasTenant() bool { return d.version.fleet.HasTenant() }
 
 // Total is how many servers there are.
@@ -220,7 +218,7 @@ func (d *drawing) Total() int { return len(d.servers) }
 // Waiting is how many objects wait.
 func (d *drawing) Waiting() int { return d.waiting }
 
-// Problems is how many issues are not for information only.
+// Problems is how many issues are more than information.
 func (d *drawing) Problems() (count int) {
 	for i := range d.version.issues {
 		if d.version.issues[i].Severity != view.Info {
@@ -230,7 +228,7 @@ func (d *drawing) Problems() (count int) {
 	return count
 }
 
-// bar is a line of numbers, and as a bar.
+// bar is a line of numbers that is also drawn as a bar.
 type bar struct {
 	Parts []barPart
 	Total int32
@@ -258,7 +256,7 @@ func barOf(counted counts) bar {
 	return drawn
 }
 
-// capacityRow is a NodeType, with its servers by what they do.
+// capacityRow is a NodeType, with its servers by group.
 type capacityRow struct {
 	view.TypeCapacity
 	Counts counts
@@ -266,10 +264,9 @@ type capacityRow struct {
 	Usual  string
 }
 
-// Has returns how many servers a tenant has of the type.
+// Has lists how many servers each tenant has of the type.
 func (c capacityRow) Has() []string { return view.Counted(c.Tenants) }
 
-// tenantRow is a TenantCluster.
 type tenantRow struct {
 	view.TenantCapacity
 	Has   []string
@@ -300,14 +297,14 @@ func (d *drawing) capacity() error {
 			"Recorded": d.recorded}))
 }
 
-// waitingGroup are those that wait for the same.
+// waitingGroup is the objects that wait for the same reason.
 type waitingGroup struct {
 	view.Waiters
-	// Like is how many are like the first; Others are some of them, and More is how many are not.
+	// Like is how many objects are like the first; Others are some of them, and More is how many are not in Others.
 	Like   int
 	Others []string
 	More   int
-	// In is how far away Until is, in the past if it is Late.
+	// In is how far away Until is, in the past if Late is set.
 	In   string
 	Late bool
 }
@@ -341,16 +338,16 @@ func (d *drawing) issues() error {
 	return d.add("main", "problems", map[string]any{"Issues": all[:min(len(all), maxIssues)], "More": max(0, len(all)-maxIssues)})
 }
 
-// step is one of a timeline, with a bar for how long it took beside the longest.
+// step is a step of a timeline. Its bar compares its time with the longest step.
 type step struct {
 	view.Step
 	Took, Usual      string
 	Width, UsualMark string
-	// Running is true on the way to a node, or back.
+	// Running: the server is on the way to a node, or back.
 	Running bool
 }
 
-// pastUses are the last uses of a server that have ended, the newest first.
+// pastUses returns the last ended uses of a server, the newest first.
 func pastUses(all []view.Use) (ended []view.Use) {
 	for _, use := range slices.Backward(all) {
 		if use.End != nil && len(ended) < maxUses {

@@ -31,28 +31,29 @@ import (
 )
 
 const (
-	// planTime is how long a plan may take, with the time that it waits for another one.
+	// planTime is how long a plan may take, including the wait for another plan.
 	planTime = 30 * time.Second
-	// maxQuestion is how long a question may be, as it is in an address.
+	// maxQuestion is the longest question, as a query in a URL, in bytes.
 	maxQuestion = 16 << 10
 	// maxPods is how many pods the page plans with.
 	maxPods = 10_000
 )
 
-// bounds of the pods that an address asks for: any reader may ask, and all readers lose the page if it takes all memory.
+// bounds limits the pods of a question. Any reader may ask, and all readers would lose the page if a question took
+// all memory.
 var bounds = whatif.Bounds{Pods: maxPods, Values: 200_000}
 
-// answer is to a question of the form.
+// answer is the answer to a question of the form.
 type answer struct {
-	// Asked are the fields, as they were written.
+	// Asked are the form's fields, as they were written.
 	Asked url.Values
 	// Wrong is what is wrong with the question; empty if it was answered.
 	Wrong      string
 	Prediction *whatif.Prediction
 	Rollout    *whatif.Rollout
-	// missing are kinds that planning needs and that could not be read.
+	// missing are the kinds that planning needs but could not read.
 	missing []view.Missing
-	// servers and machines are those to draw, and changes say what becomes of which.
+	// servers and machines are drawn. changes says what becomes of a server, by its namespace and name.
 	servers  []view.Server
 	machines map[string]view.Machine
 	changes  map[string]string
@@ -61,7 +62,7 @@ type answer struct {
 // Ask is the kind of the question; empty if none was asked.
 func (a *answer) Ask() string { return a.Asked.Get("ask") }
 
-// field of a question, without spaces around it. The error names it as the form does.
+// field returns a field of a question, without spaces around it. The error names the field as the form does.
 func (a *answer) field(name, words, example string) (string, error) {
 	if value := strings.TrimSpace(a.Asked.Get(name)); value != "" {
 		return value, nil
@@ -81,7 +82,7 @@ func (a *answer) number(name, words string, most int) (int, error) {
 	return number, nil
 }
 
-// changesAsked are the changes of the fleet that can be asked for.
+// changesAsked are the changes of the fleet that a question can ask for.
 var changesAsked = map[string]func(*answer) (whatif.Change, error){
 	"drain": func(a *answer) (whatif.Change, error) {
 		host, err := a.field("host", "Server", "server-07")
@@ -105,7 +106,7 @@ var changesAsked = map[string]func(*answer) (whatif.Change, error){
 	},
 }
 
-// workload are the pods that the form asks for, in its fields or as YAML.
+// workload returns the pods that the form asks for, in its fields or as YAML.
 func (a *answer) workload() ([]corev1.Pod, error) {
 	if written := a.Asked.Get("yaml"); strings.TrimSpace(written) != "" {
 		pods, err := whatif.Workload(strings.NewReader(written), metav1.NamespaceDefault, nil, bounds)
@@ -145,7 +146,7 @@ func (a *answer) workload() ([]corev1.Pod, error) {
 	return whatif.Workload(bytes.NewReader(document), metav1.NamespaceDefault, &number, bounds)
 }
 
-// serveWhatIf answers the question that is in an address. The page is of one time: it does not follow the fleet.
+// serveWhatIf answers the question in a URL. The page shows one version and does not follow the fleet.
 func (s *Screen) serveWhatIf(w http.ResponseWriter, r *http.Request) {
 	v := s.present()
 	a := &answer{Asked: r.URL.Query()}
@@ -170,7 +171,7 @@ func (s *Screen) serveWhatIf(w http.ResponseWriter, r *http.Request) {
 	write(w, shown, err, status)
 }
 
-// plan answers a question. One is answered at a time.
+// plan answers a question. It answers one question at a time.
 func (s *Screen) plan(ctx context.Context, v *version, a *answer) error {
 	ctx, cancel := context.WithTimeout(ctx, planTime)
 	defer cancel()
@@ -194,7 +195,7 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 	case a.Ask() == "rollout":
 		return s.predictRollout(ctx, v, a)
 	case a.Ask() == "workload" && v.snapshot.Tenant == nil:
-		return whatif.ErrNoTenant // before anything is made
+		return whatif.ErrNoTenant // before any pod is built
 	case a.Ask() == "workload":
 		question.Pods, err = a.workload()
 	case change != nil:
@@ -218,7 +219,8 @@ func (s *Screen) predict(ctx context.Context, v *version, a *answer) (err error)
 	return nil
 }
 
-// forPlanning is the snapshot of a version with the tenant cluster that is asked about, and with what is not followed.
+// forPlanning returns the snapshot of a version for the tenant cluster in the question. It adds what planning needs
+// and the source does not follow.
 func (s *Screen) forPlanning(ctx context.Context, v *version, a *answer) (*view.Snapshot, error) {
 	completed, number := *v.snapshot, 0
 	if len(v.snapshot.More) > 0 {
@@ -275,7 +277,7 @@ func (s *Screen) predictRollout(ctx context.Context, v *version, a *answer) erro
 	return nil
 }
 
-// compare returns all servers of two fleets, and what becomes of those that change.
+// compare returns all servers of two fleets, and what becomes of the servers that change.
 func compare(before, after []view.Server) (all []view.Server, changes map[string]string) {
 	was := make(map[string]*view.Server, len(before))
 	for i := range before {
@@ -306,7 +308,7 @@ func compare(before, after []view.Server) (all []view.Server, changes map[string
 	return all, changes
 }
 
-// whatIf draws the form and, if a question was answered, the answer.
+// whatIf draws the form, and the answer if there is one.
 func (d *drawing) whatIf() error {
 	if err := d.add("top", "ask", d); err != nil || d.Answer.Wrong != "" || d.Answer.Ask() == "" {
 		return err
@@ -330,7 +332,7 @@ func (d *drawing) whatIf() error {
 		d.racks(drawn, d.Answer.machines, d.Answer.changes))
 }
 
-// Assumes is what an answer takes for granted.
+// Assumes are the assumptions of an answer.
 func (d *drawing) Assumes() []string {
 	all := []string{}
 	if d.Answer.Rollout != nil {
@@ -344,8 +346,9 @@ func (d *drawing) Assumes() []string {
 	return all
 }
 
-// choicesOf are the numbers of the tenant clusters that were read, by the namespace and name of their TenantCluster. There is no choice of
-// one, and nobody can ask about one whose TenantCluster is not known.
+// choicesOf returns the numbers of the tenant clusters that were read, by the namespace and name of their
+// TenantCluster. It is empty for a single tenant cluster. A tenant cluster whose TenantCluster is unknown is no
+// choice.
 func choicesOf(snapshot *view.Snapshot) map[string]int {
 	choices := map[string]int{}
 	if len(snapshot.More) == 0 {
@@ -359,7 +362,7 @@ func choicesOf(snapshot *view.Snapshot) map[string]int {
 	return choices
 }
 
-// Tenants are those to choose from.
+// Tenants are the tenant clusters to choose from.
 func (d *drawing) Tenants() []string { return slices.Sorted(maps.Keys(choicesOf(d.snapshot))) }
 
 // Types are the names of the NodeTypes.
@@ -371,7 +374,7 @@ func (d *drawing) Types() (all []string) {
 	return all
 }
 
-// In is how far away a time is, in words.
+// In is how far away a moment is, in words.
 func (d *drawing) In(moment *metav1.Time) string {
 	switch {
 	case moment == nil:
@@ -382,7 +385,7 @@ func (d *drawing) In(moment *metav1.Time) string {
 	return "now"
 }
 
-// Took writes a number of seconds.
+// Took formats a number of seconds.
 func (d *drawing) Took(seconds int64) string {
 	if seconds == 0 {
 		return "–"
@@ -390,5 +393,5 @@ func (d *drawing) Took(seconds int64) string {
 	return duration.HumanDuration(time.Duration(seconds) * time.Second)
 }
 
-// Some are the first of some names, and how many there are more.
+// Some lists the first names, and says how many more there are.
 func (d *drawing) Some(names []string) string { return conditions.List(names, maxNames) }

@@ -22,8 +22,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/devices"
 )
 
-// ProposedDevices returns the devices of a NodeType, from the ResourceSlices that drivers have published for a server of the type. The
-// result leaves out attributes that differ between like devices, and attributes that name one device.
+// ProposedDevices returns the devices of a NodeType, from the ResourceSlices that drivers have published for one
+// server of the type. It leaves out attributes that differ between like devices, and attributes that identify one
+// device.
 func ProposedDevices(published []resourcev1.ResourceSlice) ([]v1alpha1.NodeTypeDevice, error) {
 	nodes, newest := map[string]bool{}, map[resourcev1.ResourcePool]int64{}
 	var order []string
@@ -37,7 +38,7 @@ func ProposedDevices(published []resourcev1.ResourceSlice) ([]v1alpha1.NodeTypeD
 	for _, slice := range published {
 		node := ptr.Deref(slice.Spec.NodeName, "")
 		if node == "" || slice.Spec.Pool.Generation < newest[pool(slice)] {
-			continue // its devices belong to no server, or are there no more
+			continue // its devices belong to no server, or no longer exist
 		}
 		nodes[node] = true
 		if drivers[slice.Spec.Driver] == nil {
@@ -71,14 +72,14 @@ type publishedDriver struct {
 	sets    []resourcev1.CounterSet
 }
 
-// likeDevices are devices that are one entry of a NodeType.
+// likeDevices are the devices of one entry of a NodeType.
 type likeDevices struct {
 	devices []resourcev1.Device
 	entry   v1alpha1.NodeTypeDevice
 }
 
-// propose returns the entries of the devices of a driver. Like sets of counters are one if together is true. Even is false if the devices
-// of an entry cannot be dealt out to them in turn.
+// propose returns the entries for the devices of a driver. If together is true, it merges like counter sets. even is
+// false if the devices of an entry do not consume from the merged sets in turn.
 func (d *publishedDriver) propose(together bool) (entries []v1alpha1.NodeTypeDevice, even bool) {
 	sets, turns, members := d.counterSets(together)
 	var order []string
@@ -119,8 +120,8 @@ func (d *publishedDriver) propose(together bool) (entries []v1alpha1.NodeTypeDev
 	return entries, even
 }
 
-// counterSets returns the counter sets of the driver in the form of a NodeType. For each published set it returns the position among the
-// sets that are alike, and the name of these sets in the NodeType.
+// counterSets returns the counter sets of the driver in the form of a NodeType. For each published set it returns its
+// position among like sets, and the name of these sets in the NodeType.
 func (d *publishedDriver) counterSets(together bool) (sets []v1alpha1.NodeTypeCounterSet, turns map[string]int, names map[string]string) {
 	positions := map[string]int{}
 	turns, names = map[string]int{}, map[string]string{}
@@ -144,7 +145,7 @@ func (d *publishedDriver) counterSets(together bool) (sets []v1alpha1.NodeTypeCo
 	return sets, turns, names
 }
 
-// dealOut brings the devices into the order in which they consume from the sets in turn, and returns whether there is one.
+// dealOut sorts the devices so that they consume from the sets in turn, and reports whether that is possible.
 func (l *likeDevices) dealOut(turns map[string]int, sets map[string]v1alpha1.NodeTypeCounterSet) bool {
 	if len(l.entry.ConsumesCounters) == 0 {
 		return true
@@ -171,7 +172,7 @@ func (l *likeDevices) dealOut(turns map[string]int, sets map[string]v1alpha1.Nod
 	return true
 }
 
-// describe sets the attributes that all the devices have with one value, and their PCIe roots.
+// describe sets the PCIe roots of the devices, and the attributes with the same value on all of them.
 func (l *likeDevices) describe() {
 	var roots []string
 	for _, device := range l.devices {
@@ -209,13 +210,15 @@ func repeats(values []string, period int) bool {
 	return true
 }
 
-// ofOneDevice are names of attributes whose value no other device has. A server may have only one.
+// ofOneDevice matches names of attributes that identify one device. Even if a server has only one device, these are
+// left out.
 var ofOneDevice = regexp.MustCompile(`(?i)uuid|guid|serial|address|bus_?id|minor|index|pcieroot`)
 
-// number is the part of the name of a set of counters that tells it from its like.
+// number matches the part of a counter set's name that distinguishes it from like sets.
 var number = regexp.MustCompile(`-?[0-9]+`)
 
-// deviceKind is what tells devices of one size apart, as far as it can be known: type and profile of a GPU and its partitions.
+// deviceKind returns attributes that distinguish devices of the same size, as far as known: type and profile of a GPU
+// and its partitions.
 func deviceKind(device resourcev1.Device) (values []string) {
 	for _, name := range []resourcev1.QualifiedName{"type", "productName", "profile"} {
 		values = append(values, ptr.Deref(device.Attributes[name].StringValue, ""))
@@ -238,8 +241,8 @@ func put[V any](values *map[string]V, name string, value V) {
 	(*values)[name] = value
 }
 
-// asKey is equal for equal values.
+// asKey returns equal strings for equal values.
 func asKey(values ...any) string {
-	content, _ := json.Marshal(values) // they came from JSON
+	content, _ := json.Marshal(values) // the values came from JSON
 	return string(content)
 }

@@ -32,7 +32,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Verdict is how things stand.
+// Verdict is the verdict on a state.
 type Verdict string
 
 const (
@@ -40,26 +40,26 @@ const (
 	Good Verdict = "OK"
 	// Waiting: on its way.
 	Waiting Verdict = "Waiting"
-	// Wrong: it stays like this until a person changes something, or another gives a server back.
+	// Wrong: it stays like this until a person changes something, or another user gives a server back.
 	Wrong Verdict = "Wrong"
-	// Note: a fact that is neither.
+	// Note: a neutral fact.
 	Note Verdict = ""
 )
 
-// Cause is a fact, with those that it follows from.
+// Cause is a fact, with the facts that it follows from.
 type Cause struct {
 	Text    string  `json:"text"`
 	Verdict Verdict `json:"verdict,omitempty"`
-	// Remedy is what to do about it: a command, or a sentence.
+	// Remedy is what to do: a command or a sentence.
 	Remedy string  `json:"remedy,omitempty"`
 	Causes []Cause `json:"causes,omitempty"`
 }
 
-// Explainable are the kinds that Explain knows, as the command line names them.
+// Explainable are the kinds that Explain accepts, as the command line names them.
 var Explainable = []string{"pod", "podgroup", "job", "jobset", "nodeclaim", "machine", "host", "nodetype"}
 
 const (
-	// maxServers is how many servers or NodeClaims that need somebody for the same reason are listed.
+	// maxServers is how many servers or NodeClaims with the same problem are listed.
 	maxServers = 20
 	// nodePatience is how long the drivers and the network of a node may take to start.
 	nodePatience = 10 * time.Minute
@@ -67,8 +67,9 @@ const (
 	maxNamed = 8
 )
 
-// Explain returns the tree from an object to the causes of its state. The name of a pod, a Machine or a host may have its namespace
-// in front, and a slash; without one it must be the only one of its name. The error names what was not found.
+// Explain returns the tree from an object to the causes of its state. The name of a pod, a Machine or a host may have
+// its namespace and a slash in front; without a namespace, only one object may have the name. The error names what
+// was not found.
 func (f *Fleet) Explain(kind, name string) (Cause, error) {
 	switch kind {
 	case "pod", "nodeclaim", "podgroup", "job", "jobset":
@@ -98,10 +99,10 @@ func (f *Fleet) Explain(kind, name string) (Cause, error) {
 	return Cause{}, fmt.Errorf("%q cannot be explained: name one of %s", kind, strings.Join(Explainable, ", "))
 }
 
-// errNotFound is wrapped by the error of what is not there.
+// errNotFound is wrapped by errors about objects that do not exist.
 var errNotFound = errors.New("was not found")
 
-// explainInTenants explains what one of the tenant clusters has.
+// explainInTenants explains an object that one of the tenant clusters has.
 func (f *Fleet) explainInTenants(kind, name string) (Cause, error) {
 	var found Cause
 	var tenants []string
@@ -145,17 +146,16 @@ func (f *Fleet) explainInTenant(kind, name string) (Cause, error) {
 	return f.explainPod(pod), nil
 }
 
-// Host returns the host of that name, which may have its namespace in front.
+// Host returns the host with a name, which may have its namespace in front.
 func (f *Fleet) Host(name string) (*bmov1alpha1.BareMetalHost, error) {
 	return find("host", name, f.snapshot.Management.Hosts)
 }
 
-// Machine returns the Machine of that name, which may have its namespace in front.
+// Machine returns the Machine with a name, which may have its namespace in front.
 func (f *Fleet) Machine(name string) (*v1alpha1.Machine, error) {
 	return find("machine", name, f.snapshot.Management.Machines)
 }
 
-// find returns the object of that name.
 func find[T any, P interface {
 	*T
 	metav1.Object
@@ -200,7 +200,7 @@ func (f *Fleet) explainHost(host *bmov1alpha1.BareMetalHost) Cause {
 	return cause
 }
 
-// serverCause is one line about a server.
+// serverCause describes a server in one line.
 func (f *Fleet) serverCause(server Server) Cause {
 	where := "zone " + server.Zone
 	if server.Rack != "" {
@@ -230,7 +230,7 @@ func (f *Fleet) serverCause(server Server) Cause {
 	return cause
 }
 
-// MachineOn is the Machine that has the host, nil if none has.
+// MachineOn returns the Machine that has the host, nil if none has.
 func (f *Fleet) MachineOn(host *bmov1alpha1.BareMetalHost) *v1alpha1.Machine {
 	machine, consumer := f.machineOf[host.UID], host.Spec.ConsumerRef
 	if machine == nil || consumer == nil || consumer.Name != machine.Name || consumer.Namespace != machine.Namespace {
@@ -286,8 +286,8 @@ func (f *Fleet) explainMachine(machine *v1alpha1.Machine) Cause {
 	return cause
 }
 
-// metal3Says is Metal3's error on the server of a Machine, empty if there is none. It is on the BareMetalHost alone, for those who may read
-// that.
+// metal3Says quotes Metal3's error about the server of a Machine, empty if there is none. Only readers of the
+// BareMetalHost see the error: no other object has it.
 func (f *Fleet) metal3Says(machine *v1alpha1.Machine) (string, *bmov1alpha1.BareMetalHost) {
 	if reference, has := machine.Host(); has && machine.Status.HostRef != nil {
 		host := f.hosts[types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}]
@@ -298,13 +298,12 @@ func (f *Fleet) metal3Says(machine *v1alpha1.Machine) (string, *bmov1alpha1.Bare
 	return "", nil
 }
 
-// deletion is the command that deletes a Machine.
 func deletion(machine *v1alpha1.Machine) string {
 	return shell.Command("kubectl delete machines.karpenter.metal3.io -n %s %s", machine.Namespace, machine.Name)
 }
 
-// remedy is what to do about a Machine that gets no further: what its explanation says of it or of its server, or else the command that
-// explains it.
+// remedy returns what to do about a Machine that gets no further: the remedy in its explanation, or else the command
+// that explains it.
 func (f *Fleet) remedy(machine *v1alpha1.Machine) string {
 	cause := f.explainMachine(machine)
 	for _, because := range append([]Cause{cause}, cause.Causes...) {
@@ -331,10 +330,10 @@ func (f *Fleet) progressCause(machine *v1alpha1.Machine, described Machine) Caus
 	return Cause{Text: text + until(f.Now(), described.Expected.Time), Verdict: Waiting}
 }
 
-// ago is a duration for people.
+// ago formats the time between two moments.
 func ago(now, then time.Time) string { return now.Sub(then).Round(time.Second).String() }
 
-// candidates is why each type that was considered gives the Machine no server.
+// candidates explains why each considered type gives the Machine no server.
 func (f *Fleet) candidates(machine *v1alpha1.Machine) []Cause {
 	request := inventory.RequestOf(machine, f.chargedTo(machine))
 	_, err := f.inventory.Choose(request)
@@ -356,13 +355,13 @@ func (f *Fleet) candidates(machine *v1alpha1.Machine) []Cause {
 	return causes
 }
 
-// typeAnswer is why a NodeType gives no server. If it fits, its servers are why.
+// typeAnswer is why a NodeType gives no server. If the type fits, the reason is in its servers.
 type typeAnswer struct {
 	nodeType, clause string
 	fits             bool
 }
 
-// typeCauses explains NodeTypes. Those that do not fit for the same reason are in one line.
+// typeCauses explains NodeTypes. It lists types that do not fit for the same reason in one line.
 func (f *Fleet) typeCauses(answers []typeAnswer) []Cause {
 	alike := map[string][]string{}
 	for _, answer := range answers {
@@ -386,8 +385,8 @@ func (f *Fleet) typeCauses(answers []typeAnswer) []Cause {
 	return causes
 }
 
-// out is why the servers of a type cannot be claimed, what comes back by itself first. Servers that need somebody are named; of all others
-// it is said how many there are, and who has them.
+// out explains why the servers of a type cannot be claimed. Servers that come back by themselves are first. It names
+// the servers that need somebody; for the others it says how many there are, and who has them.
 func (f *Fleet) out(nodeType string) []Cause {
 	var claimed []Server
 	passing, wrong := map[string]int{}, map[string][]Cause{}
@@ -425,7 +424,7 @@ func (f *Fleet) out(nodeType string) []Cause {
 	return all
 }
 
-// few are so many causes that a person reads them, and how many things there are beyond those.
+// few cuts a list of causes to a readable length, and says how many things it left out.
 func few(causes []Cause, things string) []Cause {
 	if len(causes) <= maxServers {
 		return causes
@@ -433,7 +432,7 @@ func few(causes []Cause, things string) []Cause {
 	return append(causes[:maxServers:maxServers], Cause{Text: fmt.Sprintf("and %d more %s", len(causes)-maxServers, things)})
 }
 
-// claimedCause says who has servers, and what those do that are no nodes.
+// claimedCause says who has servers, and the states of servers that are not nodes.
 func claimedCause(servers []Server) Cause {
 	owners, cause := map[string]map[State]int{}, Cause{}
 	for _, server := range servers {
@@ -465,7 +464,7 @@ func claimedCause(servers []Server) Cause {
 	return cause
 }
 
-// Counted is how many there are of each, in the order of their names, as "Joined 3".
+// Counted lists each key with its count, as "Joined 3", in the order of the keys.
 func Counted[K ~string, N int | int32](counts map[K]N) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		all = append(all, fmt.Sprintf("%s %d", name, counts[name]))
@@ -535,8 +534,8 @@ func (f *Fleet) explainNodeClaim(claim *karpv1.NodeClaim) Cause {
 	return withCause(cause, f.explainMachine(machine))
 }
 
-// uninitialized is what the node of a NodeClaim lacks. Karpenter waits for that without a limit, and holds the server. Its text is empty if
-// there is no node yet, or the node is initialized.
+// uninitialized says what the node of a NodeClaim lacks. Karpenter waits for it without a limit, and the NodeClaim
+// keeps its server. The text is empty if there is no node yet, or the node is initialized.
 func (f *Fleet) uninitialized(claim *karpv1.NodeClaim) Cause {
 	registered := conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeRegistered)
 	waits := conditions.Find(claim.Status.Conditions, karpv1.ConditionTypeInitialized)
@@ -558,8 +557,8 @@ func (f *Fleet) uninitialized(claim *karpv1.NodeClaim) Cause {
 	return cause
 }
 
-// claimCauses explains NodeClaims. Those that need somebody are there one by one; of the others it is said how many there are, unless there
-// is only one.
+// claimCauses explains NodeClaims. It lists each NodeClaim that needs somebody. It only counts the others, unless
+// there is only one.
 func (f *Fleet) claimCauses(claims []*karpv1.NodeClaim) []Cause {
 	byVerdict := map[Verdict][]Cause{}
 	var first, last *metav1.Time
@@ -588,7 +587,7 @@ func (f *Fleet) claimCauses(claims []*karpv1.NodeClaim) []Cause {
 	return slices.Concat(few(byVerdict[Wrong], "NodeClaims"), byVerdict[Waiting], byVerdict[Good])
 }
 
-// until is when something is expected, in words.
+// until says when something is expected.
 func until(now, then time.Time) string {
 	if then.Before(now) {
 		return ago(now, then) + " ago"
@@ -596,13 +595,13 @@ func until(now, then time.Time) string {
 	return "in " + ago(then, now)
 }
 
-// unknownTenant is why nothing can be said of an object in a tenant cluster.
+// unknownTenant is why nothing can be said about an object in a tenant cluster.
 var unknownTenant = Cause{
 	Text:    "which TenantCluster this cluster is cannot be told: none has its identity in status.clusterUID",
 	Verdict: Wrong, Remedy: "see that the provider runs, and has the kubeconfig of this cluster",
 }
 
-// withCause adds causes, and is as bad as the worst if it has not been good.
+// withCause adds causes. A cause that is not Good becomes Wrong if one of them is Wrong.
 func withCause(cause Cause, all ...Cause) Cause {
 	cause.Causes = append(cause.Causes, all...)
 	for _, because := range all {
@@ -656,7 +655,7 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 	if pools.Verdict == Wrong && len(candidates) > 0 && candidates[0].Reason == explain.NoNodePool {
 		return cause
 	}
-	// Karpenter's scheduler would have planned the pod for a node that is on its way.
+	// A reason in the plan means that Karpenter's scheduler has already considered the nodes on their way.
 	if coming := f.coming(fitting); len(coming) > 0 && pools.Verdict == Good && plan.Reason == "" {
 		types.Verdict = Waiting
 		types.Causes = append(types.Causes, coming...)
@@ -664,14 +663,14 @@ func (f *Fleet) explainPod(pod *corev1.Pod) Cause {
 	return withCause(cause, types)
 }
 
-// Plan is what Karpenter's scheduler makes of a pod that waits.
+// Plan is the plan of Karpenter's scheduler for a pod that waits.
 type Plan struct {
-	// Node is the node that the pod is planned for, or the server that would become the node. Node is empty if the pod has no plan.
+	// Node is the node that the pod is planned for, or the server that would become the node; empty without a plan.
 	Node string
-	// NodeType and NodePool of a server that would become a node.
+	// NodeType and NodePool are set for a server that would become a node.
 	NodeType, NodePool string
-	// Reason and Why say why the pod has no node. They are the reason and the message of the event that the provider or Karpenter's
-	// scheduler would write.
+	// Reason and Why say why the pod has no node: the reason and the message of the event that the provider or
+	// Karpenter's scheduler would write.
 	Reason, Why string
 }
 
@@ -682,14 +681,16 @@ func (p Plan) text() string {
 	return fmt.Sprintf("Karpenter's scheduler plans a server of NodeType %s for it, by NodePool %s", p.NodeType, p.NodePool)
 }
 
-// PlanWith takes the plans of Karpenter's scheduler for the pods that wait in the only tenant cluster that was read.
+// PlanWith sets the plans of Karpenter's scheduler for the pods that wait. The snapshot must have only one tenant
+// cluster.
 func (f *Fleet) PlanWith(plans map[types.NamespacedName]Plan) {
 	for _, focused := range f.perTenant {
 		focused.plans = plans
 	}
 }
 
-// planOf is empty for pods that are not planned from a snapshot: it has no ResourceClaims, no DeviceClasses and no PodGroups.
+// planOf returns the plan of a pod. It is empty for pods that cannot be planned from a snapshot, which has no
+// ResourceClaims, DeviceClasses or PodGroups.
 func (f *Fleet) planOf(pod *corev1.Pod) Plan {
 	if len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil || f.onlyOfDevices(pod) != "" {
 		return Plan{}
@@ -697,7 +698,8 @@ func (f *Fleet) planOf(pod *corev1.Pod) Plan {
 	return f.plans[keyOf(pod)]
 }
 
-// notPlanned is why Karpenter makes no node for a pod whatever servers there are, without a text if it would.
+// notPlanned says why Karpenter creates no node for a pod, whatever servers there are. The text is empty if Karpenter
+// would.
 func notPlanned(pod *corev1.Pod) Cause {
 	scheduler := cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
 	scheduled := slices.IndexFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
@@ -721,8 +723,8 @@ func notPlanned(pod *corev1.Pod) Cause {
 	return Cause{}
 }
 
-// quotaReached is why the quota of a tenant leaves no server of any type that suits a pod, empty if
-// it leaves one. Types with a free server decide, if there are such.
+// quotaReached says why a tenant's quota leaves no server of any type that suits a pod; empty if it leaves one. If
+// some of these types have a free server, only they count.
 func (f *Fleet) quotaReached(candidates []explain.Candidate, tenant *v1alpha1.TenantCluster) string {
 	if tenant.Spec.Quota == nil {
 		return ""
@@ -756,7 +758,7 @@ func (f *Fleet) quotaReached(candidates []explain.Candidate, tenant *v1alpha1.Te
 	return strings.Join(lo.Uniq(deciding), "; ")
 }
 
-// candidatesFor is how each NodeType suits a pod.
+// candidatesFor returns how each NodeType suits a pod.
 func (f *Fleet) candidatesFor(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) []explain.Candidate {
 	return explain.Fleet{
 		Tenant: tenant, NodeTypes: f.snapshot.Management.NodeTypes, NodePools: f.snapshot.Tenant.NodePools,
@@ -764,13 +766,13 @@ func (f *Fleet) candidatesFor(pod *corev1.Pod, tenant *v1alpha1.TenantCluster) [
 	}.Candidates(pod)
 }
 
-// serverLabels are the labels that servers may have. Which the provider knew when it started cannot be told, so a
-// NodePool may leave open all of them.
+// serverLabels returns the labels that servers may have. A NodePool may leave all of them open, as nobody can tell
+// which labels the provider knew at its start.
 func (f *Fleet) serverLabels() sets.Set[string] {
 	return instancetypes.ServerLabels(f.snapshot.Management.NodeTypes).Union(karpv1.WellKnownLabels)
 }
 
-// coming are the NodeClaims of these types that are not nodes yet. They may be for other pods.
+// coming explains the NodeClaims of these types that are not nodes yet. They may be for other pods.
 func (f *Fleet) coming(nodeTypes []string) []Cause {
 	var claims []*karpv1.NodeClaim
 	for i := range f.snapshot.Tenant.NodeClaims {
@@ -798,7 +800,7 @@ func (f *Fleet) explainScheduledPod(pod *corev1.Pod, cause Cause) Cause {
 	return cause
 }
 
-// poolsCause is which NodePools could have a node for the pod, and why the others could not.
+// poolsCause says which NodePools could have a node for the pod, and why the others could not.
 func (f *Fleet) poolsCause(pod *corev1.Pod) Cause {
 	pools := f.snapshot.Tenant.NodePools
 	if len(pools) == 0 {
@@ -822,8 +824,8 @@ func (f *Fleet) poolsCause(pod *corev1.Pod) Cause {
 	return cause
 }
 
-// onlyOfDevices returns a resource that a pod asks for and that no NodeType lists, if there are NodeTypes with devices. It is empty if
-// there is none.
+// onlyOfDevices returns a resource that a pod requests and no NodeType lists, if some NodeTypes have devices.
+// Otherwise it is empty.
 func (f *Fleet) onlyOfDevices(pod *corev1.Pod) corev1.ResourceName {
 	nodeTypes := f.snapshot.Management.NodeTypes
 	if !slices.ContainsFunc(nodeTypes, func(nodeType v1alpha1.NodeType) bool { return len(nodeType.Spec.Devices) > 0 }) {
@@ -840,8 +842,8 @@ func (f *Fleet) onlyOfDevices(pod *corev1.Pod) corev1.ResourceName {
 	return ""
 }
 
-// typesCause is which NodeTypes could serve the pod now, and why the others do not. Fitting are those that could if they had a free
-// server.
+// typesCause says which NodeTypes could serve the pod now, and why the others do not. fitting are the NodeTypes that
+// suit the pod: the first with a free server, or else all.
 func (f *Fleet) typesCause(pod *corev1.Pod, candidates []explain.Candidate) (cause Cause, fitting []string) {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return Cause{Text: "it has resource claims, whose devices are not among the resources of NodeTypes: Karpenter says in the events of " +

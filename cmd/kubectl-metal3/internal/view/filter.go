@@ -8,20 +8,21 @@ import (
 	"strings"
 )
 
-// Filter selects servers; empty values select all.
+// Filter selects servers; empty fields select all.
 type Filter struct {
-	// State in upper or lower case.
+	// State is a state, in upper or lower case.
 	State string
 	// Type is the name of a NodeType that the server matches.
 	Type string
 	// Tenant is the name of a TenantCluster, or NAMESPACE/NAME.
 	Tenant     string
 	Rack, Zone string
-	// Text is in the name of the server, of its Machine or of its node, or in why it cannot be claimed, in upper or lower case.
+	// Text is a part of the name of the server, its Machine or its node, or of the reason in Why, in upper or lower
+	// case.
 	Text string
 }
 
-// Has returns whether the filter selects a server.
+// Has reports whether the filter selects a server.
 func (f *Filter) Has(server Server) bool {
 	_, tenant, _ := strings.Cut(server.Tenant, "/")
 	return (f.State == "" || strings.EqualFold(f.State, string(server.State))) &&

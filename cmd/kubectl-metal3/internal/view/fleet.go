@@ -39,20 +39,22 @@ type Fleet struct {
 	tenants map[string][]*v1alpha1.TenantCluster
 	// badTypes is why a NodeType has no servers, by name.
 	badTypes map[string]string
-	// topology is the default of --topology-labels: which labels the manager was told is not in the API.
+	// topology is the default of --topology-labels: the API does not have the labels that the manager was given.
 	topology topology.Mapping
-	// servers are all, as CompareServers orders them.
+	// servers are all servers, in the order of CompareServers.
 	servers []Server
-	// perTenant has a fleet for each tenant cluster that was read. Such a fleet answers what is asked of its tenant cluster only: tenant is
-	// its TenantCluster, nil if that is not known, and ofTenant names it in a sentence if there are several.
+	// perTenant has a fleet for each tenant cluster that was read. That fleet answers only questions about its tenant
+	// cluster. In it, tenant is the TenantCluster, nil if unknown. ofTenant names the TenantCluster in a sentence; it
+	// is empty if only one was read.
 	perTenant []*Fleet
 	// plans are set by PlanWith.
 	plans    map[types.NamespacedName]Plan
 	tenant   *v1alpha1.TenantCluster
 	ofTenant string
-	// manager says that the manager does not answer, without a text if it does.
+	// manager says that the manager does not answer. Its text is empty if the manager answers.
 	manager Cause
-	// nodes of the tenant cluster and the pods on them, by the name of the node; nil until one is asked for.
+	// nodes are the nodes of the tenant cluster, and podsOn the pods on them, both by the name of the node; nil until
+	// first needed.
 	nodes  map[string]*corev1.Node
 	podsOn map[string][]*corev1.Pod
 }
@@ -122,11 +124,11 @@ func (f *Fleet) addType(nodeType *v1alpha1.NodeType) {
 	}
 }
 
-// State is what a server does. The first five are those of the metric karpenter_metal3_hosts; a claimed server is shown with the
-// phase of its Machine.
+// State is the state of a server. Five states are the states of the metric karpenter_metal3_hosts. A claimed server
+// has the phase of its Machine as its state.
 type State string
 
-// Metadata is what an object has of that name, as far as people select and sort by it.
+// Metadata is the part of an object's metadata that people select and sort by.
 type Metadata struct {
 	Namespace string            `json:"namespace,omitempty"`
 	Name      string            `json:"name"`
@@ -134,7 +136,7 @@ type Metadata struct {
 	Created   metav1.Time       `json:"creationTimestamp,omitzero"`
 }
 
-// MetadataOf returns that of an object. The labels are shared with it.
+// MetadataOf returns the metadata of an object. It shares the object's labels.
 func MetadataOf(object metav1.Object) Metadata {
 	return Metadata{Namespace: object.GetNamespace(), Name: object.GetName(), Labels: object.GetLabels(),
 		Created: object.GetCreationTimestamp()}
@@ -144,35 +146,36 @@ func MetadataOf(object metav1.Object) Metadata {
 type Server struct {
 	Metadata `json:"metadata"`
 	Rack     string `json:"rack,omitempty"`
-	// Unit is its height unit or slot in the rack, as the label rack-unit says.
+	// Unit is the height unit or slot in the rack, from the label rack-unit.
 	Unit string `json:"unit,omitempty"`
 	Zone string `json:"zone,omitempty"`
-	// Types are the NodeTypes that it matches.
+	// Types are the NodeTypes that the server matches.
 	Types []string `json:"types,omitempty"`
-	// State is available, error, quarantined or unavailable; for a claimed server the phase of its Machine, such as Provisioning or
-	// Joined, or claimed if it is not a Machine's.
+	// State is available, error, quarantined or unavailable. For a claimed server it is the phase of the Machine,
+	// such as Provisioning or Joined, or claimed if no Machine has the server.
 	State State `json:"state"`
-	// Why the server cannot be claimed, or what its Machine says; empty for one that can be claimed.
+	// Why is why the server cannot be claimed, or the message of its Machine; empty if it can be claimed.
 	Why string `json:"why,omitempty"`
 	// Metal3 is the provisioning state of the host.
 	Metal3 string `json:"metal3,omitempty"`
-	// Tenant is the namespace and name of the TenantCluster that its Machine is charged to.
+	// Tenant is the namespace and name of the TenantCluster that is charged for the Machine.
 	Tenant string `json:"tenant,omitempty"`
 	// Machine is the namespace and name of its Machine.
 	Machine string `json:"machine,omitempty"`
 	Node    string `json:"node,omitempty"`
-	// Since is when the Machine claimed it.
+	// Since is when the Machine claimed the server.
 	Since *metav1.Time `json:"since,omitempty"`
-	// reason that it cannot be claimed; empty if it can, or if a Machine has it.
+	// reason is why the server cannot be claimed; empty if it can, or if a Machine has it.
 	reason inventory.Reason
 }
 
-// Key is the namespace and name of its host.
+// Key is the namespace and name of the host.
 func (s *Server) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
-// CompareServers orders servers by zone, rack, unit and name. The highest unit is first, as in front of the rack.
+// CompareServers orders servers by zone, rack, unit and name. The highest unit comes first, as a person in front of
+// the rack sees it.
 func CompareServers(a, b Server) int {
 	if a.Zone != b.Zone || a.Rack != b.Rack || a.Unit != b.Unit {
 		return cmp.Or(CompareNames(a.Zone, b.Zone), CompareNames(a.Rack, b.Rack), CompareNames(b.Unit, a.Unit))
@@ -180,7 +183,7 @@ func CompareServers(a, b Server) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), CompareNames(a.Name, b.Name))
 }
 
-// Servers returns all servers, as CompareServers orders them.
+// Servers returns all servers, in the order of CompareServers.
 func (f *Fleet) Servers() []Server { return slices.Clone(f.servers) }
 
 func keyOf(object metav1.Object) types.NamespacedName {
@@ -212,7 +215,7 @@ func (f *Fleet) server(host *bmov1alpha1.BareMetalHost) Server {
 // noType is the reason of a server that matches no NodeType.
 const noType inventory.Reason = "NoNodeType"
 
-// isRegisteredAnew returns whether a host has an image, and its Machine has a host of another name.
+// isRegisteredAnew reports whether a host has an image, but its Machine has a host of another name.
 func (f *Fleet) isRegisteredAnew(host *bmov1alpha1.BareMetalHost) bool {
 	consumer, claimed := usage.MachineOn(host)
 	machine := f.machines[types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}]
@@ -223,7 +226,8 @@ func (f *Fleet) isRegisteredAnew(host *bmov1alpha1.BareMetalHost) bool {
 	return known && (has.Namespace != host.Namespace || has.Name != host.Name)
 }
 
-// unclaimed is the state of a server that no Machine has, and if it cannot be claimed, the reason and the end of a sentence about it.
+// unclaimed returns the state of a server that no Machine has. If it cannot be claimed, it also returns the reason
+// and the end of a sentence about it.
 func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Server) (State, inventory.Reason, string) {
 	eligibility := known.Eligibility
 	switch {
@@ -262,12 +266,12 @@ func (f *Fleet) unclaimed(host *bmov1alpha1.BareMetalHost, known inventory.Serve
 	return State(inventory.StateUnavailable), reason, strings.Join(because, "; ")
 }
 
-// tooSmall ends a sentence about a server.
+// tooSmall returns the end of a sentence about a server.
 func tooSmall(nodeType string, state inventory.TypeState) string {
 	return fmt.Sprintf("is too small for NodeType %s (%s)", nodeType, state.Lacks)
 }
 
-// zone is that of the server as a node would have it, if the manager has the default of --topology-labels.
+// zone returns the zone that a node on the server would have, if the manager uses the default of --topology-labels.
 func (f *Fleet) zone(host *bmov1alpha1.BareMetalHost, nodeTypes []string) string {
 	for _, name := range nodeTypes {
 		if zone := f.nodeTypes[name].Spec.Zone; zone != "" {
@@ -281,7 +285,7 @@ func (f *Fleet) chargedTo(machine *v1alpha1.Machine) *v1alpha1.TenantCluster {
 	return quota.ChargedTo(machine, f.tenants[machine.Namespace])
 }
 
-// Machine is one Machine.
+// Machine describes a Machine.
 type Machine struct {
 	Metadata `json:"metadata"`
 	Phase    v1alpha1.MachinePhase `json:"phase"`
@@ -289,13 +293,14 @@ type Machine struct {
 	Server   string                `json:"server,omitempty"`
 	Tenant   string                `json:"tenant,omitempty"`
 	Node     string                `json:"node,omitempty"`
-	// Progress is "3/5 writing image" on the way to the node.
+	// Progress is the progress on the way to the node, as in "3/5 writing image".
 	Progress string `json:"progress,omitempty"`
-	// Expected is when Machines of the type usually have joined; nil once it has, and while the type has no estimate.
+	// Expected is when Machines of the type have usually joined; nil for a joined Machine, or without an estimate for
+	// the type.
 	Expected *metav1.Time `json:"expected,omitempty"`
-	// Drifted is the reason of the condition of that name while that is true.
+	// Drifted is the reason of the condition Drifted while it is true.
 	Drifted string `json:"drifted,omitempty"`
-	// Message of the condition Ready.
+	// Message is the message of the condition Ready.
 	Message string `json:"message,omitempty"`
 }
 
@@ -335,25 +340,25 @@ func (f *Fleet) describe(machine *v1alpha1.Machine) Machine {
 	return described
 }
 
-// TypeCapacity is what a NodeType has, and which tenants have it.
+// TypeCapacity is what a NodeType has, and how much of it tenants have.
 type TypeCapacity struct {
 	Metadata     `json:"metadata"`
 	NodeType     string `json:"nodeType"`
 	Accelerators string `json:"accelerators,omitempty"`
 	Cost         int64  `json:"cost"`
 	v1alpha1.Capacity
-	// NotReady servers cannot be claimed for another reason than the other counts.
+	// NotReady is how many servers cannot be claimed for a reason that no other field counts.
 	NotReady    int32  `json:"notReady"`
 	MaxCapacity *int32 `json:"maxCapacity,omitempty"`
 	// InTransit is the number of claimed servers whose Machine has not joined, or is being released.
 	InTransit int32 `json:"inTransit"`
 	// Tenants is how many servers each TenantCluster has, by namespace and name.
 	Tenants map[string]int32 `json:"tenants,omitempty"`
-	// TypicalSeconds from the claim to the node; 0 while no server of the type has joined.
+	// TypicalSeconds is the usual time from the claim to the node; 0 until a server of the type has joined.
 	TypicalSeconds int64 `json:"typicalSeconds,omitempty"`
 }
 
-// Capacity returns what each NodeType has, by name.
+// Capacity returns the capacity of each NodeType, by name.
 func (f *Fleet) Capacity() []TypeCapacity {
 	byType := map[string]*TypeCapacity{}
 	all := make([]TypeCapacity, 0, len(f.nodeTypes))
@@ -394,13 +399,13 @@ func (f *Fleet) Capacity() []TypeCapacity {
 // Missing is what could not be read.
 func (f *Fleet) Missing() []Missing { return f.snapshot.Missing }
 
-// HasTenant returns whether a tenant cluster was read.
+// HasTenant reports whether a tenant cluster was read.
 func (f *Fleet) HasTenant() bool { return f.snapshot.Tenant != nil }
 
-// Now is when the snapshot was read.
+// Now is the time of the snapshot.
 func (f *Fleet) Now() time.Time { return f.snapshot.Time.Time }
 
-// tenantName is the namespace and name of the TenantCluster of a fleet of one.
+// tenantName returns the namespace and name of the TenantCluster, in a fleet of one tenant cluster.
 func (f *Fleet) tenantName() string {
 	if f.tenant == nil {
 		return "unknown"

@@ -22,13 +22,13 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/gangs"
 )
 
-// groups are the kinds that Explain knows by their pods, as they are written.
+// groups are the kinds that Explain finds by their pods, with their names in texts.
 var groups = map[string]string{"podgroup": "PodGroup", "job": "Job", "jobset": "JobSet"}
 
-// IsGroup returns whether Explain knows a kind by its pods, and needs ReadEvents.
+// IsGroup reports whether Explain finds a kind by its pods. Explain then needs ReadEvents.
 func IsGroup(kind string) bool { return groups[kind] != "" }
 
-// GroupOf is the name of the object of such a kind that a pod belongs to, empty if there is none.
+// GroupOf returns the name of the group of this kind that a pod belongs to, empty if there is none.
 func GroupOf(kind string, pod *corev1.Pod) string {
 	switch kind {
 	case "podgroup":
@@ -43,14 +43,15 @@ func GroupOf(kind string, pod *corev1.Pod) string {
 	return ""
 }
 
-// podReasons are the reasons of the provider's events on pods that have no server. Some say it of what comes by itself.
+// podReasons are the reasons of the provider's events on pods without a server. Some events announce a server that
+// comes by itself.
 var podReasons = map[string]Verdict{
 	explain.ReasonGangIncomplete: Waiting, explain.ReasonWaitingForNodeClaim: Waiting, explain.ReasonNoServerAvailable: Wrong,
 	explain.ReasonInsufficientDomainCapacity: Wrong, explain.ReasonQuotaReached: Wrong, explain.ReasonServerRefused: Wrong,
 	explain.ReasonNoNodeTypeFits: Wrong, explain.ReasonNoCapacityType: Wrong,
 }
 
-// ReadEvents adds what the provider says of the pods of a scope that have no server.
+// ReadEvents adds the provider's events about pods without a server, in the namespace of the scope.
 func (s *Snapshot) ReadEvents(ctx context.Context, tenants []client.Reader, scope Scope) error {
 	err := s.readTenants(ctx, tenants, scope, kindOf(tenantCluster, "", "events", func() client.ObjectList { return &corev1.EventList{} },
 		func(s *Snapshot) *[]corev1.Event { return &s.Tenant.Events }, nothingElse[corev1.Event]).listIn(pods))
@@ -62,8 +63,8 @@ func (s *Snapshot) ReadEvents(ctx context.Context, tenants []client.Reader, scop
 	return err
 }
 
-// explainGroup says of pods that belong together which servers they have, or what the provider says of their gang. Which gangs a server is
-// for is in its NodeClaim.
+// explainGroup says which servers the pods of a group have, or quotes the provider's last event about their gang. It
+// finds the servers by their NodeClaims, which name the gangs that each is for.
 func (f *Fleet) explainGroup(kind, name string) (Cause, error) {
 	namespace, bare, qualified := strings.Cut(name, "/")
 	if !qualified {
@@ -121,7 +122,7 @@ func (f *Fleet) explainGroup(kind, name string) (Cause, error) {
 	return cause, nil
 }
 
-// lastEvent is the last event on one of the pods, nil if a NodeClaim was made for them since.
+// lastEvent returns the last event on one of the pods, nil if a NodeClaim was created for them since.
 func (f *Fleet) lastEvent(pods sets.Set[string], claims []*karpv1.NodeClaim) (last *corev1.Event) {
 	for i := range f.snapshot.Tenant.Events {
 		event := &f.snapshot.Tenant.Events[i]
@@ -137,7 +138,7 @@ func (f *Fleet) lastEvent(pods sets.Set[string], claims []*karpv1.NodeClaim) (la
 	return last
 }
 
-// LastSeen is when an event was last published.
+// LastSeen returns when an event was last published.
 func LastSeen(event *corev1.Event) time.Time {
 	if event.Series != nil {
 		return event.Series.LastObservedTime.Time

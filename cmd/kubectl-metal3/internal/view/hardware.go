@@ -15,25 +15,25 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Hardware is what Metal3 has found in a server, beside what its NodeTypes say.
+// Hardware compares what Metal3 has found in a server with its NodeTypes.
 type Hardware struct {
 	// Types are the NodeTypes that the server matches, in the order of Said.
 	Types []string      `json:"types,omitempty"`
 	Parts []HardwareRow `json:"parts"`
-	// Lacks is what the server has less of than a type says, by type.
+	// Lacks is what the server has less of than a NodeType declares, by NodeType.
 	Lacks map[string]string `json:"lacks,omitempty"`
-	// Inspected is false as long as Metal3 has found nothing.
+	// Inspected is false until Metal3 has found hardware details.
 	Inspected bool `json:"inspected"`
 }
 
-// HardwareRow is one kind of part.
+// HardwareRow is one kind of part. Said is the amount that each NodeType declares.
 type HardwareRow struct {
 	Name      string   `json:"name"`
 	Inspected string   `json:"inspected,omitempty"`
 	Said      []string `json:"said,omitempty"`
 }
 
-// Hardware returns what a host has. Inspection does not find accelerators.
+// Hardware returns the hardware of a host. Inspection does not find accelerators.
 func (f *Fleet) Hardware(host *bmov1alpha1.BareMetalHost) Hardware {
 	known, _ := f.inventory.Server(keyOf(host))
 	hardware := Hardware{Types: known.Types, Lacks: map[string]string{}, Inspected: host.Status.HardwareDetails != nil}
@@ -82,7 +82,7 @@ func (f *Fleet) Hardware(host *bmov1alpha1.BareMetalHost) Hardware {
 	return hardware
 }
 
-// disks in words: "2 of 1600 GB, 1 of 480 GB".
+// disks lists disks in words: "2 of 1600 GB, 1 of 480 GB".
 func disks(all []bmov1alpha1.Storage) string {
 	count, sizes := map[bmov1alpha1.Capacity]int{}, []bmov1alpha1.Capacity{}
 	for i := range all {

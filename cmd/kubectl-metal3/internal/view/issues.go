@@ -19,35 +19,35 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Severity of an issue, the worst first.
+// Severity is the severity of an issue.
 type Severity string
 
 const (
 	// Critical: a tenant gets no servers at all, or a claimed server is in error.
 	Critical Severity = "Critical"
-	// Warning: a server or a type is of no use until a person does something.
+	// Warning: a server or a type is of no use until a person acts.
 	Warning Severity = "Warning"
 	// Info: worth knowing.
 	Info Severity = "Info"
 )
 
-// Issue is something that is wrong in the fleet now.
+// Issue is a present problem of the fleet.
 type Issue struct {
 	Severity Severity `json:"severity"`
-	// Object is kind and name.
+	// Object is the kind and the name.
 	Object  string `json:"object"`
 	Problem string `json:"problem"`
 	// Remedy is a command or a sentence.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Issues returns what is wrong now, the worst first.
+// Issues returns the present problems, the worst first.
 func (f *Fleet) Issues() []Issue {
 	var issues []Issue
 	add := func(severity Severity, object, problem, remedy string) {
 		issues = append(issues, Issue{severity, object, problem, remedy})
 	}
-	// What gets no further before someone acts says so in the same condition, whatever its kind.
+	// Every kind has the same condition for an object that gets no further before somebody acts.
 	stalled := func(severity Severity, object string, condition metav1.Condition, remedy string) bool {
 		if condition.Status == metav1.ConditionTrue {
 			add(severity, object, condition.Message, remedy)
@@ -81,7 +81,8 @@ func (f *Fleet) Issues() []Issue {
 			object := "MetalNodeClass " + class.Name + focused.ofTenant
 			remedy := shell.Command("kubectl describe metalnodeclasses.karpenter.metal3.io %s", class.Name) + ", in the tenant cluster"
 			waits := conditions.Find(class.Status.Conditions, v1alpha1.ConditionReady)
-			// It goes on by itself once the NodeProvider and its NodeTypes are there, which may be never: the name may be wrong.
+			// The class becomes ready once its NodeProvider and NodeTypes exist. They may never exist: the name may
+			// be wrong.
 			if !stalled(Critical, object, conditions.Find(class.Status.Conditions, v1alpha1.ConditionStalled), remedy) &&
 				(waits.Reason == v1alpha1.ReasonProviderNotFound || waits.Reason == v1alpha1.ReasonNoNodeTypes) {
 				add(Warning, object, waits.Message, remedy)
@@ -107,12 +108,12 @@ func (f *Fleet) Issues() []Issue {
 	}
 	for _, server := range f.servers {
 		cause := f.serverCause(server)
-		if cause.Verdict != Wrong || server.Machine != "" { // what is wrong with a Machine is said of it
+		if cause.Verdict != Wrong || server.Machine != "" { // the issues of Machines follow below
 			continue
 		}
 		severity := Warning
 		if server.State == State(inventory.StateUnavailable) && len(server.Types) == 0 {
-			severity = Info // it may be for something else
+			severity = Info // it may be for another purpose
 		}
 		add(severity, "BareMetalHost "+server.Namespace+"/"+server.Name, server.Why, cause.Remedy)
 	}

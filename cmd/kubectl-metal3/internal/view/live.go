@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Live is a snapshot that follows its clusters by informers. It is safe for concurrent use.
+// Live is a snapshot that informers keep up to date. It is safe for concurrent use.
 type Live struct {
 	clock clock.PassiveClock
 	// empty has what no informer follows.
@@ -29,12 +29,12 @@ type Live struct {
 	kinds []*followed
 
 	mu sync.Mutex
-	// last is the snapshot since the last change; nil if there was a change after it.
+	// last is the snapshot since the last change; nil if it must be built anew.
 	last    *Snapshot
 	changed chan struct{}
 }
 
-// followed is a kind with its objects.
+// followed is a kind and its informer.
 type followed struct {
 	kind
 	// tenant is the index of the tenant cluster that has the objects; -1 for the management cluster.
@@ -42,13 +42,13 @@ type followed struct {
 	informer cache.SharedIndexInformer
 	// answered is closed after the first answer of the API server.
 	answered chan struct{}
-	// err is what the API server has answered last, nil if it sends objects.
+	// err is the API server's last error; nil if it sends objects.
 	err error
 }
 
-// Follow starts to follow the management cluster and tenant clusters, until the context ends. It returns when all objects are there.
-// Kinds that may not be listed and watched are in Missing until they may be. The error is that of a cluster that cannot be reached at
-// first. Later ones are in Lost.
+// Follow follows the management cluster and tenant clusters until ctx ends. It returns once it has all objects. A
+// kind is in Missing while the reader may not list and watch it. Follow returns an error if a cluster cannot be
+// reached at the start. Lost reports later errors.
 func Follow(ctx context.Context, management client.WithWatch, tenants []client.WithWatch, scope Scope, clk clock.PassiveClock) (*Live,
 	error) {
 	empty, err := newSnapshot(ctx, Readers(tenants), metav1.Time{})
@@ -89,7 +89,7 @@ func Follow(ctx context.Context, management client.WithWatch, tenants []client.W
 	return l, nil
 }
 
-// Readers are clients for what only reads.
+// Readers converts clients to readers.
 func Readers(clients []client.WithWatch) []client.Reader {
 	readers := make([]client.Reader, len(clients))
 	for i := range clients {
@@ -98,10 +98,10 @@ func Readers(clients []client.WithWatch) []client.Reader {
 	return readers
 }
 
-// checksInterval is the time between two questions of FollowChecks. What it asks for changes seldom.
+// checksInterval is the time between two runs of the checks in FollowChecks. Their results seldom change.
 const checksInterval = time.Minute
 
-// FollowChecks adds what ReadChecks does, now and from time to time.
+// FollowChecks runs ReadChecks now and at intervals, and adds the issues that it finds.
 func (l *Live) FollowChecks(ctx context.Context, management client.Reader) {
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
 		var asked Snapshot
@@ -117,12 +117,12 @@ func (k kind) unreachable(err error) error {
 	return fmt.Errorf("reading %s in the %s cluster, %w", k.resource, k.cluster, err)
 }
 
-// Still returns a snapshot that never changes in the form of one that does. Its time stays that at which it was read.
+// Still returns a Live that never changes. Its time stays the time of the snapshot.
 func Still(s *Snapshot) *Live {
 	return &Live{clock: stopped(s.Time), last: s, changed: make(chan struct{})}
 }
 
-// stopped is a clock at one time.
+// stopped is a clock that shows one time.
 type stopped metav1.Time
 
 func (s stopped) Now() time.Time                  { return s.Time }
@@ -143,7 +143,8 @@ func (l *Live) follow(ctx context.Context, kind *followed, from client.WithWatch
 		},
 		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
 			events, err := from.Watch(ctx, kind.list(), options(raw))
-			// The informer lists after most errors of a stream of all objects, and if what it has is too old.
+			// After most errors of a watch that streams all objects, or if its objects are too old, the informer
+			// lists again.
 			streams := raw.SendInitialEvents != nil && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 			if !streams && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 				l.note(ctx, kind, err)
@@ -158,7 +159,7 @@ func (l *Live) follow(ctx context.Context, kind *followed, from client.WithWatch
 			}
 			return object, nil
 		}),
-		// Lost says it.
+		// Lost reports the errors.
 		kind.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}),
 	); err != nil {
 		return kind.unreachable(err)
@@ -173,7 +174,7 @@ func (l *Live) follow(ctx context.Context, kind *followed, from client.WithWatch
 	return nil
 }
 
-// note keeps what the API server has answered about a kind.
+// note records the API server's last answer about a kind.
 func (l *Live) note(ctx context.Context, kind *followed, err error) {
 	if ctx.Err() != nil {
 		return
@@ -213,7 +214,8 @@ func (l *Live) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Snapshot returns what there is now. Nothing may write to it. A channel of Changed from before the call tells when it is old.
+// Snapshot returns the present. Nothing may write to it. A channel that Changed returned before the call is closed
+// when it is outdated.
 func (l *Live) Snapshot() *Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,7 +237,7 @@ func (l *Live) snapshot() *Snapshot {
 	var parts []*Snapshot
 	for _, kind := range l.kinds {
 		part := &s
-		if kind.tenant >= 0 { // those of the management cluster come first, and say which tenant it is
+		if kind.tenant >= 0 { // the management kinds come first and have the TenantClusters that name the tenants
 			if parts == nil {
 				parts = s.PerTenant()
 			}
@@ -244,7 +246,7 @@ func (l *Live) snapshot() *Snapshot {
 		if missing := kind.missing(kind.err); missing != nil {
 			missing.Live = true
 			s.addMissing(part, *missing)
-			continue // what was read before is not shown to who may not read it now
+			continue // a reader who has lost the right must not see the earlier objects
 		}
 		keys := kind.informer.GetStore().ListKeys()
 		slices.Sort(keys)
@@ -257,7 +259,7 @@ func (l *Live) snapshot() *Snapshot {
 	return &s
 }
 
-// Lost says which cluster does not answer now, and what is wrong; empty if all answer. What it had is still shown.
+// Lost says which cluster does not answer now and why; empty if all answer. The snapshot still has its objects.
 func (l *Live) Lost() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,16 +14,17 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Gauge is how much of a whole is in use, or done.
+// Gauge is the part of a whole that is in use, or done.
 type Gauge struct {
-	// Of is a resource of a node, or the description of a step of an installation.
+	// Of is a resource of a node, or the description of an installation step.
 	Of string
-	// Value of Full.
+	// Value is the part, and Full the whole.
 	Value, Full int64
 }
 
-// Gauge of a server: while it is being installed, its step of all; of a node of the tenant cluster that was read, the accelerators that
-// its pods ask for, or the CPUs if it has none. It is false for all others.
+// Gauge returns the installation step of a server that is being installed. For a node of a tenant cluster that was
+// read, it returns the accelerators that pods request, or the CPUs of a node without accelerators. Otherwise it
+// returns false.
 func (f *Fleet) Gauge(server Server) (Gauge, bool) {
 	machine := f.MachineOn(f.hosts[server.Key()])
 	if machine == nil {
@@ -51,7 +52,8 @@ func (f *Fleet) Gauge(server Server) (Gauge, bool) {
 	return Gauge{Of: string(resource), Value: value.Value(), Full: full.Value()}, full.Value() > 0
 }
 
-// nodeOf returns a node of the tenant cluster that was read, nil if there is none of the name, and the pods that run on it.
+// nodeOf returns a node of the tenant cluster, nil if it has none of that name, and the pods on the node that have
+// not ended.
 func (f *Fleet) nodeOf(name string) (*corev1.Node, []*corev1.Pod) {
 	if f.nodes == nil {
 		f.nodes, f.podsOn = map[string]*corev1.Node{}, map[string][]*corev1.Pod{}
@@ -68,15 +70,15 @@ func (f *Fleet) nodeOf(name string) (*corev1.Node, []*corev1.Pod) {
 	return f.nodes[name], f.podsOn[name]
 }
 
-// UnscheduledPod is a pod that has no node yet.
+// UnscheduledPod is a pod without a node.
 type UnscheduledPod struct {
 	*corev1.Pod
-	// Explain is as that of a Fleet.
+	// Explain explains the pod, as Fleet.Explain does.
 	Explain  func() Cause
 	ofTenant string
 }
 
-// Unscheduled are the pods of the tenant clusters that were read that have no node yet, the oldest first.
+// Unscheduled returns the pods without a node in the tenant clusters that were read, the oldest first.
 func (f *Fleet) Unscheduled() (pods []UnscheduledPod) {
 	for _, focused := range f.perTenant {
 		for i := range focused.snapshot.Tenant.Pods {
@@ -93,5 +95,5 @@ func (f *Fleet) Unscheduled() (pods []UnscheduledPod) {
 	return pods
 }
 
-// Verdict is how things stand with a server.
+// Verdict returns the verdict on a server.
 func (f *Fleet) Verdict(server Server) Verdict { return f.serverCause(server).Verdict }

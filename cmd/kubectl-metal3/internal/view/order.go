@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// CompareNames orders names as people count: rack-2 before rack-10. Digits are compared as a number, and all else by its bytes.
+// CompareNames orders names as people count: rack-2 before rack-10. It compares digits as a number, and everything
+// else by bytes.
 func CompareNames(a, b string) int {
 	if a == b {
 		return 0
@@ -33,7 +34,7 @@ func CompareNames(a, b string) int {
 	}
 }
 
-// digits are those that a text begins with.
+// digits returns the digits at the start of a text.
 func digits(text string) string {
 	end := 0
 	for end < len(text) && '0' <= text[end] && text[end] <= '9' {

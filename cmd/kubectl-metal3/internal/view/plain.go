@@ -14,8 +14,8 @@ import (
 // maxShown is how many characters of a text are shown in a line.
 const maxShown = 2000
 
-// Plain returns a text that others wrote as data: one line, without what a terminal obeys, such as sequences that move the cursor or
-// change the clipboard, and without what a reader does not see, such as characters that turn the direction.
+// Plain makes a text from others safe to print on one line. It removes sequences that a terminal obeys (they may move
+// the cursor or change the clipboard) and invisible characters (they may change the direction).
 func Plain(text string) string {
 	if strings.IndexFunc(text, unseen) < 0 {
 		return text
@@ -23,7 +23,7 @@ func Plain(text string) string {
 	return strings.Join(strings.Fields(strings.Map(seen, ansi.Strip(text))), " ")
 }
 
-// Shown is Plain, and so short that it does not fill the screen.
+// Shown is Plain, cut to maxShown characters.
 func Shown(text string) string {
 	text = Plain(text)
 	if characters := []rune(text); len(characters) > maxShown {
@@ -32,7 +32,7 @@ func Shown(text string) string {
 	return text
 }
 
-// PlainLines is Plain for text of several lines, whose tabs stay, too.
+// PlainLines is Plain for a text of several lines. It keeps tabs.
 func PlainLines(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -42,10 +42,11 @@ func PlainLines(text string) string {
 	}, text)
 }
 
-// quoted is a text that others wrote beside words of ours, so that it cannot be taken for these.
+// quoted quotes a text from others, so that readers do not take it for our words.
 func quoted(text string) string { return `"` + strings.ReplaceAll(Plain(text), `"`, "'") + `"` }
 
-// unseen are control characters, formats such as directions, separators of lines, and bytes that are no text.
+// unseen reports whether a rune is a control or format character (such as a direction), a line separator, or not
+// text.
 func unseen(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }
@@ -57,10 +58,10 @@ func seen(r rune) rune {
 	return r
 }
 
-// PlainAll makes all strings that an object has or refers to Plain. The object is a pointer, a slice or a map.
+// PlainAll makes all strings in an object Plain. The object is a pointer, a slice or a map.
 func PlainAll(object any) { plainValue(reflect.ValueOf(object)) }
 
-// plainValue returns whether it has changed the value. What it does not change, it does not write: others may read it.
+// plainValue reports whether it changed the value. It writes only what it changes: others may read the value.
 func plainValue(value reflect.Value) (changed bool) {
 	switch value.Kind() {
 	case reflect.String:
@@ -102,7 +103,7 @@ func plainValue(value reflect.Value) (changed bool) {
 	return changed
 }
 
-// plainCopy returns a value that is not in a variable after plainValue.
+// plainCopy returns a copy of an unaddressable value after plainValue.
 func plainCopy(value reflect.Value) (reflect.Value, bool) {
 	if !value.IsValid() {
 		return value, false

@@ -22,25 +22,27 @@ import (
 
 // ProposedType is a NodeType for servers that match none.
 type ProposedType struct {
-	// Name that no NodeType has.
+	// Name is not the name of an existing NodeType.
 	Name string
-	// Namespace of the servers, and the NodeProviders whose servers they are; empty if there is none.
+	// Namespace is the namespace of the servers. Providers are the NodeProviders of this namespace; empty if there is
+	// none.
 	Namespace string
 	Providers []*v1alpha1.NodeProvider
-	// Hardware is what Metal3 has found, in words.
+	// Hardware describes in words what Metal3 has found.
 	Hardware string
-	// CPU is how many threads and Memory how much memory the least of the servers has.
+	// CPU is the number of threads, and Memory the smallest memory of the servers.
 	CPU, Memory *resource.Quantity
 	Servers     []string
-	// Labels select the servers, and no other of the namespace. Not all servers have them yet if Unlabelled is true.
+	// Labels select the servers and no other server of the namespace. If Unlabelled is true, the servers do not have
+	// them yet.
 	Labels     map[string]string
 	Unlabelled bool
-	// Shared are the other labels that all of the servers have with one value.
+	// Shared are the other labels that have one value on all servers.
 	Shared map[string]string
 }
 
-// ProposedTypes returns NodeTypes for the servers that Metal3 has inspected and that match none, by namespace and name. Servers that
-// others use are left out. uninspected are those of which nothing is known.
+// ProposedTypes returns NodeTypes for the inspected servers that match none, by namespace and name. It leaves out
+// servers that others use. uninspected are the servers without hardware details.
 func (f *Fleet) ProposedTypes() (proposed []ProposedType, uninspected []string) {
 	groups := map[hardwareGroup][]*bmov1alpha1.BareMetalHost{}
 	for _, server := range f.servers {
@@ -60,7 +62,7 @@ func (f *Fleet) ProposedTypes() (proposed []ProposedType, uninspected []string) 
 		slices.SortFunc(hosts, func(a, b *bmov1alpha1.BareMetalHost) int {
 			return cmp.Or(a.Status.HardwareDetails.RAMMebibytes-b.Status.HardwareDetails.RAMMebibytes, strings.Compare(a.Name, b.Name))
 		})
-		for len(hosts) > 0 { // those whose memory is the same, as the manager compares it
+		for len(hosts) > 0 { // servers with equal memory, within the tolerance of the manager
 			least := int64(hosts[0].Status.HardwareDetails.RAMMebibytes) << 20
 			end := slices.IndexFunc(hosts, func(host *bmov1alpha1.BareMetalHost) bool {
 				return int64(host.Status.HardwareDetails.RAMMebibytes)<<20 > least+capacity.MemoryTolerance(least)
@@ -91,10 +93,10 @@ func (f *Fleet) ProposedTypes() (proposed []ProposedType, uninspected []string) 
 	return proposed, uninspected
 }
 
-// unknownVendor is said of servers whose vendor and product Metal3 has not found.
+// unknownVendor describes servers whose vendor and product Metal3 has not found.
 const unknownVendor = "of an unknown vendor"
 
-// hardwareGroup is what the servers of a type have in common beside their memory.
+// hardwareGroup is what the servers of a type have in common besides their memory.
 type hardwareGroup struct {
 	namespace, vendor, product, model, arch string
 	cpus                                    int
@@ -132,14 +134,15 @@ func (f *Fleet) propose(group hardwareGroup, hosts []*bmov1alpha1.BareMetalHost,
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// slug is text as part of a name, and of the value of a label with what follows it.
+// slug makes a text valid as part of a name, and of the value of a label.
 func slug(text string) string {
 	text = strings.Trim(notInName.ReplaceAllString(strings.ToLower(text), "-"), "-")
 	return cmp.Or(strings.TrimRight(text[:min(len(text), 40)], "-"), "server")
 }
 
-// distinguishingLabels returns the fewest labels that all the hosts have, and that no other host of the namespace has together. It is
-// nil if there are none. Labels of the place of a server do not count. The other labels that all the hosts have are shared.
+// distinguishingLabels returns the fewest labels that all the hosts have and that no other host of the namespace has
+// together; nil if there are none. It ignores labels for the place of a server. shared are the other labels that all
+// the hosts have.
 func (f *Fleet) distinguishingLabels(namespace string, hosts []*bmov1alpha1.BareMetalHost) (fewest, shared map[string]string) {
 	shared = maps.Clone(hosts[0].Labels)
 	place := f.topology.Keys()
@@ -173,7 +176,7 @@ func (f *Fleet) distinguishingLabels(namespace string, hosts []*bmov1alpha1.Bare
 	return fewest, shared
 }
 
-// unusedLabel is one that no host of the namespace has.
+// unusedLabel returns a label that no host of the namespace has.
 func (f *Fleet) unusedLabel(namespace string) string {
 	return unused("hardware", func(key string) bool {
 		for _, host := range f.hosts {
@@ -185,7 +188,7 @@ func (f *Fleet) unusedLabel(namespace string) string {
 	})
 }
 
-// unused is the name, or with a number after it if it is taken.
+// unused returns the name, or the name with a number if it is taken.
 func unused(name string, taken func(string) bool) string {
 	free := name
 	for number := 2; taken(free); number++ {

@@ -36,54 +36,54 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/preflight"
 )
 
-// What the file of a Snapshot says it is. Another version is not read.
+// The type of a Snapshot in a file. Load rejects another version.
 const (
 	SnapshotKind    = "FleetSnapshot"
 	SnapshotVersion = "view." + v1alpha1.Group + "/v1"
 )
 
-// Snapshot is what was read of the clusters at one time, without what may hold a secret: user data, network data, values of
-// properties that are not known, credentials in URLs, and of pods everything but what they need of a node. What others wrote there is
-// Plain.
+// Snapshot is what was read from the clusters at one time, without parts that may hold a secret: user data, network
+// data, values of unknown properties, and credentials in URLs. Of pods it has only what they need from a node. Text
+// that others wrote is Plain.
 type Snapshot struct {
 	metav1.TypeMeta `json:",inline"`
-	// Time at which reading began.
+	// Time is when reading began.
 	Time       metav1.Time `json:"time"`
 	Management Management  `json:"management"`
-	// Tenant is the tenant cluster that was read, nil if none was; More are those that were read beside it.
+	// Tenant is the tenant cluster that was read, nil if none was. More are further tenant clusters.
 	Tenant *Tenant   `json:"tenant,omitempty"`
 	More   []*Tenant `json:"moreTenants,omitempty"`
-	// Missing is what could not be read. What depends on it is incomplete.
+	// Missing is what could not be read. Answers that depend on it are incomplete.
 	Missing []Missing `json:"missing,omitempty"`
-	// Issues are those that ReadChecks has found. All others follow from the objects.
+	// Issues are the issues that ReadChecks found. All other issues follow from the objects.
 	Issues []Issue `json:"issues,omitempty"`
 }
 
-// Management is what was read of the management cluster.
+// Management is the content of the management cluster.
 type Management struct {
 	Hosts         []bmov1alpha1.BareMetalHost `json:"hosts"`
 	NodeProviders []v1alpha1.NodeProvider     `json:"nodeProviders"`
-	// NodeProfiles are read by ReadPlanning only.
+	// NodeProfiles are read only by ReadPlanning.
 	NodeProfiles   []v1alpha1.NodeProfile   `json:"nodeProfiles,omitempty"`
 	NodeTypes      []v1alpha1.NodeType      `json:"nodeTypes"`
 	TenantClusters []v1alpha1.TenantCluster `json:"tenantClusters"`
 	Machines       []v1alpha1.Machine       `json:"machines"`
-	// HostUsages are those that ReadUsage has read.
+	// HostUsages are read only by ReadUsage.
 	HostUsages []v1alpha1.HostUsage `json:"hostUsages,omitempty"`
 }
 
-// Tenant is what was read of a tenant cluster.
+// Tenant is the content of a tenant cluster.
 type Tenant struct {
-	// UID of the namespace kube-system, by which TenantClusters know their cluster.
+	// UID is the UID of the namespace kube-system. A TenantCluster identifies its cluster by this UID.
 	UID         types.UID                 `json:"uid,omitempty"`
 	Pods        []corev1.Pod              `json:"pods"`
 	Nodes       []corev1.Node             `json:"nodes"`
 	NodePools   []karpv1.NodePool         `json:"nodePools"`
 	NodeClaims  []karpv1.NodeClaim        `json:"nodeClaims"`
 	NodeClasses []v1alpha1.MetalNodeClass `json:"nodeClasses"`
-	// DaemonSets are read by ReadPlanning only.
+	// DaemonSets are read only by ReadPlanning.
 	DaemonSets []appsv1.DaemonSet `json:"daemonSets,omitempty"`
-	// Events are those that ReadEvents has read.
+	// Events are read only by ReadEvents.
 	Events []corev1.Event `json:"events,omitempty"`
 }
 
@@ -117,7 +117,8 @@ func copied[T any, P interface {
 	return to
 }
 
-// PerTenant is the snapshot with each tenant cluster that was read, and no other. What is shared with the snapshot stays so.
+// PerTenant returns a snapshot for each tenant cluster that was read, with only this tenant cluster. It shares
+// everything with the original.
 func (s *Snapshot) PerTenant() (all []*Snapshot) {
 	if s.Tenant == nil {
 		return nil
@@ -138,7 +139,8 @@ func (s *Snapshot) addTenant(tenant *Tenant) {
 	}
 }
 
-// addMissing adds what could not be read of one of several tenant clusters, or of the only one.
+// addMissing adds what could not be read. If there are several tenant clusters, it names the tenant cluster of the
+// part.
 func (s *Snapshot) addMissing(part *Snapshot, missing ...Missing) {
 	for _, absent := range missing {
 		if tenant := part.TenantCluster(); len(s.More) > 0 && tenant != nil {
@@ -148,7 +150,7 @@ func (s *Snapshot) addMissing(part *Snapshot, missing ...Missing) {
 	}
 }
 
-// TenantCluster is the TenantCluster of the tenant cluster that was read; nil if there is none of its identity.
+// TenantCluster returns the TenantCluster of the tenant cluster in the snapshot; nil if none has its identity.
 func (s *Snapshot) TenantCluster() *v1alpha1.TenantCluster {
 	if s.Tenant == nil || s.Tenant.UID == "" {
 		return nil
@@ -169,13 +171,13 @@ type Missing struct {
 	Tenant   string `json:"tenant,omitempty"`
 	Group    string `json:"group"`
 	Resource string `json:"resource"`
-	// NotInstalled is true if the cluster does not have the kind. Otherwise the right to list it is missing.
+	// NotInstalled: the cluster does not have the kind. Otherwise the right to list it is missing.
 	NotInstalled bool `json:"notInstalled,omitempty"`
-	// Live is true if the kind would be followed, which needs the right to watch it, too.
+	// Live: the kind should be followed, which also needs the right to watch it.
 	Live bool `json:"live,omitempty"`
 }
 
-// String says what is missing and what gives it, in one sentence.
+// String says in one sentence what is missing and how to get it.
 func (m Missing) String() string {
 	name, cluster := strings.TrimSuffix(m.Resource+"."+m.Group, "."), m.Cluster+" cluster"
 	if m.Tenant != "" {
@@ -192,7 +194,7 @@ func (m Missing) String() string {
 		"apiGroups [%q], resources [%q], verbs [%s]", verbs, name, cluster, m.Group, m.Resource, rule)
 }
 
-// Scheme has the kinds that are read.
+// Scheme has the kinds of a snapshot.
 func Scheme() *runtime.Scheme {
 	scheme := operator.ManagementScheme()
 	version := schema.GroupVersion{Group: karpenterapis.Group, Version: "v1"}
@@ -201,22 +203,21 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
-// kind is one that is read.
 type kind struct {
 	cluster, group, resource string
-	// namespace in which objects are listed; nil for a kind that has none.
+	// namespace returns the namespace to list; nil for a cluster-scoped kind.
 	namespace func(Scope) string
-	// object is an empty one.
+	// object is an empty object.
 	object client.Object
-	// list returns an empty list. Each page has one of its own: decoding into that of the page before would write to what was taken of it.
+	// list returns an empty list. Each page needs its own list: decoding into the list of the previous page would
+	// overwrite objects that were already taken from it.
 	list func() client.ObjectList
-	// trim removes what people do not look at and what may hold a secret, and makes what is left Plain.
+	// trim removes what people do not look at and what may hold a secret, and makes the rest Plain.
 	trim func(client.Object)
-	// add appends a copy of an object to those of a snapshot.
+	// add appends a copy of an object to the objects of a snapshot.
 	add func(*Snapshot, client.Object)
 }
 
-// Names of the clusters.
 const (
 	managementCluster = "management"
 	tenantCluster     = "tenant"
@@ -240,27 +241,26 @@ func kindOf[T any, P interface {
 	}
 }
 
-// Scope is how much is read of clusters. The least that a command needs takes the fewest rights.
+// Scope limits what is read from clusters. The less a command reads, the fewer rights it needs.
 type Scope struct {
-	// Machines is the namespace of the Machines and TenantClusters that are read, Hosts that of the BareMetalHosts, and Pods that of the pods
-	// and their events in a tenant cluster. Empty are all.
+	// Machines is the namespace of Machines and TenantClusters, Hosts the namespace of BareMetalHosts, and Pods the
+	// namespace of pods and their events in a tenant cluster. An empty namespace means all.
 	Machines, Hosts, Pods string
-	// Resources are those that are read of the management cluster, by their names in the API; nil are all.
+	// Resources are the kinds to read from the management cluster, by their names in the API; nil means all.
 	Resources []string
 }
 
-// reads returns whether a kind is read.
+// reads reports whether the scope contains a kind.
 func (s Scope) reads(kind kind) bool {
 	return kind.cluster != managementCluster || s.Resources == nil || slices.Contains(s.Resources, kind.resource)
 }
 
-// listIn has a kind be listed in the namespace that a scope has for it.
+// listIn limits the list of a kind to its namespace in a scope.
 func (k kind) listIn(namespace func(Scope) string) kind {
 	k.namespace = namespace
 	return k
 }
 
-// options to list a kind.
 func (k kind) options(scope Scope) []client.ListOption {
 	if k.namespace == nil {
 		return nil
@@ -268,7 +268,7 @@ func (k kind) options(scope Scope) []client.ListOption {
 	return []client.ListOption{client.InNamespace(k.namespace(scope))}
 }
 
-// managementKinds are those that a snapshot has of the management cluster.
+// managementKinds returns the kinds that a snapshot has of the management cluster.
 func managementKinds() []kind {
 	return []kind{
 		kindOf(managementCluster, bmov1alpha1.GroupVersion.Group, "baremetalhosts",
@@ -289,7 +289,7 @@ func managementKinds() []kind {
 	}
 }
 
-// tenantKinds are those that a snapshot has of a tenant cluster.
+// tenantKinds returns the kinds that a snapshot has of a tenant cluster.
 func tenantKinds() []kind {
 	return []kind{
 		kindOf(tenantCluster, "", "pods", func() client.ObjectList { return &corev1.PodList{} },
@@ -305,12 +305,12 @@ func tenantKinds() []kind {
 	}
 }
 
-// Namespaces that a scope has for a kind.
+// The namespaces of a scope, for listIn.
 func machines(scope Scope) string { return scope.Machines }
 func hosts(scope Scope) string    { return scope.Hosts }
 func pods(scope Scope) string     { return scope.Pods }
 
-// missing returns what is missing if an error says that a kind cannot be read, and otherwise nil.
+// missing returns a Missing if the error means that the kind cannot be read, and otherwise nil.
 func (k kind) missing(err error) *Missing {
 	if !apierrors.IsForbidden(err) && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return nil
@@ -318,19 +318,19 @@ func (k kind) missing(err error) *Missing {
 	return &Missing{Cluster: k.cluster, Group: k.group, Resource: k.resource, NotInstalled: !apierrors.IsForbidden(err)}
 }
 
-// pageSize is the number of objects that are asked for at a time.
+// pageSize is how many objects a request asks for.
 const pageSize = 500
 
-// MaxPages is how many pages of a list are read: an API server that lies may name a next one for ever.
+// MaxPages is how many pages of a list are read: a lying API server may announce a next page for ever.
 const MaxPages = 2000
 
-// NewSnapshot returns a snapshot without anything in it.
+// NewSnapshot returns an empty snapshot.
 func NewSnapshot(now metav1.Time) *Snapshot {
 	return &Snapshot{TypeMeta: metav1.TypeMeta{Kind: SnapshotKind, APIVersion: SnapshotVersion}, Time: now}
 }
 
-// Read reads a snapshot of the management cluster and of tenant clusters. Kinds that the reader may not list, or that a cluster does not
-// have, are in Missing.
+// Read reads a snapshot of the management cluster and of tenant clusters. Missing has the kinds that the reader may
+// not list, or that a cluster does not have.
 func Read(ctx context.Context, management client.Reader, tenants []client.Reader, scope Scope, now metav1.Time) (*Snapshot, error) {
 	s, err := newSnapshot(ctx, tenants, now)
 	if err != nil {
@@ -347,7 +347,7 @@ func Read(ctx context.Context, management client.Reader, tenants []client.Reader
 	return s, s.readTenants(ctx, tenants, scope, tenantKinds()...)
 }
 
-// newSnapshot returns one without objects that knows which tenants it is of.
+// newSnapshot returns a snapshot without objects. It knows the identity of the tenant clusters.
 func newSnapshot(ctx context.Context, tenants []client.Reader, now metav1.Time) (*Snapshot, error) {
 	s := NewSnapshot(now)
 	for _, reader := range tenants {
@@ -362,7 +362,7 @@ func newSnapshot(ctx context.Context, tenants []client.Reader, now metav1.Time) 
 	return s, nil
 }
 
-// readTenants reads kinds of the tenant clusters that the snapshot is of.
+// readTenants reads kinds from the tenant clusters of the snapshot.
 func (s *Snapshot) readTenants(ctx context.Context, tenants []client.Reader, scope Scope, kinds ...kind) error {
 	parts := s.PerTenant()
 	for i, reader := range tenants {
@@ -377,7 +377,8 @@ func (s *Snapshot) readTenants(ctx context.Context, tenants []client.Reader, sco
 	return nil
 }
 
-// ReadPlanning adds what only planning needs: the DaemonSets of the tenants, which take room on each node, and the NodeProfiles.
+// ReadPlanning adds what only planning needs: the DaemonSets of the tenants, which take room on each node, and the
+// NodeProfiles.
 func (s *Snapshot) ReadPlanning(ctx context.Context, management client.Reader, tenants []client.Reader) error {
 	if err := s.read(ctx, kindOf(managementCluster, v1alpha1.Group, "nodeprofiles",
 		func() client.ObjectList { return &v1alpha1.NodeProfileList{} },
@@ -390,13 +391,13 @@ func (s *Snapshot) ReadPlanning(ctx context.Context, management client.Reader, t
 		func(s *Snapshot) *[]appsv1.DaemonSet { return &s.Tenant.DaemonSets }, trimDaemonSet)); err != nil {
 		return err
 	}
-	// A cluster without the kind has none of them.
+	// Without the kind, the cluster has no NodeProfiles, and nothing is missing.
 	s.Missing = slices.DeleteFunc(s.Missing, func(missing Missing) bool { return missing.NotInstalled && missing.Resource == "nodeprofiles" })
 	return nil
 }
 
-// ReadChecks adds what preflight says, and only Issues say: NodeTypes without their OSImage, and whether others than the API server can ask
-// our webhook. That either may not be known is an issue, too.
+// ReadChecks adds the results of preflight that no object shows: NodeTypes without their OSImage, and whether others
+// than the API server can call our webhook. If a check cannot find out, that is an issue, too.
 func (s *Snapshot) ReadChecks(ctx context.Context, management client.Reader) {
 	s.Issues = nil
 	cluster := &preflight.Cluster{Reader: management}
@@ -463,14 +464,14 @@ func trimHost(host *bmov1alpha1.BareMetalHost) {
 	}
 }
 
-// shownProperties are the properties whose values a snapshot has, as a status would show them. Others are what templates are filled with,
-// and may be secrets.
+// shownProperties are the properties whose values a snapshot has, in the form of a status. Templates use the other
+// properties, which may be secrets.
 var shownProperties = sets.New(v1alpha1.PropertyOSImage, v1alpha1.PropertyServerName, v1alpha1.PropertyImageURL,
 	v1alpha1.PropertyImageChecksum, v1alpha1.PropertyImageChecksumType, v1alpha1.PropertySSHKeys, v1alpha1.PropertyUserDataTemplate,
 	v1alpha1.PropertyNetworkDataTemplate, v1alpha1.PropertyNetworkCIDR, v1alpha1.PropertyNetworkIPRange, v1alpha1.PropertyDNSServers,
 	v1alpha1.PropertyNTPServers)
 
-// trimProperties leaves of properties the values of those that are known, and of others the length.
+// trimProperties keeps the values of shownProperties, and replaces other values by their length.
 func trimProperties(values map[string]string) {
 	shown := properties.Merge(properties.Layer{Values: values})
 	for key, value := range values {
@@ -493,14 +494,14 @@ func trimProvider(provider *v1alpha1.NodeProvider) {
 func trimType(nodeType *v1alpha1.NodeType) { trimProperties(nodeType.Spec.Properties) }
 
 func trimTenantCluster(tenant *v1alpha1.TenantCluster) {
-	// What it says of its nodes is for their user data.
+	// The settings in PrivateNodes are for the user data of nodes.
 	tenant.Spec.PrivateNodes = nil
 }
 
 func trimMachine(machine *v1alpha1.Machine) {
 	trimProperties(machine.Spec.Properties)
 	for i := range machine.Status.Properties {
-		// The status has the length of documents already.
+		// The status already has the length of documents instead of their text.
 		property := &machine.Status.Properties[i]
 		key := v1alpha1.CanonicalKey(property.Key)
 		if !shownProperties.Has(key) && key != v1alpha1.PropertyUserData && key != v1alpha1.PropertyNetworkData {
@@ -521,7 +522,7 @@ func trimPod(pod *corev1.Pod) {
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, NominatedNodeName: pod.Status.NominatedNodeName}
 }
 
-// TrimPodSpec leaves of a pod what it needs of a node: no environment, no arguments, no images, no volumes.
+// TrimPodSpec keeps what a pod needs from a node: no environment, no arguments, no images, no volumes.
 func TrimPodSpec(from *corev1.PodSpec) corev1.PodSpec {
 	spec := corev1.PodSpec{
 		NodeName: from.NodeName, NodeSelector: from.NodeSelector, Affinity: from.Affinity, Tolerations: from.Tolerations,
@@ -555,7 +556,8 @@ func trimNode(node *corev1.Node) {
 	node.Annotations, node.Status.Images, node.Status.VolumesAttached, node.Status.VolumesInUse = nil, nil, nil, nil
 }
 
-// Save writes the snapshot as a file. What is called a secret in messages, annotations and the like, or has the form of one, is blanked.
+// Save writes the snapshot as a file. In messages, annotations and other text, it blanks values that are named as a
+// secret or look like one.
 func (s *Snapshot) Save(to io.Writer) error {
 	shown, err := Redacted(s)
 	if err != nil {
@@ -566,7 +568,7 @@ func (s *Snapshot) Save(to io.Writer) error {
 	return encoder.Encode(shown)
 }
 
-// Redacted returns an object as JSON has it, Plain and without what may be a secret: see properties.RedactValue.
+// Redacted returns the JSON form of an object, Plain and without possible secrets: see properties.RedactValue.
 func Redacted(object any) (any, error) {
 	content, err := json.Marshal(object)
 	if err != nil {
@@ -583,7 +585,7 @@ func Redacted(object any) (any, error) {
 	return value, nil
 }
 
-// Load reads the file of a snapshot, and makes it Plain. The error is one sentence.
+// Load reads a snapshot from a file and makes it Plain. The error is one sentence.
 func Load(from io.Reader) (*Snapshot, error) {
 	s := &Snapshot{}
 	err := json.NewDecoder(from).Decode(s)

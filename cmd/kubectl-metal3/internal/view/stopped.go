@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// managerPatience is how long the manager may take to answer. Its first answer takes less than a second; when its leader dies, another
-	// one leads within 20 seconds.
+	// managerPatience is how long the manager may take to answer. Its first answer takes less than a second. When its
+	// leader dies, another replica leads within 20 seconds.
 	managerPatience = time.Minute
 	managerRemedy   = "see that the manager runs: kubectl get pods -A -l app.kubernetes.io/component=manager"
 )
 
-// unanswered says that the manager does not answer, by the object that has waited longest. The manager answers in the status that it has
-// seen that an object is new, or is to be deleted. When a spec was changed is in no object, so a change does not count.
+// unanswered says that the manager does not answer, and names the object that has waited longest. The manager writes
+// to an object's status that it has seen the creation or the deletion. A change of the spec does not count, as no
+// object has its time.
 func unanswered(m *Management, now time.Time) Cause {
 	oldest, since := "", now.Add(-managerPatience)
 	note := func(kind string, object client.Object, observed int64, finalizer string) {
@@ -52,7 +53,7 @@ func unanswered(m *Management, now time.Time) Cause {
 		ago(now, since), oldest), Verdict: Wrong, Remedy: managerRemedy}
 }
 
-// stopped is which program does nothing for a tenant now: the manager, or the tenant's provider.
+// stopped says which program does nothing for a tenant now: the manager, or the tenant's provider.
 func (f *Fleet) stopped(tenant *v1alpha1.TenantCluster) []Cause {
 	var causes []Cause
 	if f.manager.Text != "" {

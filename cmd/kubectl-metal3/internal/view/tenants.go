@@ -17,27 +17,28 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// TenantCapacity is what a TenantCluster has, beside its quota.
+// TenantCapacity is what a TenantCluster has, and its quota.
 type TenantCapacity struct {
 	Metadata `json:"metadata"`
-	// Tenant is its namespace and name.
+	// Tenant is the namespace and name of the TenantCluster.
 	Tenant string `json:"tenant"`
 	// Types is how many servers of each NodeType it has or claims.
 	Types   map[string]int32 `json:"types,omitempty"`
 	Servers int64            `json:"servers"`
-	// Accelerators are those that the NodeTypes of the servers have; nil if one of these is gone, or the reader may not list them.
+	// Accelerators is the number of accelerators in the servers, from their NodeTypes; nil if a NodeType is gone, or
+	// the reader may not list NodeTypes.
 	Accelerators *int64 `json:"accelerators,omitempty"`
-	// InTransit is how many of the servers are not nodes: they are being installed, or released.
+	// InTransit is how many of the servers are not nodes: they are being installed or released.
 	InTransit int64 `json:"inTransit"`
 	// Waiting is how many Machines have no server.
 	Waiting int64          `json:"waiting"`
 	Quota   v1alpha1.Quota `json:"quota"`
-	// Ready and Message are those of the condition.
+	// Ready and Message are the status and the message of the condition Ready.
 	Ready   metav1.ConditionStatus `json:"ready"`
 	Message string                 `json:"message,omitempty"`
 }
 
-// Tenants returns what each TenantCluster has, by namespace and name.
+// Tenants returns the capacity of each TenantCluster, by namespace and name.
 func (f *Fleet) Tenants() []TenantCapacity {
 	machines := map[string][]v1alpha1.Machine{}
 	for _, machine := range f.snapshot.Management.Machines {
@@ -73,7 +74,7 @@ func (f *Fleet) Tenants() []TenantCapacity {
 	return all
 }
 
-// ByType is how many servers it has of each NodeType, beside its quota of the type: "h100-8x 3 of 4".
+// ByType lists how many servers it has of each NodeType, with its quota for the type: "h100-8x 3 of 4".
 func (c TenantCapacity) ByType() (all []string) {
 	types := maps.Clone(c.Types)
 	for name := range c.Quota.NodeTypes {
@@ -89,7 +90,7 @@ func (c TenantCapacity) ByType() (all []string) {
 	return all
 }
 
-// acceleratorsOf are those of so many servers of each NodeType; nil if one of these is not known.
+// acceleratorsOf counts the accelerators of these numbers of servers, by NodeType; nil if a NodeType is unknown.
 func (f *Fleet) acceleratorsOf(types map[string]int32) *int64 {
 	sum := int64(0)
 	for name, servers := range types {

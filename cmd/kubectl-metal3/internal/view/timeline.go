@@ -17,20 +17,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Step is one step in the life of a server or a Machine.
+// Step is a step in the life of a server or a Machine.
 type Step struct {
 	Name  string      `json:"name"`
 	Start metav1.Time `json:"start"`
-	// End is nil as long as the step is not over.
+	// End is nil until the step is over.
 	End *metav1.Time `json:"end,omitempty"`
-	// TypicalSeconds is how long the step usually takes for the type; 0 if that is not known. Of the way from the claim to the node it
-	// is the estimate of the NodeType, and of a part of it the median of the other servers of the type.
+	// TypicalSeconds is how long the step usually takes for the type; 0 if unknown. For the whole way from the claim
+	// to the node it is the estimate of the NodeType. For a part of the way it is the median of the other servers of
+	// the type.
 	TypicalSeconds int64 `json:"typicalSeconds,omitempty"`
-	// Note says more: the Machine, or what is written now.
+	// Note has details: the Machine, or the current step.
 	Note string `json:"note,omitempty"`
 }
 
-// Duration of the step until now.
+// Duration is the time from the start to the end of the step, or until now.
 func (s Step) Duration(now time.Time) time.Duration {
 	if s.End != nil {
 		return s.End.Sub(s.Start.Time)
@@ -38,10 +39,10 @@ func (s Step) Duration(now time.Time) time.Duration {
 	return now.Sub(s.Start.Time)
 }
 
-// StepNode is the name of the step that lasts as long as the server is a node.
+// StepNode is the name of the step that lasts while the server is a node.
 const StepNode = "is a node"
 
-// Timeline returns the steps of a host or a Machine, in the order in which they began.
+// Timeline returns the steps of a host or a Machine, in the order of their start.
 func (f *Fleet) Timeline(kind, name string) ([]Step, error) {
 	switch kind {
 	case "machine":
@@ -81,7 +82,7 @@ func inOrder(steps []Step) []Step {
 	return steps
 }
 
-// operations are those that Metal3 has noted of a host: the last of each kind.
+// operations returns the operations in Metal3's history of a host: the last of each kind.
 func operations(host *bmov1alpha1.BareMetalHost) []Step {
 	history := host.Status.OperationHistory
 	var steps []Step
@@ -104,7 +105,8 @@ func operations(host *bmov1alpha1.BareMetalHost) []Step {
 	return steps
 }
 
-// Steps that take as long for each server of a type. How long a Machine waits depends on which servers are free.
+// Steps that take the same time on all servers of a type. The wait of a Machine is no such step: it depends on free
+// servers.
 const (
 	provisions   = "Metal3 provisions it"
 	deprovisions = "Metal3 deprovisions it"
@@ -113,8 +115,8 @@ const (
 	boots     = "boots and joins"
 )
 
-// addTypical gives steps of a server the median of the same steps of the other servers of the type, as far as they were read. It is not
-// kept anywhere: the estimate of the NodeType is of the whole way.
+// addTypical sets the usual time of a server's steps: the median of the same steps of the other servers of the type
+// that were read. No object has these medians: the NodeType estimates only the whole way.
 func (f *Fleet) addTypical(steps []Step, nodeType string, but types.UID) {
 	var others []*bmov1alpha1.BareMetalHost
 	for _, server := range f.servers {
@@ -131,7 +133,7 @@ func (f *Fleet) addTypical(steps []Step, nodeType string, but types.UID) {
 	}
 }
 
-// took is how long steps of hosts that are over took, by the name of the step, without those that were interrupted by an error.
+// took returns how long the finished steps of hosts took, by name. It leaves out Machines that an error interrupted.
 func (f *Fleet) took(hosts []*bmov1alpha1.BareMetalHost) map[string][]time.Duration {
 	took := map[string][]time.Duration{}
 	add := func(name string, start, end metav1.Time) {
@@ -160,7 +162,7 @@ func (f *Fleet) took(hosts []*bmov1alpha1.BareMetalHost) map[string][]time.Durat
 	return took
 }
 
-// median of durations, in seconds; 0 if there are none. It sorts them.
+// median returns the median of durations in seconds; 0 if there are none. It sorts all.
 func median(all []time.Duration) int64 {
 	if len(all) == 0 {
 		return 0
@@ -169,7 +171,7 @@ func median(all []time.Duration) int64 {
 	return int64(all[(len(all)-1)/2].Round(time.Second) / time.Second)
 }
 
-// reached is when a Machine was claimed, provisioned and joined; nil for what it has not reached.
+// reached returns when a Machine was claimed, provisioned and joined; nil for a state that it has not reached.
 func reached(machine *v1alpha1.Machine) (claimed, provisioned, joined *metav1.Time) {
 	since := func(conditionType string) *metav1.Time {
 		if condition := conditions.Find(machine.Status.Conditions, conditionType); condition.Status == metav1.ConditionTrue {
@@ -188,7 +190,7 @@ func (f *Fleet) stepsOf(machine *v1alpha1.Machine) []Step {
 		steps[0].Note += ": " + conditions.Find(machine.Status.Conditions, v1alpha1.ConditionReady).Message
 		return append(steps, released(machine)...)
 	}
-	// What a Machine has not reached when it is deleted, it does not reach any more.
+	// A deleted Machine does not reach its remaining states any more.
 	steps = append(steps, Step{Name: installed, Start: *claimed, End: cmp.Or(provisioned, machine.DeletionTimestamp)})
 	if provisioned != nil && machine.Spec.TenantClusterRef != nil {
 		steps = append(steps, Step{Name: boots, Start: *provisioned, End: cmp.Or(joined, machine.DeletionTimestamp)})

@@ -22,8 +22,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/usage"
 )
 
-// ReadUsage reads the record of who had which server when into the snapshot: of the hosts of one name, which may have its namespace in
-// front, or of all if that is empty. It is apart from Read, because of a large fleet it is far more than everything else.
+// ReadUsage adds to the snapshot the record of who had which server when. The name host may have its namespace in
+// front; an empty name means all hosts. Read leaves the record out: in a large fleet it is far larger than everything
+// else.
 func (s *Snapshot) ReadUsage(ctx context.Context, management client.Reader, host string) error {
 	var scope Scope
 	if namespace, name, qualified := strings.Cut(host, "/"); qualified {
@@ -38,7 +39,8 @@ func (s *Snapshot) ReadUsage(ctx context.Context, management client.Reader, host
 		management, scope)
 }
 
-// ReadHistory reads who had a host and when, the first use first. The host has its namespace in front. The error is one sentence.
+// ReadHistory returns who had a host and when, the first use first. The host has its namespace in front. The error is
+// one sentence.
 func ReadHistory(ctx context.Context, management client.Reader, host string) ([]Use, error) {
 	s := NewSnapshot(metav1.Time{})
 	if err := s.ReadUsage(ctx, management, host); err != nil {
@@ -55,7 +57,7 @@ func ReadHistory(ctx context.Context, management client.Reader, host string) ([]
 	return usesOf(&s.Management.HostUsages[0]), nil
 }
 
-// named lists objects of one name.
+// named is a reader that lists only objects of one name.
 type named struct {
 	client.Reader
 	name string
@@ -66,23 +68,23 @@ func (n named) List(ctx context.Context, list client.ObjectList, options ...clie
 	return n.Reader.List(ctx, list, append(options, client.MatchingFields{metav1.ObjectNameField: n.name})...)
 }
 
-// Use is one claim of a Machine on a server, from the claim until the server was given back.
+// Use is one claim of a Machine on a server, from the claim until the return of the server.
 type Use struct {
 	// Server is the namespace and name of the host.
 	Server string `json:"server"`
-	// HostUID is the UID of the host at that time: another one of the same name may be other hardware.
+	// HostUID is the UID of the host at that time: another host of the same name may be other hardware.
 	HostUID types.UID `json:"hostUID,omitempty"`
-	// Tenant is the namespace and name of the TenantCluster that the Machine was charged to; empty for none.
+	// Tenant is the namespace and name of the TenantCluster that was charged for the Machine; empty for none.
 	Tenant string `json:"tenant,omitempty"`
-	// Machine is the namespace and name of the Machine; of several uses only the namespace.
+	// Machine is the namespace and name of the Machine; for several uses, only the namespace.
 	Machine  string `json:"machine"`
 	NodeType string `json:"nodeType,omitempty"`
-	// Cost of the NodeType when it was chosen.
+	// Cost is the cost of the NodeType when it was chosen.
 	Cost  *int64      `json:"cost,omitempty"`
 	Start metav1.Time `json:"start"`
-	// End is nil as long as the use lasts.
+	// End is nil while the use lasts.
 	End *metav1.Time `json:"end,omitempty"`
-	// Folded is how many uses this is the sum of, and Hours how long they were together; 0 for a single use.
+	// Folded is how many uses this entry sums up, and Hours their total time; 0 for a single use.
 	Folded int64   `json:"folded,omitempty"`
 	Hours  float64 `json:"hours,omitempty"`
 }
@@ -101,8 +103,8 @@ func useOf(record *v1alpha1.HostUsage, use *v1alpha1.HostUse) Use {
 	return result
 }
 
-// History returns who had a host and when, the first use first. The host may have its namespace in front, and need not exist any more.
-// It is empty if nothing is recorded, or ReadUsage has not read it.
+// History returns who had a host and when, the first use first. The name may have its namespace in front, and the
+// host need not exist any more. The result is empty if there is no record, or ReadUsage has not read it.
 func (f *Fleet) History(host string) ([]Use, error) {
 	records := f.snapshot.Management.HostUsages
 	record, err := find("host", host, records)
@@ -134,36 +136,37 @@ func foldedOf(record *v1alpha1.HostUsage, folded *v1alpha1.FoldedUses) Use {
 	return use
 }
 
-// UsageBy is what a report counts by.
+// UsageBy are the values that a report can group by.
 var UsageBy = []string{"tenant", "type"}
 
-// UsageRow is what a tenant, or all tenants of a NodeType, used of the servers.
+// UsageRow is how much a tenant, or all tenants of a NodeType, used the servers.
 type UsageRow struct {
 	From metav1.Time `json:"from"`
 	To   metav1.Time `json:"to"`
-	// Tenant is the namespace and name of a TenantCluster; empty in a report by type, and for Machines of none.
+	// Tenant is the namespace and name of a TenantCluster; empty in a report by type, and for Machines of no
+	// TenantCluster.
 	Tenant   string `json:"tenant,omitempty"`
 	NodeType string `json:"nodeType,omitempty"`
-	// Uses are the claims of which a part is in the time, and Servers the hosts that they were on.
+	// Uses is how many claims overlap the period, and Servers how many hosts they were on.
 	Uses    int `json:"uses"`
 	Servers int `json:"servers"`
-	// Hours of all servers together.
+	// Hours is the sum over all servers.
 	Hours float64 `json:"hours"`
 	// Cost is the sum of the hours, each times the cost of its NodeType when it was chosen.
 	Cost float64 `json:"cost"`
 }
 
-// Usage is the use of the servers from a time, and before another one.
+// Usage is the use of the servers in a period.
 type Usage struct {
 	Rows []UsageRow
-	// Total of all rows.
+	// Total is the sum of all rows.
 	Total UsageRow
-	// Notes say what the record does not have.
+	// Notes say what the record lacks.
 	Notes []string
 }
 
-// Report counts the use of the servers in [from, to) by one of UsageBy, of the Machines of a namespace, or of all if that is empty. A use
-// that lasts counts until now.
+// Report sums up the use of the servers in [from, to), grouped by a value of UsageBy. It counts the Machines of a
+// namespace, or of all if that is empty. A use that has not ended counts until now.
 func (f *Fleet) Report(from, to time.Time, groupBy, namespace string) Usage {
 	report := Usage{Rows: []UsageRow{}, Total: UsageRow{From: metav1.NewTime(from), To: metav1.NewTime(to)}}
 	rows, servers := map[string]*UsageRow{}, map[string]sets.Set[string]{}
@@ -273,7 +276,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// pastUses are the uses of a host that have ended, as steps.
+// pastUses returns the ended uses of a host, as steps.
 func (f *Fleet) pastUses(host string) []Step {
 	uses, err := f.History(host)
 	if err != nil {

@@ -18,20 +18,20 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Waiters are objects of one kind that wait for the same.
+// Waiters are objects of one kind with the same reason to wait.
 type Waiters struct {
-	// Kind as Explain takes it.
+	// Kind is a kind that Explain accepts.
 	Kind string `json:"kind"`
-	// Names with their namespace, those that wait longest first. The cause is that of the first.
+	// Names have their namespace in front, the longest wait first. Cause explains the first object.
 	Names []string `json:"names"`
-	// Since is when the first was created.
+	// Since is when the first object was created.
 	Since metav1.Time `json:"since"`
-	// Until is when the first is usually done; nil if that is not known.
+	// Until is when the first object is usually done; nil if unknown.
 	Until *metav1.Time `json:"until,omitempty"`
 	Cause Cause        `json:"cause"`
 }
 
-// waiter is an object that waits. Objects of one kind and groupKey are explained once.
+// waiter is an object that waits. Only one of the objects with the same kind and groupKey is explained.
 type waiter struct {
 	kind, name, groupKey string
 	since                metav1.Time
@@ -39,9 +39,9 @@ type waiter struct {
 	explain              func() Cause
 }
 
-// Waiting returns what waits, longest first by kind: pods without a node, NodeClaims that are not nodes, and Machines that have not joined.
-// Pods of one owner that ask for the same are together, and so are Machines without a server for the same reason. No more than most of
-// them are explained; left is how many objects there are beyond those.
+// Waiting returns what waits: pods without a node, NodeClaims without a node, and Machines that have not joined, each
+// with the longest wait first. It groups pods of one owner with the same needs, and Machines that have no server for
+// the same reason. It explains at most the given number of groups; left is the number of other objects.
 func (f *Fleet) Waiting(most int) (all []Waiters, left int) {
 	index := map[string]int{}
 	for _, waiter := range f.waiters() {
@@ -60,7 +60,6 @@ func (f *Fleet) Waiting(most int) (all []Waiters, left int) {
 	return all, left
 }
 
-// waiters are all objects that wait.
 func (f *Fleet) waiters() []waiter {
 	var pods, claims, machines []waiter
 	for _, pod := range f.Unscheduled() {
@@ -97,7 +96,7 @@ func (f *Fleet) waiters() []waiter {
 	return slices.Concat(pods, claims, machines)
 }
 
-// expected is when the Machine of a NodeClaim is usually a node; nil if that is not known.
+// expected returns when the Machine of a NodeClaim is usually a node; nil if unknown.
 func (f *Fleet) expected(claim string) *metav1.Time {
 	if f.tenant == nil {
 		return nil
@@ -109,7 +108,7 @@ func (f *Fleet) expected(claim string) *metav1.Time {
 	return f.describe(machine).Expected
 }
 
-// podLikeness is the same for pods of one owner that ask for the same.
+// podLikeness is equal for pods of one owner with the same needs.
 func podLikeness(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// Drain takes a server out of the pool, as maintenance does: its node is drained, and it is not claimed again.
+// Drain takes a server out of the pool, as maintenance does: its node is drained, and no Machine claims it again.
 func Drain(name string) Change {
 	return func(s *view.Snapshot) ([]string, error) {
 		host, err := view.New(s).Host(name)
@@ -34,7 +34,7 @@ func Drain(name string) Change {
 	}
 }
 
-// Without removes the servers whose labels a selector selects.
+// Without removes the servers that a selector of labels selects.
 func Without(selector labels.Selector) Change {
 	return func(s *view.Snapshot) ([]string, error) {
 		var hosts []*bmov1alpha1.BareMetalHost
@@ -62,7 +62,7 @@ func Without(selector labels.Selector) Change {
 // maxMore is how many servers can be added.
 const maxMore = 10_000
 
-// Add adds free servers of a NodeType. They are like the first that it has, and where that is.
+// Add adds free servers of a NodeType. They are like its first server, and in the same place.
 func Add(count int, nodeType string) Change {
 	return func(s *view.Snapshot) ([]string, error) {
 		if count < 1 || count > maxMore {
@@ -100,7 +100,7 @@ func Add(count int, nodeType string) Change {
 	}
 }
 
-// leave drains the nodes of servers and gives the servers back, where a Machine has them.
+// leave drains the nodes of servers and releases the servers that Machines have.
 func leave(s *view.Snapshot, hosts ...*bmov1alpha1.BareMetalHost) (notes []string) {
 	fleet := view.New(s)
 	machines, claims, nodes := map[types.UID]bool{}, map[string]bool{}, map[string]bool{}
@@ -146,13 +146,13 @@ func leave(s *view.Snapshot, hosts ...*bmov1alpha1.BareMetalHost) (notes []strin
 	return notes
 }
 
-// ofTenantRead is whether a Machine is of the tenant cluster that was read.
+// ofTenantRead reports whether a Machine belongs to the tenant cluster that was read.
 func ofTenantRead(s *view.Snapshot, machine *v1alpha1.Machine) bool {
 	tenant, reference := s.TenantCluster(), machine.Spec.TenantClusterRef
 	return tenant != nil && machine.Namespace == tenant.Namespace && reference != nil && reference.Name == tenant.Name
 }
 
-// release makes a host one that can be claimed.
+// release makes a host claimable.
 func release(host *bmov1alpha1.BareMetalHost) {
 	host.Spec.ConsumerRef, host.Spec.Image, host.Spec.UserData, host.Spec.NetworkData, host.Spec.MetaData = nil, nil, nil, nil, nil
 	delete(host.Annotations, v1alpha1.NodeTypeAnnotationKey)

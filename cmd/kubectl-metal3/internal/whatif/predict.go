@@ -30,34 +30,34 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// Question is what changes. Change may be nil.
+// Question is what to predict. Change may be nil.
 type Question struct {
-	// Change edits the fleet first, and says what it did.
+	// Change edits the fleet before the pods are created.
 	Change Change
-	// Pods are created then.
+	// Pods are the pods to create.
 	Pods []corev1.Pod
 	// Topology is --topology-labels of the programs.
 	Topology topology.Mapping
 }
 
-// Change edits a snapshot. The notes are for people.
+// Change edits a snapshot. The notes tell people what it did.
 type Change func(*view.Snapshot) (notes []string, err error)
 
-// Prediction is what would be.
+// Prediction is the predicted fleet.
 type Prediction struct {
-	// Time of the snapshot. What is said of times counts from it.
+	// Time is the time of the snapshot. All predicted times count from it.
 	Time metav1.Time `json:"time"`
-	// Notes on what was changed, and what was left out.
+	// Notes say what was changed and what was left out.
 	Notes []string `json:"notes,omitempty"`
-	// Servers that would be taken, in order.
+	// Servers are the servers that would be taken, in order.
 	Servers []Server `json:"servers"`
-	// Pods that have a node, or would get one, by namespace and name. Pods that run already and stay are not among them.
+	// Pods are the pods that would get a node, by namespace and name. Running pods that stay are not among them.
 	Pods []Pod `json:"pods"`
 	// Unfit are the pods that would stay without a node.
 	Unfit []Unfit `json:"unfit"`
-	// Capacity of each NodeType, before and after.
+	// Capacity is the capacity of each NodeType, before and after.
 	Capacity []Capacity `json:"capacity"`
-	// Quotas of the TenantClusters that have one.
+	// Quotas are the remaining quotas of the TenantClusters that have one.
 	Quotas []Quota `json:"quotas,omitempty"`
 	// Assumes are the settings of the programs that the prediction assumes.
 	Assumes []string `json:"assumes"`
@@ -65,10 +65,10 @@ type Prediction struct {
 	after *view.Snapshot
 }
 
-// After is the fleet as it would be.
+// After is the predicted fleet.
 func (p *Prediction) After() *view.Snapshot { return p.after }
 
-// Server would be taken.
+// Server is a server that would be taken.
 type Server struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -77,23 +77,23 @@ type Server struct {
 	NodeType  string `json:"nodeType"`
 	NodePool  string `json:"nodePool"`
 	Cost      int64  `json:"cost"`
-	// TypicalSeconds until it is a node; 0 while no server of the type has joined.
+	// TypicalSeconds is the usual time until it is a node; 0 until a server of the type has joined.
 	TypicalSeconds int64 `json:"typicalSeconds,omitempty"`
-	// Pods that it is taken for, as namespace/name.
+	// Pods are the pods that the server is taken for, as namespace/name.
 	Pods []string `json:"pods"`
 }
 
-// Pod would get a node.
+// Pod is a pod that would get a node.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Node is an existing one, or the server that becomes one.
+	// Node is an existing node, or the server that becomes one.
 	Node string `json:"node"`
-	// New is true if the server is taken for this.
+	// New: the server is taken for this pod.
 	New bool `json:"new,omitempty"`
-	// Runs is when, if that is known. It is the time of the snapshot for a node that is ready.
+	// Runs is when the pod runs; nil if unknown. On a ready node it is the time of the snapshot.
 	Runs *metav1.Time `json:"runs,omitempty"`
-	// Waiting is true for a pod that waits already.
+	// Waiting: the pod waits already.
 	Waiting bool `json:"waiting,omitempty"`
 }
 
@@ -101,44 +101,45 @@ type Pod struct {
 type Unfit struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Reason and Message are those of the event that the provider would write on it.
+	// Reason and Message belong to the event that the provider would write on the pod.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message"`
 	// Why is the tree of explain.
 	Why view.Cause `json:"why"`
-	// Waiting is true for a pod that waits already.
+	// Waiting: the pod waits already.
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-// Capacity is what a NodeType has.
+// Capacity is the capacity of a NodeType.
 type Capacity struct {
 	NodeType string `json:"nodeType"`
 	Total    int32  `json:"total"`
-	// Available servers before and after.
+	// Before and After are the numbers of available servers.
 	Before int32 `json:"before"`
 	After  int32 `json:"after"`
-	// Allowed are the TenantClusters that may have what is left, as namespace/name.
+	// Allowed are the TenantClusters that may have the available servers, as namespace/name.
 	Allowed []string `json:"allowed"`
 }
 
-// Quota is what is left of that of a TenantCluster; nil is not limited.
+// Quota is the rest of a TenantCluster's quota. Servers and GPUs are nil without a limit; GPUs also if the number in
+// use is unknown.
 type Quota struct {
 	Tenant  string `json:"tenant"`
 	Servers *int64 `json:"servers,omitempty"`
 	GPUs    *int64 `json:"gpus,omitempty"`
-	// NodeTypes are the types that the quota has a number for.
+	// NodeTypes is the rest for each type that the quota limits.
 	NodeTypes map[string]int64 `json:"nodeTypes,omitempty"`
 }
 
-// Placement is pods on a node that there is, or that is on its way.
+// Placement is the pods on a node that exists, or is on its way.
 type Placement struct {
 	Node string
-	// Runs is when; nil if that is not known.
+	// Runs is when the pods run; nil if unknown.
 	Runs *metav1.Time
 	Pods []string
 }
 
-// OnNodes are the pods that no server is taken for, by node.
+// OnNodes returns the pods that no server is taken for, by node.
 func (p *Prediction) OnNodes() []Placement {
 	byNode := map[string]*Placement{}
 	for _, pod := range p.Pods {
@@ -157,14 +158,14 @@ func (p *Prediction) OnNodes() []Placement {
 	return all
 }
 
-// Alike are pods that would not fit for the same reason. Causes are those of the first.
+// Alike are pods that would not fit for the same reason. Causes are the causes for the first pod.
 type Alike struct {
 	Reason string
 	Pods   []string
 	Causes []view.Cause
 }
 
-// UnfitAlike are the pods that would not fit, those of one reason together.
+// UnfitAlike groups the pods that would not fit by their reason.
 func (p *Prediction) UnfitAlike() []Alike {
 	var all []Alike
 	for _, unfit := range p.Unfit {
@@ -178,11 +179,11 @@ func (p *Prediction) UnfitAlike() []Alike {
 	return all
 }
 
-// ErrNoTenant: there is nothing to plan pods with.
+// ErrNoTenant: there is no tenant cluster to plan pods in.
 var ErrNoTenant = errors.New(
 	"pods are in a tenant cluster: name its kubeconfig with --tenant-kubeconfig, or read a snapshot that has one")
 
-// Predict answers a question about a snapshot, which it does not change.
+// Predict answers a question about a snapshot. It does not change the snapshot.
 func Predict(ctx context.Context, snapshot *view.Snapshot, question Question) (*Prediction, error) {
 	if snapshot.Tenant == nil && len(question.Pods) > 0 {
 		return nil, ErrNoTenant
@@ -229,7 +230,7 @@ func Predict(ctx context.Context, snapshot *view.Snapshot, question Question) (*
 	return p, nil
 }
 
-// Plans is what Karpenter's scheduler makes of the pods of the tenant cluster that wait.
+// Plans returns the plans of Karpenter's scheduler for the waiting pods of the tenant cluster.
 func Plans(ctx context.Context, snapshot *view.Snapshot, mapping topology.Mapping) (map[types.NamespacedName]view.Plan, error) {
 	prediction, err := Predict(ctx, snapshot, Question{Topology: mapping})
 	if err != nil {
@@ -253,7 +254,7 @@ func Plans(ctx context.Context, snapshot *view.Snapshot, mapping topology.Mappin
 	return plans, nil
 }
 
-// addPods creates pods that the scheduler has found no node for.
+// addPods adds pods as if the scheduler had found no node for them.
 func addPods(snapshot *view.Snapshot, pods []corev1.Pod) error {
 	known := map[types.NamespacedName]bool{}
 	for i := range snapshot.Tenant.Pods {
@@ -272,7 +273,7 @@ func addPods(snapshot *view.Snapshot, pods []corev1.Pod) error {
 	return nil
 }
 
-// unschedule makes a pod one that the scheduler has found no node for.
+// unschedule changes a pod as if the scheduler had found no node for it.
 func unschedule(pod *corev1.Pod) {
 	pod.Spec.NodeName = ""
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
@@ -280,7 +281,7 @@ func unschedule(pod *corev1.Pod) {
 	}}
 }
 
-// read takes from the world what became of the pods.
+// read reads from the world what became of the pods.
 func (p *Prediction) read(ctx context.Context, w *world, results scheduling.Results, waiting map[types.NamespacedName]bool) error {
 	pending, leaving := map[types.NamespacedName]*corev1.Pod{}, w.leaving()
 	for _, pod := range lo.ToSlicePtr(all[corev1.Pod](w.tenant)) {
@@ -331,7 +332,7 @@ func (p *Prediction) read(ctx context.Context, w *world, results scheduling.Resu
 			Namespace: key.Namespace, Name: key.Name, Reason: why.Reason, Message: why.Message, Why: tree, Waiting: waiting[key],
 		}
 		if why.Reason != explain.ReasonNoServerAvailable && why.Reason != explain.ReasonNoNodeTypeFits {
-			unfit.Why.Causes = nil // they are about NodeTypes, and these are not why
+			unfit.Why.Causes = nil // they are about NodeTypes, which are not the reason here
 		}
 		if unfit.Message == "" && failed[key] != nil {
 			unfit.Reason, unfit.Message = "FailedScheduling", conditions.Truncate(failed[key].Error(), conditions.MaxEventNote)
@@ -344,7 +345,7 @@ func (p *Prediction) read(ctx context.Context, w *world, results scheduling.Resu
 	return nil
 }
 
-// leaving are the nodes that are being drained. Core plans for their pods as for those that wait.
+// leaving returns the nodes that are being drained. Core plans for their pods as for waiting pods.
 func (w *world) leaving() map[string]bool {
 	nodes := map[string]bool{}
 	for _, claim := range all[karpv1.NodeClaim](w.tenant) {
@@ -355,7 +356,6 @@ func (w *world) leaving() map[string]bool {
 	return nodes
 }
 
-// server is that of a NodeClaim that was planned.
 func (w *world) server(claim *karpv1.NodeClaim) Server {
 	machine := w.management.find(&v1alpha1.Machine{}, w.machineKey(claim.Name)).(*v1alpha1.Machine)
 	hostRef := machine.Status.HostRef
@@ -385,7 +385,7 @@ func later(now metav1.Time, seconds int64) *metav1.Time {
 	return &then
 }
 
-// runs is when pods run on a node that there is, or that is on its way; nil if that is not known.
+// runs returns when pods run on a node that exists, or is on its way; nil if unknown.
 func (w *world) runs(node string) *metav1.Time {
 	machine, _ := w.management.find(&v1alpha1.Machine{}, w.machineKey(node)).(*v1alpha1.Machine)
 	switch {
@@ -397,7 +397,7 @@ func (w *world) runs(node string) *metav1.Time {
 	return &w.snapshot.Time
 }
 
-// capacities compares the NodeTypes before and after. The snapshot is the one after.
+// capacities compares the NodeTypes before and after. snapshot is the snapshot after.
 func capacities(before, after *view.Fleet, snapshot *view.Snapshot) []Capacity {
 	was := map[string]int32{}
 	for _, typeCapacity := range before.Capacity() {
@@ -421,7 +421,6 @@ func capacities(before, after *view.Fleet, snapshot *view.Snapshot) []Capacity {
 	return result
 }
 
-// quotas are what is left of each.
 func quotas(after *view.Fleet) []Quota {
 	left := func(limit, used *int64) *int64 {
 		if limit == nil || used == nil {
@@ -443,7 +442,7 @@ func quotas(after *view.Fleet) []Quota {
 	return result
 }
 
-// assumptions are the settings of the manager and the provider that are not in their API.
+// assumptions returns the settings of the manager and the provider that their API does not have.
 func assumptions(before *view.Snapshot, w *world, mapping topology.Mapping) []string {
 	assumes := []string{
 		"the flags of the provider have their defaults: reserved capacity, and Karpenter's policies on preferences and minimum values",

@@ -25,53 +25,53 @@ import (
 type Way string
 
 const (
-	// Stays: the change does not concern the node.
+	// Stays: the change does not affect the node.
 	Stays Way = "Stays"
-	// SpareFirst: its replacement joins first.
+	// SpareFirst: the replacement joins before the node leaves.
 	SpareFirst Way = "SpareFirst"
-	// Removed: its pods run on other nodes, or it has none.
+	// Removed: its pods have room on other nodes, or it has no pods.
 	Removed Way = "Removed"
-	// DrainFirst: no server is free, so it is drained first and its server is installed again.
+	// DrainFirst: no server is free, so the node is drained first and its server is installed again.
 	DrainFirst Way = "DrainFirst"
 	// Blocked: its pods would run nowhere, so it is not replaced.
 	Blocked Way = "Blocked"
-	// Starting: it is no node yet, and is replaced once it is.
+	// Starting: the server is not a node yet, and is replaced once it is.
 	Starting Way = "Starting"
-	// Unknown: it is a node of another tenant, whose pods are not known.
+	// Unknown: it is a node of another tenant, whose pods are unknown.
 	Unknown Way = "Unknown"
 )
 
-// Replacement is what becomes of a server that a rollout may concern.
+// Replacement is what becomes of a server that a rollout may affect.
 type Replacement struct {
 	Machine string `json:"machine"`
 	Server  string `json:"server"`
 	Node    string `json:"node,omitempty"`
 	Way     Way    `json:"way"`
-	// By is the server that replaces it.
+	// By is the replacement server.
 	By string `json:"by,omitempty"`
-	// Why it stays, is drained first or is blocked.
+	// Why is why the node has this Way.
 	Why string `json:"why,omitempty"`
-	// Pods that move.
+	// Pods is how many pods move.
 	Pods int `json:"pods"`
 }
 
-// Rollout is what another image for a NodeType would do.
+// Rollout is what a new image for a NodeType would do.
 type Rollout struct {
 	NodeType string      `json:"nodeType"`
 	OSImage  string      `json:"osImage"`
 	Time     metav1.Time `json:"time"`
-	// Replacements by Machine. Each is planned as if those before it were done.
+	// Replacements has an entry for each Machine. Each plan assumes that the replacements before it are done.
 	Replacements []Replacement `json:"replacements"`
-	// TypicalSeconds that a server of the type takes to become a node; 0 if that is not known.
+	// TypicalSeconds is how long a server of the type takes to become a node; 0 if unknown.
 	TypicalSeconds int64 `json:"typicalSeconds,omitempty"`
-	// AtOnce is how many nodes the budgets of each NodePool let go at a time, now.
+	// AtOnce is how many nodes of each NodePool its budgets let go at a time, now.
 	AtOnce map[string]int `json:"atOnce,omitempty"`
-	// LeastSeconds is what the rollout takes at least, with that many at a time; 0 if that is not known.
+	// LeastSeconds is the shortest time that the rollout takes with AtOnce; 0 if unknown.
 	LeastSeconds int64    `json:"leastSeconds,omitempty"`
 	Assumes      []string `json:"assumes"`
 }
 
-// PredictRollout says what would become of the servers of a NodeType if that named another OSImage.
+// PredictRollout predicts what would become of the servers of a NodeType with another OSImage.
 func PredictRollout(ctx context.Context, snapshot *view.Snapshot, name, image string, mapping topology.Mapping) (*Rollout, error) {
 	index := slices.IndexFunc(snapshot.Management.NodeTypes, func(nodeType v1alpha1.NodeType) bool { return nodeType.Name == name })
 	if index < 0 {
@@ -121,7 +121,7 @@ func PredictRollout(ctx context.Context, snapshot *view.Snapshot, name, image st
 	return r, r.count(snapshot, rounds)
 }
 
-// unaffected is why a Machine would be installed with the same image again; empty if it would not.
+// unaffected says why the change would install a Machine with the same image; empty if it would not.
 func unaffected(machine *v1alpha1.Machine, layers []properties.Layer, image string) string {
 	if own := v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyOSImage); own != "" {
 		return fmt.Sprintf("its class names the image %s itself", own)
@@ -199,7 +199,7 @@ func replace(ctx context.Context, before *view.Snapshot, machine *v1alpha1.Machi
 	return before, nil
 }
 
-// deleteClaim has core drain a node, while its server stays with it.
+// deleteClaim returns a change that makes core drain a node. The node keeps its server.
 func deleteClaim(name string) Change {
 	return func(s *view.Snapshot) ([]string, error) {
 		for i := range s.Tenant.NodeClaims {
@@ -211,7 +211,7 @@ func deleteClaim(name string) Change {
 	}
 }
 
-// giveBack has a node be gone, and its server free.
+// giveBack returns a change that removes a node and frees its server.
 func giveBack(server string) Change {
 	return func(s *view.Snapshot) ([]string, error) {
 		host, err := view.New(s).Host(server)
@@ -222,7 +222,7 @@ func giveBack(server string) Change {
 	}
 }
 
-// count works out the time.
+// count computes AtOnce and LeastSeconds.
 func (r *Rollout) count(snapshot *view.Snapshot, rounds map[string]int) error {
 	if snapshot.Tenant == nil {
 		return nil

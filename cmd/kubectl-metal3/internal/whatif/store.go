@@ -20,25 +20,24 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/holdback"
 )
 
-// store is the objects of a cluster in memory, as the client that core and the provider have while they plan. They get, list, create and
-// delete; the rest of the interface is not there. Kinds without objects are empty.
+// store has the objects of a cluster in memory. It is the client of core and the provider while they plan, so it has
+// only Get, List, Create and Delete of client.Client. A kind without objects is empty.
 type store struct {
 	client.Client
 	objects map[reflect.Type]*objects
-	// onCreate is called with each object that is created, before it is kept. It may be nil.
+	// onCreate is called with each new object before the store keeps it. It may be nil.
 	onCreate func(client.Object)
 }
 
-// objects are those of one kind.
 type objects struct {
-	// keys of byKey, sorted.
+	// keys are the sorted keys of byKey.
 	keys  []client.ObjectKey
 	byKey map[client.ObjectKey]client.Object
 }
 
 func newStore() *store { return &store{objects: map[reflect.Type]*objects{}} }
 
-// add keeps objects. They belong to the store afterwards.
+// add adds objects. They belong to the store afterwards.
 func add[T any, P interface {
 	*T
 	client.Object
@@ -48,7 +47,7 @@ func add[T any, P interface {
 	}
 }
 
-// all are the objects of a kind, by namespace and name.
+// all returns the objects of a kind, by namespace and name.
 func all[T any](store *store) []T {
 	known := store.objects[reflect.TypeFor[T]()]
 	if known == nil {
@@ -90,7 +89,7 @@ func compareKeys(a, b client.ObjectKey) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// find returns the object itself.
+// find returns the stored object, and not a copy.
 func (s *store) find(object client.Object, key client.ObjectKey) client.Object {
 	if known := s.objects[reflect.TypeOf(object).Elem()]; known != nil {
 		return known.byKey[key]
@@ -159,7 +158,7 @@ func (s *store) Delete(_ context.Context, object client.Object, _ ...client.Dele
 	return nil
 }
 
-// fields are those that core and the provider list by.
+// fields are the fields that core and the provider list by.
 var fields = map[string]func(client.Object) string{
 	"spec.nodeName":                         ofPod(func(pod *corev1.Pod) string { return pod.Spec.NodeName }),
 	holdback.NominatedField:                 ofPod(func(pod *corev1.Pod) string { return pod.Status.NominatedNodeName }),

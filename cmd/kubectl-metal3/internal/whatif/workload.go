@@ -25,19 +25,21 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// Bounds keep a workload from taking all memory. They are compared before any pod is made.
+// Bounds keep a workload from taking all memory. They are checked before any pod is built.
 type Bounds struct {
-	// Pods of all documents together.
+	// Pods is the largest number of pods in all documents.
 	Pods int
-	// Values that these have in YAML, together. A pod of a thousand containers takes as much memory as a thousand pods.
+	// Values is the largest number of YAML values in all pods. A pod of a thousand containers takes as much memory as
+	// a thousand pods.
 	Values int
 }
 
 // FileBounds keep a typo in a file from taking all memory.
 var FileBounds = Bounds{Pods: 100_000, Values: 10_000_000}
 
-// Workload reads the pods that a file of Pods, Deployments, ReplicaSets, StatefulSets and Jobs asks for. Replicas takes the place of what
-// the documents say, unless it is nil. Pods without a namespace are in the given one. The error names the document.
+// Workload reads the pods that a file of Pods, Deployments, ReplicaSets, StatefulSets and Jobs asks for. Unless it is
+// nil, replicas overrides the number in the documents. namespace is for pods without a namespace. The error names the
+// document.
 func Workload(from io.Reader, namespace string, replicas *int, most Bounds) ([]corev1.Pod, error) {
 	if replicas != nil && (*replicas < 1 || *replicas > most.Pods) {
 		return nil, fmt.Errorf("--replicas is %d: it must be 1 to %d", *replicas, most.Pods)
@@ -104,7 +106,7 @@ func Workload(from io.Reader, namespace string, replicas *int, most Bounds) ([]c
 
 const kinds = "a Pod, Deployment, ReplicaSet, StatefulSet or Job"
 
-// isEmpty returns whether a document has nothing but comments.
+// isEmpty reports whether a document has nothing but comments.
 func isEmpty(document []byte) bool {
 	for line := range strings.Lines(string(document)) {
 		if line = strings.TrimSpace(line); line != "" && line != "---" && !strings.HasPrefix(line, "#") {
@@ -114,7 +116,7 @@ func isEmpty(document []byte) bool {
 	return true
 }
 
-// valuesIn counts what a document consists of: maps, lists, and what is in them.
+// valuesIn counts the values of a document: maps, lists and their elements.
 func valuesIn(document []byte) (int, error) {
 	var tree any
 	if err := yaml.Unmarshal(document, &tree); err != nil {
@@ -138,7 +140,7 @@ func valuesIn(document []byte) (int, error) {
 	return count(tree), nil
 }
 
-// podsOf are the pods that an object asks for, if so many fit.
+// podsOf returns the pods that an object asks for, if fits accepts their number.
 func podsOf(object runtime.Object, namespace string, replicas *int, most int, fits func(int) error) ([]corev1.Pod, error) {
 	var template corev1.PodTemplateSpec
 	count := 1
@@ -204,7 +206,7 @@ func podsOf(object runtime.Object, namespace string, replicas *int, most int, fi
 	return pods, nil
 }
 
-// applyDefaults does what the API server would: what a container is limited to and does not request, it requests.
+// applyDefaults does what the API server does: a container without a request for a resource requests its limit.
 func applyDefaults(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {

@@ -44,7 +44,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
-// world is both clusters of a snapshot in memory, with the parts of the three programs that decide.
+// world has both clusters of a snapshot in memory, with the deciding parts of the three programs.
 type world struct {
 	snapshot           *view.Snapshot
 	management, tenant *store
@@ -56,14 +56,14 @@ type world struct {
 	catalog *instancetypes.Catalog
 	cloud   *cloudprovider.CloudProvider
 	core    *karpenter.Core
-	// made are the NodeClaims that got a server, in order, and plannedOn is the node that a pod was planned for: that of the last of them, or
-	// the first of the others.
+	// made are the NodeClaims that got a server, in order. plannedOn is the node that a pod was planned for: the last
+	// of these NodeClaims, or else the first existing node.
 	made      []*karpv1.NodeClaim
 	plannedOn map[types.NamespacedName]string
 }
 
-// passes is a clock that stands still during one pass of the planner, and is that much later in the next: what was refused in one may be
-// tried again.
+// passes is a clock that stands still during a pass of the planner. It goes on by betweenPasses after each pass, so
+// that a later pass may try again what an earlier pass refused.
 type passes struct {
 	clock.RealClock
 	now time.Time
@@ -77,20 +77,20 @@ func (p *passes) Now() time.Time { return p.now }
 // Since implements clock.Clock.
 func (p *passes) Since(then time.Time) time.Duration { return p.now.Sub(then) }
 
-// silent keeps no event.
+// silent is a recorder that drops all events.
 type silent struct{}
 
 // Publish implements events.Recorder.
 func (silent) Publish(...events.Event) {}
 
-// registered are the labels that core knows of.
+// registered are the labels that core knows.
 var registered struct {
 	sync.Mutex
 	labels sets.Set[string]
 }
 
-// Register makes the labels of a mapping known to core, which keeps them without a lock. Predict does it the first time that it is asked
-// with a mapping: who looks at fleets meanwhile calls it before.
+// Register makes core know the labels of a mapping. Core keeps them without a lock. Predict calls Register for each new
+// mapping, so a program that looks at fleets at the same time must call Register first.
 func Register(mapping topology.Mapping) error {
 	registered.Lock()
 	defer registered.Unlock()
@@ -104,7 +104,7 @@ func Register(mapping topology.Mapping) error {
 	return nil
 }
 
-// newWorld takes the snapshot over: it belongs to the world afterwards.
+// newWorld takes over the snapshot, which belongs to the world afterwards.
 func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Mapping) (*world, context.Context, error) {
 	if err := Register(mapping); err != nil {
 		return nil, nil, err
@@ -146,7 +146,7 @@ func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Map
 		}
 	}
 	t := snapshot.Tenant
-	// Core takes it for granted that they have a class: their API requires it.
+	// Core assumes that NodePools and NodeClaims have a class, as their API requires it.
 	add(w.tenant, lo.Filter(t.NodePools, func(pool karpv1.NodePool, _ int) bool { return pool.Spec.Template.Spec.NodeClassRef != nil }))
 	add(w.tenant, lo.Filter(t.NodeClaims, func(claim karpv1.NodeClaim, _ int) bool { return claim.Spec.NodeClassRef != nil }))
 	add(w.tenant, t.NodeClasses)
@@ -159,7 +159,8 @@ func newWorld(ctx context.Context, snapshot *view.Snapshot, mapping topology.Map
 	return w, ctx, w.install(ctx)
 }
 
-// coreOptions are those of core if no flag of the provider is set, but that pods with resource claims are left out.
+// coreOptions returns core's options for a provider without flags, except that core ignores pods with resource
+// claims.
 func coreOptions(ctx context.Context) (context.Context, error) {
 	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("karpenter", flag.ContinueOnError)}
 	core := &options.Options{}
@@ -192,11 +193,11 @@ func (w *world) hosts() []*bmov1alpha1.BareMetalHost {
 	return lo.ToSlicePtr(all[bmov1alpha1.BareMetalHost](w.management))
 }
 
-// summarize writes into the NodeTypes what the manager would: how many servers each has, and where.
+// summarize writes what the manager would write to the NodeTypes: how many servers each has, and where.
 func (w *world) summarize() {
 	for _, before := range all[v1alpha1.NodeType](w.management) {
 		nodeType := before.DeepCopy()
-		// The catalog takes the same version for the same object.
+		// Otherwise the catalog would take the object for the version that it already has.
 		nodeType.ResourceVersion = ""
 		if nodeType.Status.Cost == 0 {
 			nodeType.Status.Cost = nodeType.EffectiveCost()
@@ -211,7 +212,7 @@ func (w *world) summarize() {
 	}
 }
 
-// install starts core on the tenant.
+// install starts core for the tenant cluster.
 func (w *world) install(ctx context.Context) error {
 	management := &cloudprovider.Management{Client: w.management, Live: w.management, Catalog: w.catalog}
 	w.cloud = cloudprovider.New(w.tenant, w.tenant, management, silent{}, w.clock, cloudprovider.Options{
@@ -229,7 +230,7 @@ func (w *world) install(ctx context.Context) error {
 		}
 	}
 	for _, pod := range lo.ToSlicePtr(all[corev1.Pod](w.tenant)) {
-		// The error is that its node is not there.
+		// The error means that the pod's node does not exist.
 		_ = w.core.Cluster.UpdatePod(ctx, pod)
 	}
 	return nil
@@ -247,15 +248,15 @@ func (w *world) clusters() tenant.Clusters {
 // maxPasses is more than any plan takes.
 const maxPasses = 100
 
-// settle plans until nothing more is planned although all servers have become nodes, and returns what core thinks of the pending pods
-// then.
+// settle plans until all servers have become nodes and core plans nothing more. It returns core's last results for
+// the pending pods.
 func (w *world) settle(ctx context.Context) (scheduling.Results, error) {
 	for range maxPasses {
 		results, err := w.core.Provisioner.Schedule(ctx)
 		if err != nil {
 			return scheduling.Results{}, fmt.Errorf("planning with Karpenter's scheduler, %w", err)
 		}
-		if err := ctx.Err(); err != nil { // core takes what it has for the plan
+		if err := ctx.Err(); err != nil { // core returns an incomplete plan as if it were whole
 			return scheduling.Results{}, fmt.Errorf("planning with Karpenter's scheduler, %w", err)
 		}
 		for _, node := range results.ExistingNodes {
@@ -286,7 +287,7 @@ func (w *world) settle(ctx context.Context) (scheduling.Results, error) {
 	return scheduling.Results{}, fmt.Errorf("planning with Karpenter's scheduler, it has not ended after %d passes", maxPasses)
 }
 
-// launch does what core does with a NodeClaim that it has planned, and returns whether it got a server.
+// launch does what core does with a planned NodeClaim, and reports whether it got a server.
 func (w *world) launch(ctx context.Context, planned *scheduling.NodeClaim) (bool, error) {
 	pool := &karpv1.NodePool{}
 	if err := w.tenant.Get(ctx, client.ObjectKey{Name: planned.NodePoolName}, pool); err != nil {
@@ -320,8 +321,8 @@ func (w *world) launch(ctx context.Context, planned *scheduling.NodeClaim) (bool
 	return true, nil
 }
 
-// join makes nodes of the servers that usually have joined by now, or of all, and returns whether there are any. Core knows the racks of
-// nodes, and not those of servers that are on their way.
+// join turns servers into nodes: servers that have usually joined by now, or, with rest, all of them. It reports
+// whether there were any. Core knows the racks of nodes, but not the racks of servers on their way.
 func (w *world) join(ctx context.Context, rest bool) (joined bool, err error) {
 	for _, claim := range lo.ToSlicePtr(all[karpv1.NodeClaim](w.tenant)) {
 		typical := time.Duration(w.typical(claim.Labels[corev1.LabelInstanceTypeStable])) * time.Second
@@ -349,7 +350,7 @@ func (w *world) join(ctx context.Context, rest bool) (joined bool, err error) {
 	return joined, nil
 }
 
-// decide is the manager: it gives a Machine that is being created a server, or says why it gets none.
+// decide plays the manager: it gives a new Machine a server, or says in the status why there is none.
 func (w *world) decide(object client.Object) {
 	machine, isMachine := object.(*v1alpha1.Machine)
 	if !isMachine {
@@ -418,7 +419,8 @@ func (w *world) accelerators(nodeType string) int64 {
 	return known.Spec.CountAccelerators()
 }
 
-// why is why the provider would say that a pod gets no server. It is the zero Explanation if it would say nothing.
+// why explains as the provider would why a pod gets no server. It is the zero Explanation if the provider would say
+// nothing.
 func (w *world) why(ctx context.Context, pod *corev1.Pod) (explain.Explanation, error) {
 	tenantCluster, known := w.management.find(&v1alpha1.TenantCluster{}, w.cluster).(*v1alpha1.TenantCluster)
 	if !known || !explain.Pending(pod) {
@@ -431,7 +433,6 @@ func (w *world) why(ctx context.Context, pod *corev1.Pod) (explain.Explanation, 
 	return fleet.Pod(ctx, pod, w.cloud.Checks(w.core, w.core.Cluster.GetDaemonSetPod)...)
 }
 
-// after is the snapshot as it would be.
 func (w *world) after() *view.Snapshot {
 	m := &w.snapshot.Management
 	m.Hosts, m.NodeTypes, m.Machines = all[bmov1alpha1.BareMetalHost](w.management), all[v1alpha1.NodeType](w.management),
