@@ -57,18 +57,15 @@ const (
 	ReasonNotOperational Reason = "NotOperational"
 	// ReasonNotCleaned: the disks may hold data of the last tenant. A Machine of that tenant can claim the host.
 	ReasonNotCleaned Reason = "NotCleaned"
-	// ReasonTooSmall: the host has less than its type says. EligibilityOf, which knows no type, never returns it.
+	// ReasonTooSmall: the host has less than its type says.
 	ReasonTooSmall Reason = "TooSmall"
 	// ReasonNotInspected: the host's type leaves out cpu or memory, and inspection has not found how much the host has.
-	// EligibilityOf, which knows no type, never returns it.
 	ReasonNotInspected Reason = "NotInspected"
 	// ReasonAssumed: the host was given to another Machine, whose claim is not on it yet.
 	ReasonAssumed Reason = "Assumed"
-	// ReasonDomainHeld: the host is in a domain that belongs to another tenant now. EligibilityOf, which knows no other
-	// hosts, never returns it.
+	// ReasonDomainHeld: the host is in a domain that belongs to another tenant now.
 	ReasonDomainHeld Reason = "DomainHeld"
-	// ReasonRegisteredAnew: the host has an image, and its consumer is a Machine that has another host. EligibilityOf,
-	// which knows no Machines, never returns it.
+	// ReasonRegisteredAnew: the host has an image, and its consumer is a Machine that has another host.
 	ReasonRegisteredAnew Reason = "RegisteredAnew"
 	// ReasonUnknown: the host does not exist.
 	ReasonUnknown Reason = "Unknown"
@@ -104,7 +101,8 @@ func (e Eligibility) For(namespace string, anyTenant bool) Eligibility {
 	return e
 }
 
-// EligibilityOf returns the eligibility of a host for any tenant. It depends on the host alone.
+// EligibilityOf returns the eligibility of a host for any tenant. It depends on the host alone, so it never returns
+// ReasonTooSmall, ReasonNotInspected, ReasonDomainHeld or ReasonRegisteredAnew.
 func EligibilityOf(host *bmov1alpha1.BareMetalHost) Eligibility {
 	eligibility := Eligibility{
 		Claimed:     host.Spec.ConsumerRef != nil,
