@@ -27,7 +27,8 @@ import (
 var lower = flag.Bool("lower", false, "lower the numbers of weights.txt to what was measured")
 
 // definesFlag finds the call that defines a flag of a program.
-var definesFlag = regexp.MustCompile(`\.(String|Bool|U?[Ii]nt(32|64)?|Float(32|64)|Duration|StringSlice|StringArray|StringToString)?(VarP?|P)\("?`)
+var definesFlag = regexp.MustCompile(`\.(String|Bool|U?[Ii]nt(32|64)?|Float(32|64)|Duration|StringSlice|StringArray|StringToString)?` +
+	`(VarP?|P)\("?`)
 
 // hardPhrase is a phrase in a comment that leaves out what it is about.
 var hardPhrase = regexp.MustCompile(`\b(those of|is that of|of which|what [^.;:]{1,60} says?)\b`)
@@ -36,7 +37,8 @@ var hardPhrase = regexp.MustCompile(`\b(those of|is that of|of which|what [^.;:]
 const noEffect = "No effect"
 
 // TestWeight holds the size of the code, the API and the command lines, and how many phrases of comments are hard to read: weights.txt has
-// the most that each may be. A number may be lowered ("go test ./test/architecture -run TestWeight -lower" does it). Where a commit raises a number, it lowers another by as much.
+// the most that each may be. A number may be lowered ("go test ./test/architecture -run TestWeight -lower" does it). A commit that raises
+// a number lowers another by as much.
 func TestWeight(t *testing.T) {
 	file := filepath.Join("testdata", "weights.txt")
 	text, err := os.ReadFile(file)
