@@ -41,8 +41,8 @@ func TestNoClockBlamesAServer(t *testing.T) {
 			period = pick(0, time.Second, time.Minute, time.Hour)
 			nodeClaim.Spec.TerminationGracePeriod = &metav1.Duration{Duration: period}
 		}
-		// What core writes: repairs bound how long pods may stay before they delete, and other deletions afterwards, if the
-		// NodeClaim has a bound.
+		// Core's repair bounds how long pods may stay before it deletes the NodeClaim. Any other deletion does so afterwards, if
+		// the NodeClaim has a bound.
 		end := provider
 		if !repair {
 			end = nodeClaim.DeletionTimestamp.Add(period)

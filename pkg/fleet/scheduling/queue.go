@@ -43,7 +43,7 @@ const (
 // Machine schedulable.
 type Event struct {
 	Kind Kind
-	// Of is the subject of the event, depending on its kind.
+	// The subject of the event, depending on its kind.
 	Of string
 }
 

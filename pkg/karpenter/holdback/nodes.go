@@ -49,9 +49,9 @@ func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.N
 			slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return podutils.IsReschedulable(&pod) }) {
 			return nil
 		}
-		expected := &corev1.PodList{}
-		if err := reader.List(ctx, expected, client.MatchingFields{NominatedField: name}); err != nil {
-			return fmt.Errorf("listing the pods for which node %s is nominated, %w", name, err)
+		expected, err := nominatedFor(ctx, reader, name)
+		if err != nil {
+			return err
 		}
 		names := []string{name}
 		for i := 0; i < len(names); i++ {
@@ -64,14 +64,14 @@ func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.N
 				other := cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName)
 				switch {
 				case found && podutils.IsProvisionable(pod):
-					expected.Items = append(expected.Items, *pod)
+					expected = append(expected, *pod)
 				case found && other != "" && !slices.Contains(names, other):
 					names = append(names, other) // whoever was planned for that node needs this one
 				}
 			}
 		}
-		for _, pod := range expected.Items {
-			if pod.Spec.NodeName == "" && podutils.IsActive(&pod) {
+		for _, pod := range expected {
+			if podutils.IsActive(&pod) {
 				pods.Items = append(pods.Items, pod)
 			}
 		}
@@ -89,15 +89,13 @@ func NominatedPods(reader client.Reader) (ofNode, each interceptor.Interceptor) 
 		if name == "" {
 			return nil
 		}
-		nominated := &corev1.PodList{}
-		if err := reader.List(ctx, nominated, client.MatchingFields{NominatedField: name}); err != nil {
-			return fmt.Errorf("listing the pods for which node %s is nominated, %w", name, err)
+		nominated, err := nominatedFor(ctx, reader, name)
+		if err != nil {
+			return err
 		}
-		for _, pod := range nominated.Items {
-			if pod.Spec.NodeName == "" {
-				pod.Spec.NodeName = name
-				pods.Items = append(pods.Items, pod)
-			}
+		for _, pod := range nominated {
+			pod.Spec.NodeName = name
+			pods.Items = append(pods.Items, pod)
 		}
 		return nil
 	})
@@ -111,6 +109,15 @@ func NominatedPods(reader client.Reader) (ofNode, each interceptor.Interceptor) 
 		return nil
 	})
 	return ofNode, each
+}
+
+// nominatedFor lists the pods that are on no node yet, and for which kube-scheduler has nominated this one.
+func nominatedFor(ctx context.Context, reader client.Reader, name string) ([]corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := reader.List(ctx, pods, client.MatchingFields{NominatedField: name}); err != nil {
+		return nil, fmt.Errorf("listing the pods for which node %s is nominated, %w", name, err)
+	}
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName != "" }), nil
 }
 
 // selectedNode is the node whose pods a list selects.

@@ -241,7 +241,7 @@ func (w *tenantWorld) node(name string) *corev1.Node {
 	return node
 }
 
-// sees has core read what a watch says of a node or a pod.
+// sees delivers a watch event of a node or a pod to core.
 func (w *tenantWorld) sees(object client.Object) {
 	w.t.Helper()
 	var controller reconcile.Reconciler = informer.NewPodController(w.reads, w.core.Cluster)

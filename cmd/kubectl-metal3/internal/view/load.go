@@ -16,7 +16,7 @@ import (
 
 // Gauge is the part of a whole that is in use, or done.
 type Gauge struct {
-	// Of is a resource of a node, or the description of an installation step.
+	// The name of a resource of a node, or the description of an installation step.
 	Of string
 	// Value is the part, and Full the whole.
 	Value, Full int64

@@ -18,6 +18,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/karpenter/holdback"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // store has the objects of a cluster in memory. It is the client of core and the provider while they plan, so it has
@@ -160,30 +161,14 @@ func (s *store) Delete(_ context.Context, object client.Object, _ ...client.Dele
 
 // fields are the fields that core and the provider list by.
 var fields = map[string]func(client.Object) string{
-	"spec.nodeName":                         ofPod(func(pod *corev1.Pod) string { return pod.Spec.NodeName }),
-	holdback.NominatedField:                 ofPod(func(pod *corev1.Pod) string { return pod.Status.NominatedNodeName }),
+	"spec.nodeName":                         kube.Of(func(pod *corev1.Pod) string { return pod.Spec.NodeName }),
+	holdback.NominatedField:                 kube.Of(func(pod *corev1.Pod) string { return pod.Status.NominatedNodeName }),
 	"spec.template.spec.nodeClassRef.group": ofPool(func(class *karpv1.NodeClassReference) string { return class.Group }),
 	"spec.template.spec.nodeClassRef.kind":  ofPool(func(class *karpv1.NodeClassReference) string { return class.Kind }),
 	"spec.template.spec.nodeClassRef.name":  ofPool(func(class *karpv1.NodeClassReference) string { return class.Name }),
 	"spec.nodeClassRef.group":               ofClaim(func(class *karpv1.NodeClassReference) string { return class.Group }),
 	"spec.nodeClassRef.kind":                ofClaim(func(class *karpv1.NodeClassReference) string { return class.Kind }),
-	"status.providerID": func(object client.Object) string {
-		claim, isClaim := object.(*karpv1.NodeClaim)
-		if !isClaim {
-			return ""
-		}
-		return claim.Status.ProviderID
-	},
-}
-
-func ofPod(value func(*corev1.Pod) string) func(client.Object) string {
-	return func(object client.Object) string {
-		pod, isPod := object.(*corev1.Pod)
-		if !isPod {
-			return ""
-		}
-		return value(pod)
-	}
+	"status.providerID":                     kube.Of(func(claim *karpv1.NodeClaim) string { return claim.Status.ProviderID }),
 }
 
 func ofPool(field func(*karpv1.NodeClassReference) string) func(client.Object) string {

@@ -111,7 +111,7 @@ func (c *NodeController) hasOwner(
 func (c *NodeController) Register(_ context.Context, m manager.Manager) error {
 	return controllerruntime.NewControllerManagedBy(m).
 		Named("node.garbagecollection").
-		// Of all the kubelet's writes, only the ready condition matters.
+		// Only the ready condition matters among the kubelet's writes.
 		For(&corev1.Node{}, builder.WithPredicates(kube.Only(kube.Creations|kube.Updates), predicate.NewPredicateFuncs(kube.Of(nodeOfNodeClaim)),
 			kube.Changed(func(node *corev1.Node) [2]bool { return [2]bool{nodeOfNodeClaim(node), isReady(node)} }))).
 		Watches(&karpv1.NodeClaim{}, kube.Enqueue(func(ctx context.Context, nodeClaim *karpv1.NodeClaim) []reconcile.Request {
