@@ -107,7 +107,17 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 	if c.clock.Since(c.holdbacks.asked) >= askPeriod {
 		questions, c.holdbacks.asked = maxQuestions, c.clock.Now()
 	}
-	if err := c.endHoldbacks(ctx, failed, nodes, takes); err != nil {
+	// ask returns whether core finds room. It returns false when core has been asked often enough.
+	ask := func(pod *corev1.Pod, nodeClaim string) bool {
+		if questions == 0 {
+			return false
+		}
+		questions--
+		c.holdbacks.mu.Unlock() // core asks heldBack for its types
+		defer c.holdbacks.mu.Lock()
+		return takes(ctx, pod, nodeClaim)
+	}
+	if err := c.endHoldbacks(ctx, failed, nodes, ask); err != nil {
 		return nil, err
 	}
 	for uid, pod := range failed {
@@ -129,10 +139,7 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 		case planned == seen.nodeClaim: // core plans it there in each pass
 			seen.refused, seen.since = false, c.clock.Now()
 		case empty && questions > 0:
-			questions--
-			c.holdbacks.mu.Unlock() // core asks heldBack for its types
-			seen.refused = !takes(ctx, pod, seen.nodeClaim)
-			c.holdbacks.mu.Lock()
+			seen.refused = !ask(pod, seen.nodeClaim)
 			if !seen.refused {
 				delete(c.holdbacks.notPlaced, uid)
 				continue
@@ -167,7 +174,7 @@ func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPl
 // endHoldbacks ends the holdback of each size with refuted evidence: the node had no room for a pod of that size, but
 // has taken one since, or core finds room for one now.
 func (c *CloudProvider) endHoldbacks(ctx context.Context, failed map[types.UID]*corev1.Pod, nodes emptyNodes,
-	takes func(ctx context.Context, pod *corev1.Pod, nodeClaim string) bool) error {
+	ask func(pod *corev1.Pod, nodeClaim string) bool) error {
 	for key, sizes := range c.holdbacks.sizes {
 		for size, seen := range sizes {
 			pods := &corev1.PodList{}
@@ -179,9 +186,7 @@ func (c *CloudProvider) endHoldbacks(ctx context.Context, failed map[types.UID]*
 			if _, empty := nodes.empty[seen.nodeClaim]; empty && !refuted {
 				for _, pod := range failed {
 					if sizeOf(pod) == size {
-						c.holdbacks.mu.Unlock() // core asks heldBack for its types
-						refuted = takes(ctx, pod, seen.nodeClaim)
-						c.holdbacks.mu.Lock()
+						refuted = ask(pod, seen.nodeClaim)
 						break
 					}
 				}
