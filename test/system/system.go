@@ -1,7 +1,7 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package system marks the tests that `make test` leaves to `make test-system`.
+// Package system marks the tests that `make test` leaves to `make test-system`, and knows which random histories a test plays.
 package system
 
 import "testing"

@@ -22,7 +22,7 @@ type NodeProfileSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// NodeLabels are labels of the nodes. If one is added, changed or removed here, running nodes follow.
+	// NodeLabels are labels of the nodes. Running nodes follow each change.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317 && size(self[key]) <= 63)",message="a key has at most 317 characters, and a value at most 63"
