@@ -32,12 +32,12 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/cmd/kubectl-metal3/internal/view"
 )
 
-// output has the flags of kubectl get that a command supports for its output.
+// output has the flags of "kubectl get" that a command supports for its output.
 type output struct {
 	*get.PrintFlags
 	// csv: the command supports -o csv, too.
 	csv bool
-	// everywhere, selector and watch are the flags of kubectl get that select what is listed.
+	// everywhere, selector and watch are the flags of "kubectl get" that select what is listed.
 	everywhere, watch bool
 	selector          string
 	// selected is the parsed selector. Nil selects everything.
@@ -96,7 +96,7 @@ func (o *options) addList(command *cobra.Command) *cobra.Command {
 	return o.addFlags(command, shown)
 }
 
-// newPrintFlags returns the print flags of kubectl get that apply to any object.
+// newPrintFlags returns the print flags of "kubectl get" that apply to any object.
 func newPrintFlags() *get.PrintFlags {
 	flags := get.NewGetPrintFlags()
 	flags.HumanReadableFlags, flags.NoHeaders = &get.HumanPrintFlags{}, nil
