@@ -31,7 +31,6 @@ var written = map[string][]string{"Machine": {"spec"}, "MetalNodeClass": {"spec"
 
 // fields are decided on one by one. A new field of these parts needs an entry.
 var fields = map[string]crossing{
-	"Machine spec.access":      {"B, C", nobody, "it has no effect; its size (schema)"},
 	"Machine spec.bootstrap":   {"B, C", manager, "a name in the namespace of the Machine; the content goes to its own server"},
 	"Machine spec.description": {"B, C", "people", "its size (schema); tools of operators show it as data"},
 	"Machine spec.displayName": {"B, C", "people", "its size (schema); tools of operators show it as data"},
@@ -43,7 +42,6 @@ var fields = map[string]crossing{
 		"sizes are more than 0 and change nothing for others; unhealthy quarantines few servers, on the quota of the tenant"},
 	"Machine spec.nodeTypeRef": {"B, C", "the manager, which counts the server as claimed for all",
 		"types that the TenantCluster allows, and its quota"},
-	"Machine spec.owner":      {"B, C", nobody, "it has no effect; its size (schema)"},
 	"Machine spec.power":      {"B, C", manager, "its own server"},
 	"Machine spec.profileRef": {"B, C", manager, "profiles that the TenantCluster allows; others are not looked up"},
 	"Machine spec.properties": {"A, B, C", manager,

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apis holds the CustomResourceDefinitions of karpenter-provider-metal3, which controller-gen makes from the Go
-// types. It adds what controller-gen has no markers for: lengths of some fields, and other forms of fields.
+// types. It adds what controller-gen has no markers for: lengths of some fields, blocks that keep fields of the reference,
+// and other forms of fields.
 package apis
 
 import (
@@ -13,6 +14,7 @@ import (
 	"strconv"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
 	karpenterapis "sigs.k8s.io/karpenter/pkg/apis"
 	"sigs.k8s.io/yaml"
 
@@ -90,12 +92,33 @@ func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefin
 		if err := yaml.UnmarshalStrict(content, crd); err != nil {
 			return nil, fmt.Errorf("parsing embedded CRD %s, %w", path, err)
 		}
-		if err := errors.Join(setBounds(crd), admitForms(crd)); err != nil {
+		if err := errors.Join(setBounds(crd), keepIgnored(crd), admitForms(crd)); err != nil {
 			return nil, err
 		}
 		crds = append(crds, crd)
 	}
 	return crds, nil
+}
+
+// keepIgnored has the blocks of a kind keep the fields of the reference that have no effect, and all other unknown fields:
+// the webhook denies these. An error means that the kind lacks one of the blocks.
+func keepIgnored(crd *apiextensionsv1.CustomResourceDefinition) error {
+	for _, version := range crd.Spec.Versions {
+		for _, ignored := range compat.IgnoredFields {
+			block, name := ignored.Block()
+			keep := func(schema *apiextensionsv1.JSONSchemaProps) {
+				if schema.XPreserveUnknownFields == nil {
+					schema.XPreserveUnknownFields = ptr.To(true)
+					schema.Description += "\nFields of the reference without an effect:"
+				}
+				schema.Description += " " + name
+			}
+			if ignored.Kind == crd.Spec.Names.Kind && !changeAt(version.Schema.OpenAPIV3Schema, pathOf(block), keep) {
+				return fmt.Errorf("keeping %s of %s: there is no such block", ignored.Path, crd.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // admitForms adds the other forms to the fields of a kind. An error means that the kind lacks one of the fields.

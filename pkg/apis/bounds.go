@@ -37,7 +37,6 @@ var bounds = map[string][]bound{
 		[]bound{
 			{path: "spec.properties{}", length: v1alpha1.MaxPropertyLength},
 			{path: "spec.labels{}", length: maxValue},
-			{path: "spec.owner{}", length: maxName},
 			{path: "spec.resources", keys: 64},
 			{path: "spec.resources{}", length: maxValue},
 			{path: "spec.node.resources", keys: 3},
@@ -73,13 +72,17 @@ func setBounds(crd *apiextensionsv1.CustomResourceDefinition) error {
 	for i := range crd.Spec.Versions {
 		root := crd.Spec.Versions[i].Schema.OpenAPIV3Schema
 		for _, bound := range bounds[crd.Spec.Names.Kind] {
-			path := strings.NewReplacer("[]", ".[]", "{}", ".{}").Replace(bound.path)
-			if !changeAt(root, strings.Split(path, "."), bound.set) {
+			if !changeAt(root, pathOf(bound.path), bound.set) {
 				return fmt.Errorf("bounding %s of %s: there is no such field", bound.path, crd.Name)
 			}
 		}
 	}
 	return nil
+}
+
+// pathOf splits a path as changeAt takes it.
+func pathOf(path string) []string {
+	return strings.Split(strings.NewReplacer("[]", ".[]", "{}", ".{}").Replace(path), ".")
 }
 
 func (b bound) set(schema *apiextensionsv1.JSONSchemaProps) {

@@ -124,7 +124,8 @@ func unbounded(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps
 		}
 		unbounded(t, path+"{}", *schema.AdditionalProperties.Schema)
 	}
-	if schema.XPreserveUnknownFields != nil {
+	// The webhook denies unknown fields in the spec of a Machine, and bounds the two of the reference: TestUnknownFields.
+	if schema.XPreserveUnknownFields != nil && path != "Machine.spec" {
 		t.Errorf("%s takes anything", path)
 	}
 	for name, field := range schema.Properties {

@@ -36,7 +36,6 @@ import (
 	"sigs.k8s.io/karpenter/pkg/events"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/compat"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/identity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/dra/claims"
@@ -111,21 +110,8 @@ func (c *Controller) check(ctx context.Context, cluster *v1alpha1.TenantCluster)
 		result.message = "No claim and no template is synced, because no DeviceClass is allowed: " +
 			strings.Join(enabled(&cluster.Spec.Sync), ", ") +
 			" need the classes, enable spec.sync.fromHost.deviceClasses"
-	} else if ignored := patched(cluster); len(ignored) > 0 {
-		result.message += ". Patches are not applied: " + strings.Join(ignored, ", ")
 	}
 	return result, nil
-}
-
-// patched returns the fields that have patches.
-func patched(cluster *v1alpha1.TenantCluster) []string {
-	var fields []string
-	for _, field := range compat.WithoutEffect(cluster) {
-		if name, found := strings.CutSuffix(field.Path.String(), ".patches"); found {
-			fields = append(fields, strings.TrimPrefix(name, "spec.sync."))
-		}
-	}
-	return fields
 }
 
 // notServed returns the first kind that a cluster does not serve, or "". Every cluster serves pods. They are checked

@@ -11,9 +11,6 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
@@ -39,21 +36,6 @@ func TestOffByDefault(t *testing.T) {
 	w.setSync(func(sync *v1alpha1.Sync) { sync.FromHost.DeviceClasses.Enabled = true })
 	w.awaitHostClaim("gpu")
 	w.awaitClass(w.class, nil)
-	// As they are in a vcluster.yaml, and with kubectl's validation.
-	w.must(w.host.Patch(t.Context(),
-		&v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.cluster.Namespace, Name: w.cluster.Name}},
-		client.RawPatch(types.MergePatchType, []byte(`{"spec": {"sync": {"toHost": {"pods": {"enabled": true}, `+
-			`"resourceClaims": {"patches": [`+
-			`{"path": "metadata.labels", "expression": "value", "reverseExpression": "value"}, `+
-			`{"path": "spec.x", "reference": {"apiVersion": "v1", "kind": "Secret"}, "labels": {}}]}}}}}`)),
-		&client.PatchOptions{Raw: &metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}}))
-	w.eventually("the condition says which patches are not applied", func(context.Context) error {
-		const want = "True Synced: In sync: deviceClasses, resourceClaims. Patches are not applied: toHost.resourceClaims"
-		if got := w.condition(); got != want {
-			return fmt.Errorf("it is %q", got)
-		}
-		return nil
-	})
 	w.setSync(func(sync *v1alpha1.Sync) { *sync = v1alpha1.Sync{} })
 	w.awaitCondition(v1alpha1.ReasonSyncDisabled)
 	// What has been synced stays, and can be deleted all the same.

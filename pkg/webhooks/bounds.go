@@ -8,14 +8,20 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/webhooks/rules"
 )
 
 const (
@@ -58,6 +64,8 @@ type shape struct {
 	fields map[string]*shape
 	// rest is the shape of the items of a list, or of the values of a map.
 	rest *shape
+	// keepsUnknown marks an object that keeps fields that its schema does not name.
+	keepsUnknown bool
 }
 
 // anything is the shape of values that a schema does not limit.
@@ -81,6 +89,7 @@ func shapeOf(schema *apiextensionsv1.JSONSchemaProps) *shape {
 	for name, property := range schema.Properties {
 		s.fields[name] = shapeOf(&property)
 	}
+	s.keepsUnknown = len(s.fields) > 0 && ptr.Deref(schema.XPreserveUnknownFields, false)
 	switch {
 	case schema.Items != nil:
 		s.rest = shapeOf(schema.Items.Schema)
@@ -93,11 +102,7 @@ func shapeOf(schema *apiextensionsv1.JSONSchemaProps) *shape {
 // decode reads an object, and refuses one with a part longer than its schema allows. The API server refuses such an
 // object before it asks the webhook. Other clients have not asked the API server, and some rules take quadratic time.
 func (s *shape) decode(raw []byte, object any) error {
-	var err error
-	if len(raw) > smallBytes {
-		w := &walk{Decoder: json.NewDecoder(bytes.NewReader(raw))}
-		err = w.value(s)
-	}
+	err := s.check(raw)
 	if err == nil {
 		err = utiljson.Unmarshal(raw, object) // it accepts one spelling of a field, as the shape does
 	}
@@ -105,6 +110,57 @@ func (s *shape) decode(raw []byte, object any) error {
 		return fmt.Errorf("reading the object, %w", err)
 	}
 	return nil
+}
+
+// decodeStrictly decodes an object, and reports whether its Go type lacks any of the object's fields.
+func (s *shape) decodeStrictly(raw []byte, object any) (lacks bool, err error) {
+	var strict []error
+	if err = s.check(raw); err == nil {
+		strict, err = kjson.UnmarshalStrict(raw, object)
+	}
+	if err != nil {
+		err = fmt.Errorf("reading the object, %w", err)
+	}
+	return len(strict) > 0, err
+}
+
+// check returns an error if a part of an object is longer than its schema allows.
+func (s *shape) check(raw []byte) error {
+	if len(raw) <= smallBytes {
+		return nil
+	}
+	w := &walk{Decoder: json.NewDecoder(bytes.NewReader(raw))}
+	return w.value(s)
+}
+
+// unknown returns the fields of an object that its schema does not name and keeps.
+func (s *shape) unknown(raw []byte) ([]rules.UnknownField, error) {
+	object := map[string]any{}
+	if err := utiljson.Unmarshal(raw, &object); err != nil {
+		return nil, fmt.Errorf("reading the object, %w", err)
+	}
+	return s.fields["spec"].unknownIn(nil, rules.UnknownField{Path: field.NewPath("spec"), InSchema: "spec", Value: object["spec"]}), nil
+}
+
+// unknownIn appends the unknown fields below a place in an object.
+func (s *shape) unknownIn(found []rules.UnknownField, place rules.UnknownField) []rules.UnknownField {
+	switch value := place.Value.(type) {
+	case []any:
+		for i, item := range value {
+			found = s.rest.unknownIn(found, rules.UnknownField{Path: place.Path.Index(i), InSchema: place.InSchema + "[]", Value: item})
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			child := rules.UnknownField{Path: place.Path.Child(name), InSchema: place.InSchema + "." + name, Value: value[name]}
+			if named, is := s.fields[name]; is {
+				found = named.unknownIn(found, child)
+			} else if s.keepsUnknown {
+				child.Known = slices.Sorted(maps.Keys(s.fields))
+				found = append(found, child)
+			}
+		}
+	}
+	return found
 }
 
 // walk reads JSON. path is the current place in it.

@@ -73,10 +73,11 @@ func unread(ctx context.Context, kind string, err error) admission.Response {
 // evaluate applies the rules to the object of the request. It returns an error if the request cannot be decoded.
 func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request) (rules.Result, error) {
 	var before, after P
+	var lacks bool
 	var err error
 	if request.Operation == admissionv1.Create || request.Operation == admissionv1.Update {
 		after = new(T)
-		if err = h.shape.decode(request.Object.Raw, after); err != nil || !after.GetDeletionTimestamp().IsZero() {
+		if lacks, err = h.shape.decodeStrictly(request.Object.Raw, after); err != nil || !after.GetDeletionTimestamp().IsZero() {
 			return rules.Result{}, err // an object being deleted must lose its finalizers, whatever else is wrong
 		}
 	}
@@ -88,11 +89,26 @@ func (h *handler[T, P]) evaluate(view rules.Cluster, request *admission.Request)
 	}
 	switch {
 	case after != nil:
-		return h.written(view, before, after), nil
+		result := h.written(view, before, after)
+		if lacks {
+			err = h.unknown(&result, request, after.GetName())
+		}
+		return result, err
 	case before != nil:
 		return h.deleted(view, before), nil
 	}
 	return rules.Result{}, nil
+}
+
+// unknown adds warnings and errors about the fields of an object that its schema does not name.
+func (h *handler[T, P]) unknown(result *rules.Result, request *admission.Request, name string) error {
+	var before []rules.UnknownField
+	after, err := h.shape.unknown(request.Object.Raw)
+	if err == nil && request.Operation == admissionv1.Update {
+		before, err = h.shape.unknown(request.OldObject.Raw)
+	}
+	result.Add(rules.UnknownFields(rules.Kind(h.kind), name, before, after))
+	return err
 }
 
 // responseOf returns a response like the API server's own validation: the status of an invalid object. kubectl shows

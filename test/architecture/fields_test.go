@@ -72,66 +72,12 @@ func TestFieldsHaveEffect(t *testing.T) {
 		if strings.HasSuffix(path, ".displayName") || strings.HasSuffix(path, ".description") {
 			continue // for people: kubectl shows them
 		}
-		switch noEffect := strings.HasPrefix(name, noEffectStruct); {
-		case noEffect && uses.read[name]:
-			t.Errorf("%s (%s) has an effect: move it out of its struct", path, name)
-		case !noEffect && !uses.read[name]:
-			t.Errorf("%s (%s) is accepted, and no code reads it: implement it, remove it, or move it into a struct %s*", path, name,
-				noEffectStruct)
+		if !uses.read[name] {
+			t.Errorf("%s (%s) is accepted, and no code reads it: implement it or remove it", path, name)
 		}
 		if !set[name] {
 			t.Errorf("%s (%s) is in no test: write one in which its value makes a difference", path, name)
 		}
-	}
-}
-
-// The structs of fields without an effect, their files, and how the descriptions of these fields begin.
-const (
-	noEffectStruct = "NoEffect"
-	noEffectFile   = "_noeffect.go"
-	noEffectMark   = "No effect: "
-)
-
-// TestFieldsWithoutEffectAreMarked: the API can be read without the files of these fields, and the schema says which they are.
-func TestFieldsWithoutEffectAreMarked(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(root, "pkg/apis/v1alpha1/*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	marked := 0
-	for _, path := range paths {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(node ast.Node) bool {
-			declared, is := node.(*ast.TypeSpec)
-			if !is {
-				return true
-			}
-			structure, is := declared.Type.(*ast.StructType)
-			if !is {
-				return true
-			}
-			noEffect := strings.HasPrefix(declared.Name.Name, noEffectStruct)
-			if noEffect && !strings.HasSuffix(path, noEffectFile) {
-				t.Errorf("%s: struct %s is not in a file *%s", path, declared.Name.Name, noEffectFile)
-			}
-			for _, field := range structure.Fields.List {
-				isMarked := strings.HasPrefix(field.Doc.Text(), noEffectMark)
-				if isMarked != noEffect {
-					t.Errorf("%s: %s.%v: its description begins with %q: %t, and it is in a struct %s*: %t", path, declared.Name.Name,
-						field.Names, noEffectMark, isMarked, noEffectStruct, noEffect)
-				}
-				if isMarked {
-					marked++
-				}
-			}
-			return true
-		})
-	}
-	if marked < 15 {
-		t.Errorf("found %d fields without an effect: the search finds nothing", marked)
 	}
 }
 

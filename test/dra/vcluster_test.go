@@ -46,7 +46,7 @@ func newVCluster(t *testing.T, translation v1alpha1.PodTranslation) *tenantObjec
 		FromHost: v1alpha1.SyncFromHost{
 			DeviceClasses: v1alpha1.DeviceClassSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true},
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"for": tester}}},
-			Nodes: v1alpha1.NodeSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}},
+			Nodes: v1alpha1.SyncSwitch{Enabled: true},
 		},
 		ToHost: v1alpha1.SyncToHost{
 			ResourceClaims:         v1alpha1.ClaimSync{SyncSwitch: v1alpha1.SyncSwitch{Enabled: true}},

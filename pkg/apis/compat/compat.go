@@ -1,66 +1,102 @@
 // Copyright The karpenter-provider-metal3 Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compat handles YAML of the reference that this API does not need. It accepts fields without an effect, with
-// or without a warning, and converts other forms of a field. The webhook warns and converts, the schemas admit the
-// other forms, and conditions name the ignored fields. The fields without an effect are in the files *_noeffect.go of
-// the API.
+// Package compat handles YAML of the reference that this API does not need. It lists the fields without an effect, and
+// converts other forms of a field. The schemas keep these fields and admit the other forms, and the webhook warns and
+// converts.
 package compat
 
 import (
-	"cmp"
-	"fmt"
+	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/samber/lo"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
-// maxOpaque is the largest object, in bytes, that is kept and not read. Each controller has it in memory.
+// maxOpaque is the largest value, in bytes, that an object keeps although nothing reads it.
 const maxOpaque = 64 << 10
 
 const (
 	movedByHook = "a hook or an HTTP endpoint moves servers into the network of a TenantCluster, see docs/network.md"
 	ofVCluster  = "it is of vCluster's own sync: write it into the vcluster.yaml"
 	reinstalled = "servers are installed again, within the budgets of their pools"
+	unpatched   = "what is synced has these fields unchanged (%s)"
+	otherFleet  = "the servers of a NodeProvider are BareMetalHosts: run the Karpenter provider of that infrastructure in " +
+		"the tenant's cluster beside this one"
+	ownerAdvice  = "say by Kubernetes RBAC what %s may do"
+	accessAdvice = "give rights by Kubernetes RBAC, and say in spec.tenantProperties of a TenantCluster what its tenant " +
+		"may name (%s)"
+	requirementsAdvice = "write requirements as entries of nodeTypeSelector: {property: KEY, operator: In, values: [VALUE]}"
 )
 
-// decisions say for each field without an effect what to do instead. The key is the struct and the field; the name *
-// stands for all fields of a struct. A warning shows the sentence, with the value in words for %s. A field with an
-// empty sentence is accepted without a warning.
-var decisions = map[string]string{
-	"NoEffectOwnership.owner": "say by Kubernetes RBAC what %s may do",
-	"NoEffectOwnership.access": "give rights by Kubernetes RBAC, and say in spec.tenantProperties of a TenantCluster " +
-		"what its tenant may name (%s)",
-	"NoEffectStatus.status": "",
-	"NoEffectClusterRef.cluster": "a manager serves the BareMetalHosts of the cluster that it runs in: install one " +
-		"in the cluster that has them",
-	"NoEffectMetal3Fleet.deploy": "install Metal3, and DHCP where you need it, as docs/metal3.md says. Remove it if " +
-		"it has secrets: the providers of all tenants read it",
-	"NoEffectMetal3Fleet.neutronEnabled": movedByHook,
-	"NoEffectMetal3Fleet.netris":         movedByHook,
-	"NoEffectNodeTypeTemplate.providerRef": "a NodeType is of the NodeProvider that lists it: list it there, or " +
-		"leave providerRef out",
-	"NoEffectPrivateNodes.joinNode": "write commands into runcmd of the property " + v1alpha1.PropertyUserData + ", which run " +
-		"before the join, kubeletExtraArgs into kubeletArgs of the pools, and prepare containerd in the image",
-	"NoEffectPrivateNodes.daemon": "no program of vCluster runs on the nodes: have spec.apiServerEndpoint lead to all " +
-		"API servers, by a load balancer or a virtual address",
-	"NoEffectPrivateNodes.vpn": "there is no VPN: servers reach spec.apiServerEndpoint through their own network",
+// Ignored is a field of the reference that this API has no use for.
+type Ignored struct {
+	// Kind has the field, and Path leads to it: [] stands for the items of a list.
+	Kind, Path string
+	// Instead says what to do instead. %s in it stands for the value in words.
+	Instead string
+	// Denied marks a field that is denied unless it is empty, because an object without it would mean something else.
+	Denied bool
+}
 
-	"NoEffectAutoUpgrade.*": reinstalled,
-	"NoEffectNodeProvider.*": "the servers of a NodeProvider are BareMetalHosts: run the Karpenter provider of that " +
-		"infrastructure in the tenant's cluster beside this one",
-	"NoEffectNodesTemplate.requirements": "", // the schema refuses them
-	"NoEffectSyncToHost.*":               ofVCluster,
-	"NoEffectSyncFromHost.*":             ofVCluster,
-	"NoEffectNodeSync.*":                 ofVCluster,
-	"NoEffectSync.patches":               "what is synced has these fields unchanged (%s)",
+// IgnoredFields lists the fields without an effect, in the order of the warnings about them. The blocks that have them
+// keep unknown fields. The webhook denies all other unknown fields there.
+var IgnoredFields = slices.Concat(
+	ownership("Machine"), ownership("OSImage"), ownership("SSHKey"), ownership("MachineConfigTemplate"),
+	ignored("NodeProvider", "spec.metal3.clusterRef", "a manager serves the BareMetalHosts of the cluster that it runs "+
+		"in: install one in the cluster that has them", "cluster"),
+	ignored("NodeProvider", "spec.metal3", "install Metal3, and DHCP where you need it, as docs/metal3.md says. Remove it "+
+		"if it has secrets: the providers of all tenants read it", "deploy"),
+	ignored("NodeProvider", "spec.metal3", movedByHook, "neutronEnabled", "netris"),
+	ignored("NodeProvider", "spec.metal3.nodeTypes[]", "a NodeType is of the NodeProvider that lists it: list it there, or "+
+		"leave providerRef out", "providerRef"),
+	ignored("NodeProvider", "spec", otherFleet, "terraform", "bcm", "kubeVirt", "clusterAPI"),
+	ignored("TenantCluster", "spec.privateNodes.autoUpgrade", reinstalled, "binariesPath", "cniBinariesPath", "concurrency",
+		"containerSecurityContext", "image", "imagePullPolicy", "nodeSelector", "podSecurityContext"),
+	ignored("TenantCluster", "spec.privateNodes", "write commands into runcmd of the property "+v1alpha1.PropertyUserData+
+		", which run before the join, kubeletExtraArgs into kubeletArgs of the pools, and prepare containerd in the image",
+		"joinNode"),
+	ignored("TenantCluster", "spec.privateNodes", "no program of vCluster runs on the nodes: have spec.apiServerEndpoint "+
+		"lead to all API servers, by a load balancer or a virtual address", "daemon"),
+	ignored("TenantCluster", "spec.privateNodes", "there is no VPN: servers reach spec.apiServerEndpoint through their own "+
+		"network", "vpn"),
+	[]Ignored{
+		{"TenantCluster", "spec.privateNodes.autoNodes[].static[].requirements", requirementsAdvice, true},
+		{"TenantCluster", "spec.privateNodes.autoNodes[].dynamic[].requirements", requirementsAdvice, true},
+	},
+	ignored("TenantCluster", "spec.sync.fromHost.deviceClasses", unpatched, "patches"),
+	ignored("TenantCluster", "spec.sync.fromHost.nodes", ofVCluster, "syncBackChanges", "clearImageStatus", "selector",
+		"patches"),
+	ignored("TenantCluster", "spec.sync.fromHost", ofVCluster, "events", "ingressClasses", "gatewayClasses", "gateways",
+		"runtimeClasses", "priorityClasses", "storageClasses", "volumeSnapshotClasses", "csiNodes", "csiDrivers",
+		"csiStorageCapacities", "configMaps", "secrets", "customResources"),
+	ignored("TenantCluster", "spec.sync.toHost.resourceClaims", unpatched, "patches"),
+	ignored("TenantCluster", "spec.sync.toHost.resourceClaimTemplates", unpatched, "patches"),
+	ignored("TenantCluster", "spec.sync.toHost", ofVCluster, "pods", "secrets", "configMaps", "services", "endpoints",
+		"endpointSlices", "ingresses", "gatewayApi", "serviceAccounts", "persistentVolumeClaims", "persistentVolumes",
+		"volumeSnapshots", "volumeSnapshotContents", "storageClasses", "podDisruptionBudgets", "priorityClasses",
+		"networkPolicies", "namespaces", "customResources"),
+)
+
+func ignored(kind, block, instead string, names ...string) []Ignored {
+	return lo.Map(names, func(name string, _ int) Ignored {
+		return Ignored{Kind: kind, Path: block + "." + name, Instead: instead}
+	})
+}
+
+func ownership(kind string) []Ignored {
+	return append(ignored(kind, "spec", ownerAdvice, "owner"), ignored(kind, "spec", accessAdvice, "access")...)
+}
+
+// Block returns the path of the object that has the field, and the name of the field in it.
+func (i Ignored) Block() (path, name string) {
+	end := strings.LastIndex(i.Path, ".")
+	return i.Path[:end], i.Path[end+1:]
 }
 
 // Property says what to do instead of setting a property that has no meaning, in our domain or in the reference's.
@@ -76,92 +112,51 @@ type Field struct {
 	Path *field.Path
 	// Instead says what to do instead. %s in it stands for Value, the value in words.
 	Instead, Value string
-	// TooLong marks an object that is longer than maxOpaque.
+	// TooLong marks a value that is longer than maxOpaque.
 	TooLong bool
 }
 
-// WithoutEffect returns the fields of an object's spec that are set, have no effect and need a warning, in the order of
-// the API. The fields of a configuration of the kubelet come last. The providerRef of a type in a NodeProvider needs no
-// warning if it names that NodeProvider.
-func WithoutEffect(object metav1.Object) []Field {
-	fields := visit(nil, field.NewPath("spec"), reflect.Indirect(reflect.ValueOf(object)).FieldByName("Spec"))
-	if tenant, is := object.(*v1alpha1.TenantCluster); is {
-		fields = append(fields, ReadKubeletConfig(tenant.Spec.PrivateNodes).WithoutEffect...)
+// Set returns the field with a value that was read from JSON, and false if the value says nothing: it is null, false, 0
+// or empty.
+func (i Ignored) Set(path *field.Path, value any) (Field, bool) {
+	raw := inJSON(value)
+	set := Field{Path: path, Instead: i.Instead, Value: raw, TooLong: len(raw) > maxOpaque}
+	if !set.TooLong && strings.Contains(i.Instead, "%s") {
+		set.Value = inWords(value, raw)
 	}
-	return slices.DeleteFunc(fields, func(f Field) bool {
-		return f.Instead == decisions["NoEffectNodeTypeTemplate.providerRef"] && f.Value == object.GetName()
-	})
+	return set, !slices.Contains([]string{"", "null", "false", "0", `""`, "[]"}, set.Value)
 }
 
-// noEffect begins the names of the structs that hold fields without an effect.
-const noEffect = "NoEffect"
-
-var apiPackage = reflect.TypeFor[v1alpha1.Machine]().PkgPath()
-
-// visit appends the fields without an effect that are set below a value.
-func visit(found []Field, path *field.Path, value reflect.Value) []Field {
-	value = reflect.Indirect(value) // not valid, and of no kind, if it is a nil pointer
+// inWords describes an owner, a list of rules, or a list of patches: the values that advice repeats. It returns any
+// other value as it was written.
+func inWords(value any, raw string) string {
+	owner, rules := map[string]string{}, []rule{}
 	switch {
-	case value.Kind() == reflect.Slice && value.Type().Elem().PkgPath() == apiPackage:
-		for i := range value.Len() {
-			found = visit(found, path.Index(i), value.Index(i))
-		}
-	case value.Kind() == reflect.Struct && value.Type().PkgPath() == apiPackage:
-		structure := value.Type().Name()
-		for i := range value.NumField() {
-			name, fieldPath := fieldName(value.Type().Field(i)), path
-			if name != "" {
-				fieldPath = path.Child(name)
-			}
-			if !strings.HasPrefix(structure, noEffect) {
-				found = visit(found, fieldPath, value.Field(i))
-				continue
-			}
-			instead := cmp.Or(decisions[structure+"."+name], decisions[structure+".*"])
-			if text := inWords(value.Field(i)); text != "" && instead != "" {
-				_, opaque := value.Field(i).Interface().(*v1alpha1.Opaque)
-				found = append(found, Field{Path: fieldPath, Instead: instead, Value: text, TooLong: opaque && len(text) > maxOpaque})
-			}
-		}
+	case json.Unmarshal([]byte(raw), &owner) == nil:
+		return strings.Join(lo.Map(slices.Sorted(maps.Keys(owner)), func(key string, _ int) string { return key + " " + owner[key] }), ", ")
+	case json.Unmarshal([]byte(raw), &rules) != nil:
+		return raw
+	case len(rules) > 0 && rules[0].Path != "":
+		return strings.Join(lo.Map(rules, func(patch rule, _ int) string { return patch.Path }), ", ")
 	}
-	return found
+	return strings.Join(lo.Map(rules, rule.words), "; ")
 }
 
-// fieldName returns the name of a field in JSON, empty for an embedded struct.
-func fieldName(field reflect.StructField) string {
-	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-	return name
+// rule is a right of users and teams in the reference, or a patch of a vcluster.yaml.
+type rule struct {
+	Name                              string
+	Verbs, Subresources, Users, Teams []string
+	Path                              string
 }
 
-// inWords returns a value as a warning shows it, empty if the value is not set. An object that nothing reads is
-// returned as it was written.
-func inWords(value reflect.Value) string {
-	if value.IsZero() {
-		return ""
+// words describes a right to a person who has to write it as a Role.
+func (r rule) words(_ int) string {
+	text := strings.Join(r.Verbs, ", ")
+	if r.Name != "" {
+		text = r.Name + ": " + text
 	}
-	switch value := value.Interface().(type) {
-	case *v1alpha1.Opaque:
-		return string(value.Raw)
-	case map[string]string:
-		keys := slices.Sorted(maps.Keys(value))
-		return strings.Join(lo.Map(keys, func(key string, _ int) string { return key + " " + value[key] }), ", ")
-	case []v1alpha1.SyncPatch:
-		return strings.Join(lo.Map(value, func(patch v1alpha1.SyncPatch, _ int) string { return patch.Path }), ", ")
-	case []v1alpha1.AccessRule:
-		return strings.Join(lo.Map(value, ruleInWords), "; ")
-	default:
-		return fmt.Sprint(value)
+	if len(r.Subresources) > 0 {
+		text += " on " + strings.Join(r.Subresources, ", ")
 	}
-}
-
-// ruleInWords describes a rule to a person who has to write it as a Role.
-func ruleInWords(rule v1alpha1.AccessRule, _ int) string {
-	text := strings.Join(rule.Verbs, ", ")
-	if rule.Name != "" {
-		text = rule.Name + ": " + text
-	}
-	if len(rule.Subresources) > 0 {
-		text += " on " + strings.Join(rule.Subresources, ", ")
-	}
-	return text + " for " + strings.Join(slices.Concat(rule.Users, rule.Teams), ", ")
+	return text + " for " + strings.Join(slices.Concat(r.Users, r.Teams), ", ")
 }

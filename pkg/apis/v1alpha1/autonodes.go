@@ -3,7 +3,10 @@
 
 package v1alpha1
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
 
 // PrivateNodes has the fields about servers of the block privateNodes of a vcluster.yaml.
 type PrivateNodes struct {
@@ -25,8 +28,7 @@ type PrivateNodes struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
-	AutoNodes            []AutoNodes `json:"autoNodes,omitempty"`
-	NoEffectPrivateNodes `json:",inline"`
+	AutoNodes []AutoNodes `json:"autoNodes,omitempty"`
 }
 
 // PrivateNodesKubelet configures the kubelets of the nodes of all pools.
@@ -38,14 +40,22 @@ type PrivateNodesKubelet struct {
 	Config *Opaque `json:"config,omitempty"`
 }
 
+// Opaque is an object that has no type here. It is stored as it was written, and only an object is accepted.
+//
+// +kubebuilder:validation:Type=object
+// +kubebuilder:validation:MaxProperties=64
+// +kubebuilder:pruning:PreserveUnknownFields
+type Opaque struct {
+	apiextensionsv1.JSON `json:",inline"`
+}
+
 // AutoUpgrade says whether servers follow the tenant's Kubernetes version.
 type AutoUpgrade struct {
 	// Enabled makes nodes drift once the tenant's API server has a newer minor version than they were installed with.
 	// Their servers are then installed again, within the budgets of their pools. Default false: a node keeps its
 	// version until it is replaced for another reason.
 	// +optional
-	Enabled             bool `json:"enabled,omitempty"`
-	NoEffectAutoUpgrade `json:",inline"`
+	Enabled bool `json:"enabled,omitempty"`
 }
 
 // AutoNodes are the pools of one NodeProvider.
@@ -85,8 +95,7 @@ type NodesTemplate struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
-	NodeTypeSelector      []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
-	NoEffectNodesTemplate `json:",inline"`
+	NodeTypeSelector []NodeTypeSelectorRequirement `json:"nodeTypeSelector,omitempty"`
 	// Properties of the pool's Machines. They win over the properties of the provider's entry, and narrow its NodeTypes
 	// in the same way. karpenter.metal3.io/server-name pins a static pool of one server.
 	// +optional

@@ -102,8 +102,7 @@ type MachineSpec struct {
 	Bootstrap MachineBootstrap `json:"bootstrap,omitempty"`
 	// Power says whether the server is on once its image is installed. If it is unset, the power is not changed.
 	// +optional
-	Power             *MachinePower `json:"power,omitempty"`
-	NoEffectOwnership `json:",inline"`
+	Power *MachinePower `json:"power,omitempty"`
 }
 
 // MaxPropertyLength is the greatest number of characters in the value of a property of a Machine or MetalNodeClass, and

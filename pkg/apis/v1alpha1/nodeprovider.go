@@ -43,15 +43,13 @@ type NodeProviderSpec struct {
 	Mirrors *Mirrors `json:"mirrors,omitempty"`
 	// Metal3 says where the servers are and how they are grouped. It is required.
 	// +optional
-	Metal3               Metal3Fleet `json:"metal3"`
-	NoEffectNodeProvider `json:",inline"`
+	Metal3 Metal3Fleet `json:"metal3"`
 }
 
 // Metal3Fleet is a set of BareMetalHosts and the hardware profiles that select among them.
 type Metal3Fleet struct {
 	// ClusterRef says where the BareMetalHosts are.
-	ClusterRef          Metal3ClusterRef `json:"clusterRef"`
-	NoEffectMetal3Fleet `json:",inline"`
+	ClusterRef Metal3ClusterRef `json:"clusterRef"`
 	// UncleanedServers says who may have a server that may still have a tenant's data on its disks, because its
 	// spec.automatedCleaningMode is disabled, or because the manager has not seen Metal3 clean it since. SameTenant,
 	// the default: Machines of the namespace that had it last. AnyTenant: all Machines, so each tenant can read what
@@ -126,8 +124,7 @@ type Metal3ClusterRef struct {
 	// Namespace of the BareMetalHosts in the management cluster.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	Namespace          string `json:"namespace"`
-	NoEffectClusterRef `json:",inline"`
+	Namespace string `json:"namespace"`
 }
 
 // NodeTypeTemplate is a NodeType inside a NodeProvider.
@@ -139,9 +136,8 @@ type NodeTypeTemplate struct {
 	Name string `json:"name"`
 	// Metadata of the NodeType.
 	// +optional
-	Metadata                 *NodeTypeMetadata `json:"metadata,omitempty"`
-	HardwareProfile          `json:",inline"`
-	NoEffectNodeTypeTemplate `json:",inline"`
+	Metadata        *NodeTypeMetadata `json:"metadata,omitempty"`
+	HardwareProfile `json:",inline"`
 }
 
 // NodeProviderStatus is the state of the provider's NodeTypes.

@@ -33,7 +33,6 @@ type MachineConfigTemplateSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=524288
 	NetworkDataTemplate string `json:"networkDataTemplate,omitempty"`
-	NoEffectOwnership   `json:",inline"`
 }
 
 // MachineConfigTemplate is a template for documents that servers read at their first boot. Machines refer to it in
@@ -48,8 +47,10 @@ type MachineConfigTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec           MachineConfigTemplateSpec `json:"spec"`
-	NoEffectStatus `json:",inline"`
+	Spec MachineConfigTemplateSpec `json:"spec"`
+	// Status is empty. Clients write an empty one.
+	// +optional
+	Status *NoStatus `json:"status,omitempty"`
 }
 
 // MachineConfigTemplateList is a list of MachineConfigTemplates.
@@ -77,8 +78,7 @@ type SSHKeySpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	// +kubebuilder:validation:XValidation:rule="!self.contains('PRIVATE KEY')",message="publicKey holds a private key: give the public one (the file that ends in .pub), and do not use this key pair any more"
-	PublicKey         string `json:"publicKey"`
-	NoEffectOwnership `json:",inline"`
+	PublicKey string `json:"publicKey"`
 }
 
 // SSHKey is a public key that Machines can refer to with the property karpenter.metal3.io/ssh-keys. Its owner can then
@@ -93,8 +93,10 @@ type SSHKey struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec           SSHKeySpec `json:"spec"`
-	NoEffectStatus `json:",inline"`
+	Spec SSHKeySpec `json:"spec"`
+	// Status is empty. Clients write an empty one.
+	// +optional
+	Status *NoStatus `json:"status,omitempty"`
 }
 
 // SSHKeyList is a list of SSHKeys.
@@ -123,8 +125,7 @@ type OSImageSpec struct {
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/image-url$') || ['http://', 'https://', 'oci://'].exists(scheme, self[key].startsWith(scheme) && self[key] != scheme))",message="karpenter.metal3.io/image-url must be an http, https or oci URL"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
-	Properties        map[string]string `json:"properties,omitempty"`
-	NoEffectOwnership `json:",inline"`
+	Properties map[string]string `json:"properties,omitempty"`
 }
 
 // OSImage is an operating system that servers can be provisioned with. An edit changes no running Machine: make a new
@@ -139,8 +140,10 @@ type OSImage struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec           OSImageSpec `json:"spec"`
-	NoEffectStatus `json:",inline"`
+	Spec OSImageSpec `json:"spec"`
+	// Status is empty. Clients write an empty one.
+	// +optional
+	Status *NoStatus `json:"status,omitempty"`
 }
 
 // OSImageList is a list of OSImages.
@@ -152,3 +155,6 @@ type OSImageList struct {
 
 	Items []OSImage `json:"items"`
 }
+
+// NoStatus is the status of a kind that has none.
+type NoStatus struct{}

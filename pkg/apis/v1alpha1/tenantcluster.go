@@ -449,8 +449,7 @@ type SyncFromHost struct {
 	// Nodes says whether the tenant sees the host's Nodes under their names. If it does not, the status of a claim has
 	// pseudonyms instead of pools and devices, and does not name nodes.
 	// +optional
-	Nodes                NodeSync `json:"nodes,omitempty"`
-	NoEffectSyncFromHost `json:",inline"`
+	Nodes SyncSwitch `json:"nodes,omitempty"`
 }
 
 // SyncToHost selects what is synced from the tenant to the host.
@@ -463,7 +462,6 @@ type SyncToHost struct {
 	// not enabled. The claims that the host makes from them are synced back.
 	// +optional
 	ResourceClaimTemplates ClaimSync `json:"resourceClaimTemplates,omitempty"`
-	NoEffectSyncToHost     `json:",inline"`
 	// PodTranslation says what translates the names of claims and templates in the copies of the tenant's pods:
 	// VCluster (the default) or Webhook. It must match the tenant's vCluster: with the wrong one, its pods with claims
 	// are denied or stay Pending. Names on the host are the same with both, so a change moves nothing. A vcluster.yaml
@@ -502,12 +500,6 @@ type SyncSwitch struct {
 	Enabled bool `json:"enabled,omitempty"`
 }
 
-// NodeSync says what the tenant sees of the host's Nodes.
-type NodeSync struct {
-	SyncSwitch       `json:",inline"`
-	NoEffectNodeSync `json:",inline"`
-}
-
 // ClaimSync turns the sync of claims or templates on.
 type ClaimSync struct {
 	SyncSwitch `json:",inline"`
@@ -516,8 +508,7 @@ type ClaimSync struct {
 	// generates from templates do not count: a ResourceQuota bounds these. A vcluster.yaml does not have this field.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Max          *int64 `json:"max,omitempty"`
-	NoEffectSync `json:",inline"`
+	Max *int64 `json:"max,omitempty"`
 }
 
 // DeviceClassSync selects the DeviceClasses of the host that exist in the tenant.
@@ -532,8 +523,7 @@ type DeviceClassSync struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4
-	Hidden       []DeviceClassPart `json:"hidden,omitempty"`
-	NoEffectSync `json:",inline"`
+	Hidden []DeviceClassPart `json:"hidden,omitempty"`
 }
 
 // LabelSelector returns the selector of the classes for when they are enabled, or an error if it does not parse.

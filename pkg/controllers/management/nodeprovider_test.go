@@ -252,7 +252,6 @@ func TestNodeTypeMetadata(t *testing.T) {
 	w := newProviderTest(t)
 	template := func(labels, annotations map[string]string) v1alpha1.NodeTypeTemplate {
 		template := profileOf("marked", "8")
-		template.ProviderRef = "marks"
 		template.Metadata = &v1alpha1.NodeTypeMetadata{Labels: labels, Annotations: annotations}
 		return template
 	}

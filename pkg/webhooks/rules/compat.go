@@ -4,11 +4,13 @@
 package rules
 
 import (
+	"cmp"
+	"reflect"
+	"slices"
 	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
 	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -22,16 +24,80 @@ func (r *Result) noEffect(path *field.Path, instead string) {
 	r.warn(RuleNoEffect, path, "has no effect here: %s", instead)
 }
 
-// fieldsWithoutEffect warns of the fields without an effect that are set.
-func (r *Result) fieldsWithoutEffect(object metav1.Object) {
-	for _, set := range compat.WithoutEffect(object) {
-		if set.TooLong {
-			r.deny(RuleNoEffect,
-				field.Invalid(set.Path, bytesOf(set.Value), "it is kept in memory and has no effect here: leave it out"))
+// UnknownField is a field that a schema does not name, in a block that keeps unknown fields.
+type UnknownField struct {
+	Path *field.Path
+	// InSchema is the path with [] for the items of lists.
+	InSchema string
+	Value    any
+	// Known are the fields of the block that the schema names.
+	Known []string
+}
+
+// UnknownFields warns of fields of the reference that have no effect, and denies all other unknown fields. A field that
+// the object had before with the same value gets neither.
+func UnknownFields(kind Kind, name string, before, after []UnknownField) Result {
+	r := &Result{}
+	had := map[string]any{}
+	for _, unknown := range before {
+		had[unknown.Path.String()] = unknown.Value
+	}
+	position := func(unknown UnknownField) int {
+		return slices.IndexFunc(compat.IgnoredFields, func(ignored compat.Ignored) bool {
+			return ignored.Kind == string(kind) && ignored.Path == unknown.InSchema
+		})
+	}
+	slices.SortStableFunc(after, func(a, b UnknownField) int { return cmp.Compare(position(a), position(b)) })
+	for _, unknown := range after {
+		if value, has := had[unknown.Path.String()]; has && reflect.DeepEqual(value, unknown.Value) {
 			continue
 		}
-		r.noEffect(set.Path, strings.Replace(set.Instead, "%s", shown(set.Value), 1))
+		if index := position(unknown); index >= 0 {
+			r.ignored(compat.IgnoredFields[index], unknown, name)
+		} else {
+			r.unknown(unknown)
+		}
 	}
+	return r.done()
+}
+
+// ignored warns of a field without an effect, or denies it. The providerRef of a type in a NodeProvider needs no warning
+// if it names that NodeProvider.
+func (r *Result) ignored(ignored compat.Ignored, unknown UnknownField, name string) {
+	if set, is := ignored.Set(unknown.Path, unknown.Value); is && unknown.Value != name {
+		if ignored.Denied {
+			r.deny(RuleNoEffect, field.Forbidden(set.Path, set.Instead))
+			return
+		}
+		r.withoutEffect(set)
+	}
+}
+
+// withoutEffect warns of a field that is set and does nothing, and denies one that is too long.
+func (r *Result) withoutEffect(set compat.Field) {
+	if set.TooLong {
+		r.deny(RuleNoEffect, field.Invalid(set.Path, bytesOf(set.Value), "it is stored and has no effect here: leave it out"))
+		return
+	}
+	r.noEffect(set.Path, strings.Replace(set.Instead, "%s", shown(set.Value), 1))
+}
+
+// unknown denies a field that neither this API nor the reference has, and names the field that is probably meant.
+func (r *Result) unknown(unknown UnknownField) {
+	detail := "unknown field"
+	if r.errorCount() < maxErrors { // finding names costs more than decoding the object
+		block, _ := compat.Ignored{Path: unknown.InSchema}.Block()
+		names := slices.Clone(unknown.Known)
+		for _, ignored := range compat.IgnoredFields {
+			if parent, name := ignored.Block(); parent == block {
+				names = append(names, name)
+			}
+		}
+		if meant := closest(unknown.InSchema[len(block)+1:], names); meant != "" {
+			detail += ": is " + meant + " meant?"
+		}
+	}
+	r.deny(RuleNoEffect, field.Forbidden(unknown.Path, detail))
 }
 
 // unknownProperties warns of properties in our domain and the reference's that have no meaning. They become labels of

@@ -42,9 +42,6 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.KubeletArgs, after.Spec.KubeletArgs) {
 		r.kubeletArgs(spec.Child("kubeletArgs"), after.Spec.KubeletArgs)
 	}
-	if before == nil || !equality.Semantic.DeepEqual(before.Spec.NoEffectOwnership, after.Spec.NoEffectOwnership) {
-		r.fieldsWithoutEffect(after)
-	}
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.ProfileRef, after.Spec.ProfileRef) {
 		r.machineProfile(cluster, spec.Child("profileRef", "name"), after)
 	}

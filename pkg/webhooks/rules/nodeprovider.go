@@ -31,7 +31,6 @@ func NodeProvider(cluster Cluster, before, after *v1alpha1.NodeProvider) Result 
 	r.readByAll(spec.Child("properties"), properties.OfProvider(after))
 	r.deny(RuleMirrors, bootstrap.CheckMirrors(spec.Child("mirrors"), after.Spec.Mirrors)...)
 	r.hostNamespace(cluster, spec.Child("metal3", "clusterRef", "namespace"), namespace)
-	r.fieldsWithoutEffect(after)
 	r.topology(cluster, spec.Child("metal3", "topology"), after.Spec.Metal3.Topology)
 
 	types := after.Spec.Metal3.NodeTypes

@@ -165,13 +165,15 @@ func (r *Result) kubeletArg(path *field.Path, name, value string) {
 	}
 }
 
-// kubeletConfig validates the KubeletConfiguration of all pools, and returns the result. Fields without an effect get
-// their warnings elsewhere, with all others.
+// kubeletConfig validates the KubeletConfiguration of all pools, and returns the result.
 func (r *Result) kubeletConfig(nodes *v1alpha1.PrivateNodes) compat.KubeletConfig {
 	config := compat.ReadKubeletConfig(nodes)
 	r.deny(RuleKubeletArgs, config.Wrong...)
 	for _, arg := range config.Args {
 		r.kubeletArg(arg.Path, arg.Name, arg.Value)
+	}
+	for _, set := range config.WithoutEffect {
+		r.withoutEffect(set)
 	}
 	return config
 }

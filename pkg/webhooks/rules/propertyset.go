@@ -114,7 +114,6 @@ func OSImage(cluster Cluster, before, after *v1alpha1.OSImage) Result {
 		}
 		r.warn(RuleProperties, key(path, wrong.Property), "%s: %s", wrong.Problem, wrong.Remedy)
 	}
-	r.fieldsWithoutEffect(after)
 	if before != nil && r.Allowed() {
 		old := properties.Merge(properties.Layer{Values: before.Spec.Properties})
 		if set.Get(v1alpha1.PropertyImageURL) != old.Get(v1alpha1.PropertyImageURL) ||
@@ -132,7 +131,6 @@ func SSHKey(_ Cluster, _, key *v1alpha1.SSHKey) Result {
 	if _, err := plan.AuthorizedKey(key.Spec.PublicKey); err != nil {
 		r.deny(RuleSSHKey, field.Invalid(field.NewPath("spec", "publicKey"), bytesOf(key.Spec.PublicKey), err.Error()))
 	}
-	r.fieldsWithoutEffect(key)
 	return r.done()
 }
 
@@ -150,7 +148,6 @@ func MachineConfigTemplate(_ Cluster, _, template *v1alpha1.MachineConfigTemplat
 			r.deny(RuleTemplate, field.Invalid(field.NewPath("spec", template.field), bytesOf(template.text), problemOf(err)))
 		}
 	}
-	r.fieldsWithoutEffect(template)
 	return r.done()
 }
 

@@ -72,7 +72,7 @@ const (
 	RulePodResources Rule = "pod-resources"
 	// RuleSpelling: fields have the form of the schema.
 	RuleSpelling Rule = "spelling"
-	// RuleNoEffect: fields of the reference that do nothing here.
+	// RuleNoEffect: fields of the reference that do nothing here, and fields that nobody knows.
 	RuleNoEffect Rule = "no-effect"
 	// RuleTopology: nodes inherit labels that show which servers share a fabric, and its tenants have partitions of it.
 	RuleTopology Rule = "topology"
@@ -228,6 +228,18 @@ func (r Result) done() Result {
 		r.omittedWarnings = 0
 	}
 	return r
+}
+
+// Add adds the errors and the warnings of another result.
+func (r *Result) Add(other Result) {
+	r.Errors, r.causes = append(r.Errors, other.Errors...), append(r.causes, other.causes...)
+	r.Warnings = append(r.Warnings, other.Warnings...)
+	for _, rule := range other.Denied {
+		r.Denied = appendOnce(r.Denied, rule)
+	}
+	for _, rule := range other.Warned {
+		r.Warned = appendOnce(r.Warned, rule)
+	}
 }
 
 // Ratchet judges an edit only by the errors that it adds: an error that the object already had becomes a warning. A

@@ -41,7 +41,6 @@ func TenantCluster(cluster Cluster, before, after *v1alpha1.TenantCluster) Resul
 			r.deny(RuleHostSelector, field.Invalid(spec.Child("sync", "fromHost", "deviceClasses", "selector"), "", err.Error()))
 		}
 	}
-	r.fieldsWithoutEffect(after)
 	r.sync(spec.Child("sync"), &after.Spec.Sync)
 	r.podTranslation(spec.Child("sync", "toHost", "podTranslation"), &after.Spec.Sync.ToHost)
 	for _, provider := range cluster.NodeProviders() {

@@ -42,14 +42,6 @@ func TestTenantCluster(t *testing.T) {
 			[]string{"warning: spec.sync.toHost.resourceClaims.enabled: no claim gets a device: none of the DeviceClasses is allowed while"}},
 		"Templates": {"the same", "c", "sync: {toHost: {resourceClaimTemplates: {enabled: true}}}",
 			[]string{"warning: spec.sync.toHost.resourceClaimTemplates.enabled: no claim gets a device: "}},
-		"Patches": {"a vcluster.yaml is taken as it is, and what is not done is said", "c", "sync: {fromHost: {deviceClasses: {enabled: true, " +
-			"patches: [{path: metadata.labels}, {path: spec.config}]}}, " +
-			"toHost: {resourceClaims: {patches: [{path: a}]}, resourceClaimTemplates: {enabled: true, patches: [{path: b}]}}}",
-			[]string{"warning: spec.sync.fromHost.deviceClasses.patches: has no effect here: what is synced has these fields unchanged " +
-				"(metadata.labels, spec.config)",
-				"warning: spec.sync.toHost.resourceClaims.patches: has no effect here: what is synced has these fields unchanged (a)",
-				"warning: spec.sync.toHost.resourceClaimTemplates.patches: has no effect here: what is synced has these " +
-					"fields unchanged (b)"}},
 		"Quota": {"types that exist", "c", "quota: {nodeTypes: {h100: 4, cpu: 0}}", nil},
 		"QuotaTypo": {"a name that nearly is one", "c", "quota: {nodeTypes: {h10: 4}}",
 			[]string{`warning: spec.quota.nodeTypes["h10"]: there is no NodeType of this name yet, and the number bounds ` +

@@ -484,7 +484,6 @@ func trimProperties(values map[string]string) {
 }
 
 func trimProvider(provider *v1alpha1.NodeProvider) {
-	provider.Spec.Metal3.Deploy, provider.Spec.Metal3.Netris = nil, nil
 	trimProperties(provider.Spec.Properties)
 	for i := range provider.Spec.Metal3.NodeTypes {
 		trimProperties(provider.Spec.Metal3.NodeTypes[i].Properties)
