@@ -19,9 +19,9 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
-// TestResourceQuota: by default there is a bound on each kind that a provider writes and the TenantCluster does not bound, and the API
-// server enforces it. The release itself has no object of these kinds: Helm would create it right after the quota, and the API server
-// refuses that until kube-controller-manager has counted. That takes minutes for a custom resource, so that none is among them.
+// TestResourceQuota: by default there is a bound on each kind that a provider makes, and the API server enforces it. The release itself has
+// no object of these kinds: Helm would create it right after the quota, and the API server refuses that until kube-controller-manager
+// has counted.
 func TestResourceQuota(t *testing.T) {
 	objects, bounded := render(t, Tenant), map[string]bool{}
 	for _, quota := range ofKind[corev1.ResourceQuota](t, objects, "ResourceQuota") {
@@ -29,7 +29,7 @@ func TestResourceQuota(t *testing.T) {
 			bounded[strings.TrimPrefix(string(name), "count/")] = true
 		}
 	}
-	for kind, counted := range map[string]string{"Secret": "secrets",
+	for kind, counted := range map[string]string{"Secret": "secrets", "Machine": "machines.karpenter.metal3.io",
 		"ResourceClaim": "resourceclaims.resource.k8s.io", "ResourceClaimTemplate": "resourceclaimtemplates.resource.k8s.io"} {
 		if !bounded[counted] {
 			t.Errorf("the number of %s has no bound by default", counted)

@@ -114,8 +114,6 @@ var symptoms = []symptom{
 			v1alpha1.ReasonNotAllowed:     "Add the type to `spec.allowedNodeTypes` of the TenantCluster, or ask for another.",
 			v1alpha1.ReasonNoAddress:      "Delete Machines that have an address of the pool, or make the pool larger ([network](network.md)).",
 			v1alpha1.ReasonQuotaExceeded:  "Delete Machines, or raise `spec.quota` of the TenantCluster.",
-			v1alpha1.ReasonTooManyPending: "Delete Machines that wait: only so many stand in line ([a greedy " +
-				"tenant](security.md#a-greedy-tenant)).",
 			v1alpha1.ReasonTooManyClaims: "Find out why servers are given back before they are installed. The message says when the next one " +
 				"comes " +
 				"([a greedy tenant](security.md#a-greedy-tenant)).",

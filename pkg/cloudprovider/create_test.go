@@ -135,10 +135,6 @@ func TestCreateRefused(t *testing.T) {
 			reason: "a NodeClaim without provider ID holds up all others of the tenant, so it must go; the event stays",
 			answer: v1alpha1.ReasonInvalidSpec, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
 		},
-		"too many pending": {
-			reason: "the tenant has no room for it, and its pods must learn that",
-			answer: v1alpha1.ReasonTooManyPending, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,
-		},
 		"not allowed": {
 			reason: "as above",
 			answer: v1alpha1.ReasonNotAllowed, want: cloudprovider.IsInsufficientCapacityError, wantMsg: counts,

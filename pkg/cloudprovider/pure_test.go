@@ -226,7 +226,6 @@ func TestResultOfEveryReason(t *testing.T) {
 		v1alpha1.ReasonQuotaExceeded:  noServer,
 		v1alpha1.ReasonTenantDeleting: noServer,
 		v1alpha1.ReasonNoAddress:      noServer,
-		v1alpha1.ReasonTooManyPending: noServer,
 		v1alpha1.ReasonTooManyClaims:  noServer,
 		v1alpha1.ReasonInvalidSpec:    refused,
 		v1alpha1.ReasonNotAllowed:     refused,

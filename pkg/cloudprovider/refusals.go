@@ -120,7 +120,7 @@ func (g generation) after(reason string) generation {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed, reasonPodNotPlaced:
 		g.freed, g.released = 0, 0
-	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonTooManyPending:
+	case v1alpha1.ReasonNoCapacity:
 	default:
 		g.freed = 0 // a server of another tenant brings neither an address nor a share of the quota
 	}
@@ -132,8 +132,8 @@ func (g generation) after(reason string) generation {
 func (r refusals) record(key poolType, refused attempt, began time.Time, condition metav1.Condition) (refusal, bool) {
 	now, delay, longest := r.clock.Now(), firstBackoff, maxBackoff
 	switch condition.Reason {
-	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded,
-		v1alpha1.ReasonTooManyPending, reasonMachineDeleted, reasonNameTaken: // the next NodeClaim has another name
+	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded, reasonMachineDeleted,
+		reasonNameTaken: // the next NodeClaim has another name
 		delay = firstRetry
 	case reasonPodNotPlaced:
 		delay, longest = firstHoldback, maxHoldback

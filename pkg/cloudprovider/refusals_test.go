@@ -37,10 +37,6 @@ func TestBackoffGrows(t *testing.T) {
 			reason: "another tenant was faster, and the catalog knows in a moment what is left", given: v1alpha1.ReasonNoCapacity,
 			want: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second},
 		},
-		"too many pending": {
-			reason: "there is room again once others have their servers", given: v1alpha1.ReasonTooManyPending,
-			want: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
@@ -91,8 +87,6 @@ func TestBackoffEnds(t *testing.T) {
 		"ResourceQuota, server back": {reason: "the quota counts Machines", given: reasonInvalidMachine,
 			then: generation{class: class(1), freed: 1, released: 2}},
 		"no capacity, server back": {reason: "there is one more", given: v1alpha1.ReasonNoCapacity,
-			then: generation{class: class(1), freed: 2, released: 1}},
-		"too many pending, server back": {reason: "it is for one that waits", given: v1alpha1.ReasonTooManyPending,
 			then: generation{class: class(1), freed: 2, released: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

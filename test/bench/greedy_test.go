@@ -15,13 +15,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -48,10 +47,11 @@ type greedy struct {
 	next     int
 }
 
-func newGreedy(t testing.TB, machines int, admission bool) *greedy {
+// newGreedy starts one with or without our webhook, and with a ResourceQuota on Machines unless stored is 0.
+func newGreedy(t testing.TB, machines, stored int, admission bool) *greedy {
 	t.Helper()
 	g := &greedy{Cluster: management.New(t, nil), machines: machines, document: "#cloud-config\n"}
-	if admission { // without it the etcd of the test has to hold them all
+	if stored > 0 || admission { // without them the etcd of the test has to hold them all
 		g.document += strings.Repeat("#", v1alpha1.MaxPropertyLength-len(g.document))
 	}
 	g.CreateHosts(t, 20*(greedyQuota+servedMachines)) // of ten types, for both, twice
@@ -61,6 +61,19 @@ func newGreedy(t testing.TB, machines int, admission bool) *greedy {
 	tenant.Spec.TenantProperties = &v1alpha1.TenantProperties{Keys: []string{"*"}}
 	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: greedyNamespace}}, tenant} {
 		if err := g.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stored > 0 {
+		bounds := corev1.ResourceList{"count/machines.karpenter.metal3.io": resource.MustParse(fmt.Sprint(stored))}
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: greedyNamespace, Name: "tenant"},
+			Spec: corev1.ResourceQuotaSpec{Hard: bounds}}
+		if err := g.Client.Create(t.Context(), quota); err != nil {
+			t.Fatal(err)
+		}
+		// What kube-controller-manager would do.
+		quota.Status.Hard, quota.Status.Used = bounds, corev1.ResourceList{"count/machines.karpenter.metal3.io": resource.MustParse("0")}
+		if err := g.Client.Status().Update(t.Context(), quota); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +110,7 @@ func (g *greedy) takeAll(t testing.TB) (stop func()) {
 					machine.Name = fmt.Sprintf("machine-%05d", n%g.machines+1)
 				}
 				switch err := g.Client.Create(t.Context(), machine); {
-				case apierrors.IsInvalid(err):
+				case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 					g.denied.Add(1)
 				case err != nil && !apierrors.IsAlreadyExists(err) && t.Context().Err() == nil:
 					t.Errorf("making a Machine of the greedy tenant: %v", err)
@@ -137,8 +150,8 @@ func (g *greedy) serve(t testing.TB) (took []time.Duration) {
 	return took
 }
 
-// counts of the greedy tenant's Machines: with a server, in line for one, and refused.
-func (g *greedy) counts(t testing.TB) (have, wait, refused int) {
+// counts of the greedy tenant's Machines: with a server, and in line for one.
+func (g *greedy) counts(t testing.TB) (have, wait int) {
 	t.Helper()
 	for page, more := "", true; more; {
 		list := &v1alpha1.MachineList{}
@@ -146,87 +159,77 @@ func (g *greedy) counts(t testing.TB) (have, wait, refused int) {
 			t.Fatal(err)
 		}
 		for i := range list.Items {
-			switch machine := &list.Items[i]; {
-			case machine.Status.HostRef != nil:
+			if list.Items[i].Status.HostRef != nil {
 				have++
-			case conditions.Find(machine.Status.Conditions, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonTooManyPending:
-				refused++
-			default:
+			} else {
 				wait++
 			}
 		}
 		page, more = list.Continue, list.Continue != ""
 	}
-	return have, wait, refused
+	return have, wait
 }
 
 // TestGreedyTenant: while a tenant makes Machines without end, another one's Machines have their servers; and the greedy one has what
-// its quota says, and few Machines in line. The API server refuses its class of 1 MiB.
+// its quota says. The API server refuses its class of 1 MiB.
 func TestGreedyTenant(t *testing.T) {
 	system.Only(t)
+	const stored = 100
 	for name, tc := range map[string]struct {
 		reason    string
+		stored    int
 		admission bool
 	}{
-		"Webhook":   {"the webhook denies most of them", true},
-		"NoWebhook": {"the webhook is switched off, and the manager has all of them", false},
+		"Webhook":       {"it denies what is beyond the quota of servers", 0, true},
+		"ResourceQuota": {"the webhook is switched off, and the API server denies most of them", stored, false},
+		"Neither":       {"the manager has all of them", 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Log(tc.reason)
-			g := newGreedy(t, 1000, tc.admission)
+			g := newGreedy(t, 1000, tc.stored, tc.admission)
 			class := &v1alpha1.MetalNodeClass{ObjectMeta: metav1.ObjectMeta{Name: "greedy"}}
 			class.Spec.Properties = map[string]string{"x": strings.Repeat("x", 1<<20)}
 			if err := g.Client.Create(t.Context(), class); !apierrors.IsInvalid(err) {
 				t.Errorf("a class of 1 MiB: %v", err)
 			}
 			stop := g.takeAll(t)
-			poll.Eventually(t, "the greedy tenant is refused", func(context.Context) error {
-				if _, _, refused := g.counts(t); refused > 0 || g.denied.Load() > 0 {
-					return nil
-				}
-				return fmt.Errorf("of %d Machines none is", g.attempts.Load())
-			})
-			g.serve(t)
-			stop()
-			poll.Eventually(t, "all but a few are refused", func(context.Context) error {
-				have, wait, refused := g.counts(t)
-				if have > greedyQuota {
-					t.Fatalf("the greedy tenant has %d servers, and its quota is %d", have, greedyQuota)
-				}
-				if wait > quota.MorePending || have < greedyQuota {
-					return fmt.Errorf("%d have a server, %d are in line, %d are refused", have, wait, refused)
+			poll.Eventually(t, "the greedy tenant has more Machines than servers", func(context.Context) error {
+				if have, wait := g.counts(t); have < greedyQuota || wait == 0 {
+					return fmt.Errorf("of %d attempts, %d Machines have a server and %d wait", g.attempts.Load(), have, wait)
 				}
 				return nil
 			})
-			have, wait, refused := g.counts(t)
-			t.Logf("of %d attempts %d were denied; %d Machines have a server, %d are in line, %d are refused", g.attempts.Load(),
-				g.denied.Load(), have, wait, refused)
-			// A cache is behind for a few writes of each worker.
-			if stored := have + wait + refused; tc.admission && stored > greedyQuota+quota.MorePending+10*greedyWorkers {
-				t.Errorf("the greedy tenant has %d Machines", stored)
+			g.serve(t)
+			stop()
+			have, wait := g.counts(t)
+			t.Logf("of %d attempts %d were denied; %d Machines have a server, %d are in line", g.attempts.Load(), g.denied.Load(), have, wait)
+			if have != greedyQuota {
+				t.Errorf("the greedy tenant has %d servers, and its quota is %d", have, greedyQuota)
+			}
+			if bounded := tc.stored > 0 || tc.admission; bounded && have+wait > stored {
+				t.Errorf("the greedy tenant has %d Machines", have+wait)
 			}
 		})
 	}
 }
 
-// BenchmarkGreedyTenant has a tenant make 10,000 Machines, by 8 requests at a time, of 64 KiB each with the webhook and small ones
-// without it. It
-// reports, of another tenant that makes one Machine after the other, how long each waits for its server, without the greedy
-// tenant (alone) and while that makes its Machines (beside):
+// BenchmarkGreedyTenant has a tenant make 10,000 Machines, by 8 requests at a time, of 64 KiB each with a ResourceQuota of 1,000 and
+// the webhook, and small ones without them. It reports, of another tenant that makes one Machine after the other, how long each waits
+// for its server, without the greedy tenant (alone) and while that makes its Machines (beside):
 //
 //	alone-p50-ms, alone-max-ms, beside-p50-ms, beside-max-ms
 //	stored     Machines of the greedy tenant in the end
 func BenchmarkGreedyTenant(b *testing.B) {
-	for name, admission := range map[string]bool{"webhook": true, "no-webhook": false} {
+	for name, stored := range map[string]int{"bounded": 1000, "unbounded": 0} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				g := newGreedy(b, greedyMachines, admission)
+				g := newGreedy(b, greedyMachines, stored, stored > 0)
 				report(b, "alone", g.serve(b))
 				stop := g.takeAll(b)
 				report(b, "beside", g.serve(b))
 				stop()
-				have, wait, refused := g.counts(b)
-				b.ReportMetric(float64(have+wait+refused), "stored")
+				have, wait := g.counts(b)
+				b.ReportMetric(float64(have+wait), "stored")
 			}
 		})
 	}

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/topology"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
@@ -356,7 +355,8 @@ func (f *fleet) checkClaims(t testing.TB) {
 	if err := f.Client.List(t.Context(), machines, client.InNamespace(f.tenants[greedy].(*processTenant).name)); err != nil {
 		t.Fatal(err)
 	}
-	if have := len(machines.Items); have > f.wanted+quota.MorePending {
+	// Some may be refused, and not deleted yet.
+	if have := len(machines.Items); have > 2*f.wanted {
 		t.Errorf("the greedy tenant has %d Machines, and its quota is %d servers", have, f.wanted)
 	}
 }

@@ -202,9 +202,6 @@ const (
 	ReasonReturningServers = "ReturningServers"
 	// ReasonQuotaExceeded: the tenant has all the servers or accelerators that its quota allows.
 	ReasonQuotaExceeded = "QuotaExceeded"
-	// ReasonTooManyPending: the namespace has more Machines without a server than its quota still allows and a few
-	// more. The Machine is not in line. The manager looks at it again after a minute.
-	ReasonTooManyPending = "TooManyPending"
 	// ReasonTooManyClaims: the namespace has claimed many servers and given them back before they were installed. The
 	// message says when it gets the next one.
 	ReasonTooManyClaims = "TooManyClaims"
@@ -241,7 +238,7 @@ var warnings = sets.New(
 	ReasonNameConflict, ReasonNoHosts, ReasonNoSelector, ReasonResourcesLowered, ReasonHostsTooSmall,
 	ReasonNoCapacity, ReasonNoMatchingType, ReasonInvalidSpec, ReasonNotAllowed, ReasonHostError,
 	ReasonDeadlineExceeded, ReasonHostLost, ReasonHostDeleting, ReasonNoAddress, ReasonQuotaExceeded,
-	ReasonTooManyPending, ReasonTooManyClaims, ReasonTenantDeleting, ReasonAnotherCluster, ReasonClusterTaken, ReasonKubeconfigRefused,
+	ReasonTooManyClaims, ReasonTenantDeleting, ReasonAnotherCluster, ReasonClusterTaken, ReasonKubeconfigRefused,
 	ReasonTooManyMachines, ReasonInvalidPools, ReasonReleasesServers, ReasonNodeSmaller, ReasonResourcesMissing, ReasonNodeUnhealthy,
 	ReasonNoDeviceClasses, ReasonAPINotServed, ReasonSameCluster, ReasonInvalidName, ReasonNodesSmaller,
 	ReasonTooManyGivenUp,

@@ -18,7 +18,6 @@ var waits = map[string]bool{
 	v1alpha1.ReasonNoCapacity:              true,
 	v1alpha1.ReasonNoMatchingType:          true,
 	v1alpha1.ReasonQuotaExceeded:           true,
-	v1alpha1.ReasonTooManyPending:          true,
 	v1alpha1.ReasonTooManyClaims:           true,
 	v1alpha1.ReasonNoAddress:               true,
 	v1alpha1.ReasonClaiming:                true,

@@ -439,24 +439,3 @@ func inProperties(values map[string]string) []string {
 	return lo.Map(properties.Merge(properties.Layer{Values: values}).References(),
 		func(named properties.Reference, _ int) string { return named.String() })
 }
-
-// TooManyPending implements rules.Cluster.
-func (v *View) TooManyPending(namespace string) string {
-	machines := &v1alpha1.MachineList{}
-	v.list(machines, client.InNamespace(namespace))
-	have, wait := int64(0), int64(0)
-	for i := range machines.Items {
-		if machines.Items[i].Status.HostRef != nil { // only the manager writes the status
-			have++
-		} else {
-			wait++
-		}
-	}
-	if quota.MayWait(0, 0, wait) {
-		return ""
-	}
-	if quota.MayWait(quota.Allowance(v.TenantClusters(namespace), v.NodeTypes(), v.Total), have, wait) {
-		return ""
-	}
-	return quota.TooManyPending(namespace)
-}

@@ -31,7 +31,6 @@ type memory struct {
 	exists    map[Kind][]string
 	users     map[Kind]map[string][]string
 	labels    map[string]string
-	pending   string
 	inventory *inventory.Inventory
 }
 
@@ -87,7 +86,6 @@ func (m *memory) QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Mac
 	used := quota.Used(m.Charged(client.ObjectKeyFromObject(tenant)), machine.UID, nil)
 	return quota.RestOf(tenant, used, nil, func(name string) int64 { return m.NodeType(name).Spec.CountAccelerators() })
 }
-func (m *memory) TooManyPending(string) string { return m.pending }
 func (m *memory) Server(key types.NamespacedName) (inventory.Server, bool) {
 	return m.inventory.Server(key)
 }

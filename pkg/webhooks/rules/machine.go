@@ -49,9 +49,6 @@ func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 		r.machineChanged(cluster, spec, before, after)
 		return r.done()
 	}
-	if problem := cluster.TooManyPending(after.Namespace); problem != "" {
-		r.deny(RuleQuota, field.Forbidden(spec, problem))
-	}
 	r.sameNamespace(spec, after)
 	r.standAlone(cluster, spec, after)
 	if after.Spec.TenantClusterRef == nil && r.Allowed() {

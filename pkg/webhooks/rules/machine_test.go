@@ -130,9 +130,6 @@ func TestMachine(t *testing.T) {
 			"tenantClusterRef: {name: none}, properties: {karpenter.metal3.io/os-image: debian, karpenter.metal3.io/server-name: none}",
 			want: []string{`warning: spec.tenantClusterRef.name: there is no TenantCluster "none" in namespace a yet: the Machine gets no server ` +
 				`before there is`}},
-		"TooManyPending": {reason: "it would be stored and looked at for nothing", spec: "nodeTypeRef: {name: h100}",
-			change: func(_ *testing.T, m *memory) { m.pending = "namespace a has more Machines than may wait" },
-			want:   []string{`spec: Forbidden: namespace a has more Machines than may wait`}},
 		"Operator": {reason: "Kubernetes' own, spelled as they are", spec: "requirements: [{key: rack, operator: NotExists}]", want: []string{
 			`spec.requirements[0].operator: Unsupported value: "NotExists": supported values: "DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"`}},
 		"Values": {reason: "operators take what they take", spec: "requirements: [{key: 'r k', operator: In}, {key: rack, operator: Exists, " +

@@ -343,8 +343,6 @@ type Cluster interface {
 	Users(kind Kind, name string) []string
 	// QuotaRest returns what the quota of a tenant leaves beside its servers, not counting the Machine's.
 	QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine) quota.Rest
-	// TooManyPending says in a sentence why no further Machine of a namespace may wait for a server, "" if one may.
-	TooManyPending(namespace string) string
 
 	// Server returns a server, and reports whether it is known.
 	Server(key types.NamespacedName) (inventory.Server, bool)

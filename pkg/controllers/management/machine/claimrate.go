@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 )
 
@@ -137,4 +139,16 @@ func (c *claimRate) allowed(now time.Time) (namespaces []string) {
 		}
 	}
 	return namespaces
+}
+
+// allowance returns a function that counts how many servers a namespace may have.
+func (r *Reconciler) allowance(ctx context.Context, namespace string) func() (int64, error) {
+	return func() (int64, error) {
+		tenants, err := r.objects.tenants(ctx, namespace)
+		if err != nil {
+			return 0, err
+		}
+		nodeTypes, _, err := r.objects.Types(ctx)
+		return quota.Allowance(tenants, nodeTypes, r.inventory.Total), err
+	}
 }

@@ -87,7 +87,6 @@ type Reconciler struct {
 	claimLatency prometheus.Histogram
 	claimSLI     prometheus.Histogram
 	scheduler    *scheduler
-	waiting      *waiting
 	claimRate    claimRate
 	expectations kube.Expectations
 	handlers     map[state]handling
@@ -146,7 +145,6 @@ func New(d Dependencies) *Reconciler {
 		claimLatency: metrics.NewClaimDuration(),
 		claimSLI:     metrics.NewClaimSLIDuration(),
 		scheduler:    newScheduler(d.Clock),
-		waiting:      newWaiting(),
 		claimRate:    claimRate{perHour: d.UnusedClaimsPerHour, namespaces: map[string]*unusedClaims{}},
 		deadline:     d.Deadline,
 	}
@@ -196,9 +194,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		Key: request.NamespacedName, Created: machine.CreationTimestamp.Time, HasServer: hasServer, Hints: outcome.hints,
 		Value: outcome.candidate,
 	}, since)
-	if hasServer {
-		r.waiting.claimed(request.NamespacedName)
-	}
 	priority := ptr.To(urgency(now.machine))
 	switch {
 	case apierrors.IsConflict(err), err == nil && outcome.again:
@@ -231,7 +226,6 @@ func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err
 func (r *Reconciler) vanished(machine types.NamespacedName) {
 	r.expectations.Forget(machine)
 	r.searched.Delete(machine)
-	r.waiting.vanished(machine)
 	r.claimRate.vanished(machine)
 	r.scheduler.park(scheduling.Machine[candidate]{Key: machine}, 0)
 	r.scheduler.forget(machine, r.inventory)

@@ -49,16 +49,6 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		return result{hints: []scheduling.Event{objectChanged}}, err
 	}
 	machine := now.machine
-	no, err := r.checkRoom(ctx, machine)
-	if err != nil {
-		return result{}, err
-	}
-	if no != nil {
-		r.forget(machine)
-		outcome := refused(machine, nil, no)
-		outcome.after = refusedFor
-		return outcome, nil
-	}
 	c, no, err := r.decision(ctx, machine)
 	if err != nil {
 		return result{}, err

@@ -229,7 +229,7 @@ const (
 
 // urgency returns the priority of a Machine.
 func urgency(machine *v1alpha1.Machine) int {
-	if machine.Status.HostRef != nil || condition(machine, v1alpha1.ConditionClaimed).Reason == v1alpha1.ReasonTooManyPending {
+	if machine.Status.HostRef != nil {
 		return withServer
 	}
 	return withoutServer

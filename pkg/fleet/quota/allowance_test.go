@@ -23,7 +23,7 @@ func made(name string) *v1alpha1.NodeType {
 	return nodeType
 }
 
-// TestAllowanceByHand: a NodeType that was made by hand over the servers of others lets no Machine more wait, unless the
+// TestAllowanceByHand: a NodeType that was made by hand over the servers of others counts for nothing, unless the
 // tenant may have it.
 func TestAllowanceByHand(t *testing.T) {
 	byHand := made("by-hand")
@@ -49,7 +49,7 @@ func TestAllowanceByHand(t *testing.T) {
 	}
 }
 
-func TestMayWait(t *testing.T) {
+func TestAllowance(t *testing.T) {
 	limited := func(servers int64) v1alpha1.TenantCluster {
 		return v1alpha1.TenantCluster{Spec: v1alpha1.TenantClusterSpec{Quota: &v1alpha1.Quota{Servers: &servers}}}
 	}
@@ -64,27 +64,22 @@ func TestMayWait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		tenants []v1alpha1.TenantCluster
-		have    int64
-		want    int64 // how many may wait
+		want    int64
 	}{
-		"Quota":   {"a burst of the whole quota is never refused", []v1alpha1.TenantCluster{limited(100)}, 0, 110},
-		"Room":    {"what it has is taken off", []v1alpha1.TenantCluster{limited(100)}, 70, 40},
-		"Full":    {"a few may wait until others are released", []v1alpha1.TenantCluster{limited(100)}, 100, 10},
-		"Lowered": {"the quota was lowered below what it has", []v1alpha1.TenantCluster{limited(100)}, 200, 10},
+		"Quota": {"its quota is what it may have", []v1alpha1.TenantCluster{limited(100)}, 100},
 		"Types": {"of a type no more than its quota, which has no bound on the other",
-			[]v1alpha1.TenantCluster{ofType("large", 30)}, 0, 90},
-		"TypesLess":  {"there are fewer than the quota", []v1alpha1.TenantCluster{ofType("small", 80)}, 0, 160},
-		"None":       {"without a quota, all servers that it may have", []v1alpha1.TenantCluster{unlimited}, 20, 40},
-		"GPUs":       {"a quota of accelerators says nothing of servers", []v1alpha1.TenantCluster{gpus}, 0, 160},
-		"Two":        {"two tenants share a namespace", []v1alpha1.TenantCluster{limited(5), unlimited}, 0, 65},
-		"StandAlone": {"there is no tenant", nil, 0, 160},
-		"Huge": {"the sum does not overflow", []v1alpha1.TenantCluster{limited(math.MaxInt64), limited(math.MaxInt64)}, 0,
-			2*math.MaxInt32 + 10},
+			[]v1alpha1.TenantCluster{ofType("large", 30)}, 80},
+		"TypesLess":  {"there are fewer than the quota", []v1alpha1.TenantCluster{ofType("small", 80)}, 150},
+		"None":       {"without a quota, all servers that it may have", []v1alpha1.TenantCluster{unlimited}, 50},
+		"GPUs":       {"a quota of accelerators says nothing of servers", []v1alpha1.TenantCluster{gpus}, 150},
+		"Two":        {"two tenants share a namespace", []v1alpha1.TenantCluster{limited(5), unlimited}, 55},
+		"StandAlone": {"there is no tenant", nil, 150},
+		"Huge": {"the sum does not overflow", []v1alpha1.TenantCluster{limited(math.MaxInt64), limited(math.MaxInt64)},
+			2 * math.MaxInt32},
 	} {
 		t.Run(name, func(t *testing.T) {
-			allowance := Allowance(lo.ToSlicePtr(tc.tenants), nodeTypes, total)
-			if !MayWait(allowance, tc.have, tc.want-1) || MayWait(allowance, tc.have, tc.want) {
-				t.Errorf("%s: with %d servers of %d, %d more may not wait, or more may", tc.reason, tc.have, allowance, tc.want)
+			if got := Allowance(lo.ToSlicePtr(tc.tenants), nodeTypes, total); got != tc.want {
+				t.Errorf("%s: got %d, want %d", tc.reason, got, tc.want)
 			}
 		})
 	}

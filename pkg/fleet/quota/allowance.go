@@ -4,14 +4,10 @@
 package quota
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
-
-// MorePending is how many more Machines may wait for a server in a namespace than the servers that it may still have.
-const MorePending = 10
 
 // Allowance returns how many servers a namespace with these tenants may have: the sum of their quotas. For a tenant
 // without a quota on servers, the servers of its allowed types count, up to its quota for each type. For a namespace
@@ -36,15 +32,4 @@ func Allowance(tenants []*v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType
 		}
 	}
 	return sum
-}
-
-// MayWait reports whether one more Machine may wait in a namespace; have counts its servers, wait its waiting Machines.
-func MayWait(allowance, have, wait int64) bool {
-	return wait < max(0, allowance-have)+MorePending
-}
-
-// TooManyPending returns the message for a Machine that may not wait. It has no numbers that change with each Machine.
-func TooManyPending(namespace string) string {
-	return fmt.Sprintf("namespace %s has more Machines without a server than the servers that it may still have and %d more: delete those "+
-		"that are not needed, or wait until others have their servers", namespace, MorePending)
 }
