@@ -39,7 +39,7 @@ var fields = map[string]crossing{
 	"Machine spec.kubeletArgs": {"A, B, C", manager, "parsed and encoded again; for its own server"},
 	"Machine spec.labels":      {"A, B, C", manager, "keys and number (schema, policy); for its own node"},
 	"Machine spec.node": {"A, B", "the manager, and operators in an event",
-		"sizes are more than 0 and change nothing for others; unhealthy quarantines few servers, on the quota of the tenant"},
+		"sizes are more than 0 and change nothing for others; unhealthy quarantines few servers of a type"},
 	"Machine spec.nodeTypeRef": {"B, C", "the manager, which counts the server as claimed for all",
 		"types that the TenantCluster allows, and its quota"},
 	"Machine spec.power":      {"B, C", manager, "its own server"},

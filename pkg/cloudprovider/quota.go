@@ -91,7 +91,7 @@ func (c *CloudProvider) charged(ctx context.Context, tenant *v1alpha1.TenantClus
 func (c *CloudProvider) restOf(tenant *v1alpha1.TenantCluster, charged []*v1alpha1.Machine,
 	assumed map[string]string) quota.Rest {
 	used := quota.Used(charged, "", func(machine *v1alpha1.Machine) string { return assumed[machine.Name] })
-	rest := quota.RestOf(tenant, used, nil, func(nodeType string) int64 {
+	rest := quota.RestOf(tenant, used, func(nodeType string) int64 {
 		if known, _ := c.management.Catalog.NodeType(nodeType); known != nil {
 			return known.Spec.CountAccelerators()
 		}

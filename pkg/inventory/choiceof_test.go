@@ -6,11 +6,9 @@ package inventory
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
@@ -80,21 +78,5 @@ func TestFaultLast(t *testing.T) {
 				t.Errorf("%s: it gets %s, %v; want %s", tc.reason, got.Host.Name, err, tc.want)
 			}
 		})
-	}
-}
-
-// TestSuspectsAreCharged: a suspect counts in the quota of its tenant until an operator has looked at it, for a day at most.
-func TestSuspectsAreCharged(t *testing.T) {
-	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	now := since
-	inventory := NewInventory(Options{Now: func() time.Time { return now }})
-	host := labelled("a", "h1", map[string]string{"gpu": "h100"})
-	host.Annotations = map[string]string{v1alpha1.QuarantinedAnnotationKey: Quarantine{Reason: v1alpha1.ReasonDeadlineExceeded, Since: since,
-		Machine: types.NamespacedName{Namespace: "team-a", Name: "m"}, NodeType: "h100", Suspect: true}.String()}
-	inventory.SetHost(host)
-	for after, want := range map[time.Duration]int{0: 1, 23 * time.Hour: 1, 24 * time.Hour: 0, -time.Hour: 1} {
-		if now = since.Add(after); len(inventory.SuspectTypes("team-a")) != want {
-			t.Errorf("after %v %d suspects are charged, want %d", after, len(inventory.SuspectTypes("team-a")), want)
-		}
 	}
 }

@@ -225,8 +225,6 @@ type Quarantine struct {
 	// Since is when the Machine was given up, to the second.
 	Since   time.Time
 	Machine types.NamespacedName
-	// NodeType that the Machine had the host as.
-	NodeType string
 	// Suspect is true if only the tenant, and not Metal3, says that something is wrong with the host.
 	Suspect bool
 	// Message is the tenant's description of the fault, for operators. Other tenants do not read it.
@@ -238,17 +236,15 @@ type quarantineJSON struct {
 	Reason  string    `json:"reason"`
 	Since   time.Time `json:"since"`
 	Machine string    `json:"machine"`
-
-	NodeType string `json:"nodeType,omitempty"`
-	Suspect  bool   `json:"suspect,omitempty"`
-	Message  string `json:"message,omitempty"`
+	Suspect bool      `json:"suspect,omitempty"`
+	Message string    `json:"message,omitempty"`
 }
 
 // String returns the annotation: {"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant-a/gpu-x7f2k"}.
 func (q Quarantine) String() string {
 	// Marshal fails for years after 9999 only.
 	text, _ := json.Marshal(quarantineJSON{Reason: q.Reason, Since: q.Since.UTC().Truncate(time.Second), Machine: q.Machine.String(),
-		NodeType: q.NodeType, Suspect: q.Suspect, Message: q.Message})
+		Suspect: q.Suspect, Message: q.Message})
 	return string(text)
 }
 
@@ -264,7 +260,7 @@ func QuarantineOf(host *bmov1alpha1.BareMetalHost) (Quarantine, bool) {
 		return Quarantine{}, false
 	}
 	return Quarantine{Reason: read.Reason, Since: read.Since, Machine: types.NamespacedName{Namespace: namespace, Name: name},
-		NodeType: read.NodeType, Suspect: read.Suspect, Message: read.Message}, true
+		Suspect: read.Suspect, Message: read.Message}, true
 }
 
 // quarantinedMessage leaves out the Machine, which may be another tenant's, and a person's text: tenants read it.

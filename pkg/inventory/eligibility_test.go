@@ -235,7 +235,7 @@ func TestQuarantineOf(t *testing.T) {
 	written := Quarantine{Reason: "DeadlineExceeded", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Machine: types.NamespacedName{Namespace: "blue", Name: "m"}}
 	suspect := written
-	suspect.Suspect, suspect.NodeType = true, "gpu"
+	suspect.Suspect = true
 	for name, tc := range map[string]struct {
 		reason, value string
 		want          Quarantine

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"github.com/samber/lo"
@@ -252,9 +251,8 @@ type host struct {
 	buckets map[string]*bucket
 	// lacks names what the host has less of than a type declares, by the name of the type; empty if it is big enough.
 	lacks map[string]string
-	// suspectOf is the namespace on whose word alone the host is quarantined, suspectAs its type there; empty if none.
-	suspectOf, suspectAs string
-	suspectSince         time.Time
+	// suspect is true if the host is quarantined on the word of a tenant alone.
+	suspect bool
 	// faulty is true if the last use of the host ended in a fault.
 	faulty       bool
 	provisioning bmov1alpha1.ProvisioningState
@@ -282,9 +280,8 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 	}
 	h.heldBy, h.uncleaned = holderOf(from)
 	h.faulty = has(from, v1alpha1.FaultAnnotationKey)
-	if quarantine, ours := QuarantineOf(from); ours && quarantine.Suspect {
-		h.suspectOf, h.suspectAs, h.suspectSince = quarantine.Machine.Namespace, quarantine.NodeType, quarantine.Since
-	}
+	quarantine, _ := QuarantineOf(from)
+	h.suspect = quarantine.Suspect
 	if consumer := from.Spec.ConsumerRef; consumer != nil && groupOf(consumer) == v1alpha1.Group {
 		h.claimedAs = from.Annotations[v1alpha1.NodeTypeAnnotationKey]
 	}
@@ -294,8 +291,7 @@ func newHost(from *bmov1alpha1.BareMetalHost) *host {
 // alike reports whether two states of a host belong to the same buckets.
 func (h *host) alike(other *host) bool {
 	return h.arch == other.arch && h.hardware == other.hardware && maps.Equal(h.labels, other.labels) &&
-		h.eligibility.LastTenant == other.eligibility.LastTenant && h.suspectOf == other.suspectOf && h.suspectAs == other.suspectAs &&
-		h.suspectSince.Equal(other.suspectSince) && h.faulty == other.faulty
+		h.eligibility.LastTenant == other.eligibility.LastTenant && h.suspect == other.suspect && h.faulty == other.faulty
 }
 
 func (h *host) reference() v1alpha1.HostReference {
@@ -318,6 +314,9 @@ func (h *host) counts() Counts {
 	}
 	if h.eligibility.Quarantined {
 		counts.AllQuarantined = 1
+	}
+	if h.suspect {
+		counts.Suspects = 1
 	}
 	if h.eligibility.Claimed || h.assumedBy != "" {
 		counts.Claimed = 1

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,14 +23,11 @@ import (
 type Options struct {
 	// Topology maps labels of hosts to labels of their nodes, which claims can select on. Nil is the default.
 	Topology *topology.Mapping
-	// Now returns the time, to end the counting of suspects. Nil is time.Now.
-	Now func() time.Time
 }
 
 // Inventory holds the hosts and the types in memory. It is safe for concurrent use.
 type Inventory struct {
 	topology topology.Mapping
-	now      func() time.Time
 
 	lock   sync.Mutex
 	hosts  map[types.NamespacedName]*host
@@ -43,8 +39,6 @@ type Inventory struct {
 	claims int64
 	// assumed are the hosts that were given out, by Machine.
 	assumed map[types.UID]*host
-	// suspects are the hosts that are quarantined on the word of a tenant alone, by its namespace.
-	suspects map[string]map[*host]struct{}
 	// exclusive counts, by namespace of the hosts and label, the types that give each domain of the label to one tenant.
 	exclusive map[string]map[string]int
 	domains   map[place]*domain
@@ -66,17 +60,12 @@ func NewInventory(options Options) *Inventory {
 	if options.Topology != nil {
 		mapping = *options.Topology
 	}
-	if options.Now == nil {
-		options.Now = time.Now
-	}
 	return &Inventory{
-		now:       options.Now,
 		topology:  mapping,
 		hosts:     map[types.NamespacedName]*host{},
 		types:     map[string]*nodeType{},
 		used:      map[string]int32{},
 		assumed:   map[types.UID]*host{},
-		suspects:  map[string]map[*host]struct{}{},
 		exclusive: map[string]map[string]int{},
 		domains:   map[place]*domain{},
 
@@ -257,12 +246,6 @@ func (i *Inventory) put(h *host, changed changed) {
 	if h.assumedBy != "" {
 		i.assumed[h.assumedBy] = h
 	}
-	if h.suspectOf != "" {
-		if i.suspects[h.suspectOf] == nil {
-			i.suspects[h.suspectOf] = map[*host]struct{}{}
-		}
-		i.suspects[h.suspectOf][h] = struct{}{}
-	}
 	i.use(h.usedAs(), 1, changed)
 	var matches []string
 	for name, t := range i.types {
@@ -301,9 +284,6 @@ func (i *Inventory) take(h *host, changed changed) {
 	i.use(h.usedAs(), -1, changed)
 	if h.assumedBy != "" {
 		delete(i.assumed, h.assumedBy)
-	}
-	if delete(i.suspects[h.suspectOf], h); len(i.suspects[h.suspectOf]) == 0 {
-		delete(i.suspects, h.suspectOf)
 	}
 	delete(i.hosts, h.key)
 }

@@ -140,6 +140,8 @@ type Summary struct {
 	NotReady int32
 	// AllQuarantined is the number of quarantined hosts, including claimed ones.
 	AllQuarantined int32
+	// Suspects is the number of hosts that are quarantined on the word of tenants alone, including claimed ones.
+	Suspects int32
 	// Foreign is the number of hosts that are claimed by others than our Machines.
 	Foreign int32
 	// TooSmall are the first, by name, of the hosts that have less than the type says; Capacity has their number.
@@ -201,7 +203,8 @@ func (i *Inventory) Total(name string) int32 {
 func (t *nodeType) summary(used int32, mapping topology.Mapping) Summary {
 	remaining := t.remaining(used)
 	summary := Summary{Capacity: t.counts.capacity(remaining), NotReady: t.counts.NotReady, AllQuarantined: t.counts.AllQuarantined,
-		Foreign: t.counts.Foreign, TooSmall: t.tooSmall(requirements{}), Used: used, Least: t.least(), LastClaim: t.lastClaim}
+		Suspects: t.counts.Suspects, Foreign: t.counts.Foreign, TooSmall: t.tooSmall(requirements{}), Used: used,
+		Least: t.least(), LastClaim: t.lastClaim}
 	for _, name := range slices.Sorted(maps.Keys(t.zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: name, Capacity: t.zones[name].capacity(remaining)})
 	}
@@ -270,6 +273,8 @@ type Counts struct {
 	TooSmall int32
 	// AllQuarantined are the quarantined hosts, including claimed ones.
 	AllQuarantined int32
+	// Suspects are quarantined on the word of tenants alone, including claimed ones.
+	Suspects int32
 	// Foreign hosts are claimed by others than our Machines.
 	Foreign int32
 }
@@ -285,13 +290,14 @@ func (c Counts) plus(other Counts) Counts {
 	c.NotCleaned += other.NotCleaned
 	c.TooSmall += other.TooSmall
 	c.AllQuarantined += other.AllQuarantined
+	c.Suspects += other.Suspects
 	c.Foreign += other.Foreign
 	return c
 }
 
 func (c Counts) minus(other Counts) Counts {
 	return c.plus(Counts{-other.Total, -other.Claimed, -other.Available, -other.Error, -other.Quarantined, -other.Maintenance, -other.NotReady,
-		-other.NotCleaned, -other.TooSmall, -other.AllQuarantined, -other.Foreign})
+		-other.NotCleaned, -other.TooSmall, -other.AllQuarantined, -other.Suspects, -other.Foreign})
 }
 
 // capacity returns the counts as the API has them. At most remaining servers are available.

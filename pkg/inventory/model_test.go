@@ -237,6 +237,9 @@ func (m *model) summary(name string) Summary {
 		if eligibility.Quarantined {
 			counts.AllQuarantined = 1
 		}
+		if quarantine, _ := QuarantineOf(host); quarantine.Suspect {
+			counts.Suspects = 1
+		}
 		small := Lacks(host, profile.Resources)
 		if small != "" {
 			counts.TooSmall = 1
@@ -293,8 +296,8 @@ func (m *model) summary(name string) Summary {
 	remaining := m.remaining(profile)
 	slices.SortFunc(smallServers, func(a, b SmallServer) int { return strings.Compare(a.Server, b.Server) })
 	smallServers = smallServers[:min(len(smallServers), MaxNamed)]
-	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, AllQuarantined: all.AllQuarantined, Foreign: all.Foreign,
-		Used: m.used(name), TooSmall: smallServers, Least: least}
+	summary := Summary{Capacity: all.capacity(remaining), NotReady: all.NotReady, AllQuarantined: all.AllQuarantined, Suspects: all.Suspects,
+		Foreign: all.Foreign, Used: m.used(name), TooSmall: smallServers, Least: least}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		summary.Zones = append(summary.Zones, v1alpha1.ZoneCapacity{Name: zone, Capacity: zones[zone].capacity(remaining)})
 	}
@@ -383,27 +386,6 @@ func (m *model) suits(profile Profile, host *bmov1alpha1.BareMetalHost, request 
 		m.remaining(profile) > 0
 }
 
-// suspects are what Suspects and SuspectsOf return.
-func (m *model) suspects(namespace, nodeType string) (names []string, all, theirs int32) {
-	for _, host := range m.hosts {
-		quarantine, _ := QuarantineOf(host)
-		if !quarantine.Suspect {
-			continue
-		}
-		if quarantine.Machine.Namespace == namespace && host.Spec.ConsumerRef == nil {
-			names = append(names, quarantine.NodeType)
-		}
-		if profile, known := m.types[nodeType]; !known || !m.matches(profile, host) {
-			continue
-		}
-		if all++; quarantine.Machine.Namespace == namespace {
-			theirs++
-		}
-	}
-	slices.Sort(names)
-	return names, all, theirs
-}
-
 // fleet makes random hosts, types and requests from few values, so that they collide.
 type fleet struct{ *rand.Rand }
 
@@ -437,7 +419,7 @@ func (f fleet) host() *bmov1alpha1.BareMetalHost {
 	if f.IntN(6) == 0 {
 		metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.QuarantinedAnnotationKey, Quarantine{
 			Reason: "DeadlineExceeded", Since: time.Unix(1, 0), Machine: types.NamespacedName{Namespace: f.pick("blue", "red"), Name: "m"},
-			NodeType: f.pick("t0", "t1"), Suspect: f.IntN(3) > 0,
+			Suspect: f.IntN(3) > 0,
 		}.String())
 	}
 	return host
@@ -496,7 +478,7 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 	given := 0
 	for seed := range uint64(histories) {
 		f := fleet{rand.New(rand.NewPCG(seed, 1))}
-		inventory := NewInventory(Options{Topology: &mapping, Now: func() time.Time { return time.Unix(2, 0) }})
+		inventory := NewInventory(Options{Topology: &mapping})
 		m := &model{topology: inventory.topology, hosts: map[types.NamespacedName]*bmov1alpha1.BareMetalHost{}, types: map[string]Profile{},
 			assumed: map[types.UID]assumption{}}
 		told := map[string]Summary{}
@@ -566,15 +548,6 @@ func TestInventoryAgreesWithModel(t *testing.T) {
 			}
 			if refused, ok := f.refused(inventory); ok {
 				notifications.waiting = append(notifications.waiting, refused)
-			}
-			for _, namespace := range []string{"blue", "red"} {
-				names, all, theirs := m.suspects(namespace, "t0")
-				gotNames := inventory.SuspectTypes(namespace)
-				gotAll, gotTheirs := inventory.SuspectsOf("t0", namespace)
-				if !slices.Equal(names, gotNames) || all != gotAll || theirs != gotTheirs {
-					t.Fatalf("%s: suspects of %s are %v, %d of t0 and %d in all; want %v, %d and %d", position, namespace, gotNames, gotTheirs, gotAll,
-						names, theirs, all)
-				}
 			}
 			wantShared := map[string][]string{}
 			for _, host := range m.hosts {

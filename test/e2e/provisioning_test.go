@@ -58,7 +58,7 @@ func TestProvisioningDeadline(t *testing.T) {
 	})
 	annotation, err := w.quarantine(t.Context(), hangs)
 	if err != nil || !strings.HasPrefix(annotation, `{"reason":"DeadlineExceeded","since":"`) ||
-		!strings.HasSuffix(annotation, `","machine":"tenant-a/`+first[0].Name+`","nodeType":"slow","suspect":true}`) {
+		!strings.HasSuffix(annotation, `","machine":"tenant-a/`+first[0].Name+`","suspect":true}`) {
 		t.Errorf("the server is quarantined with %q, error %v", annotation, err)
 	}
 	w.eventually(t, "NodeType slow counts server "+hangs+" as quarantined alone", func(ctx context.Context) (string, error) {

@@ -28,7 +28,7 @@ func Allowance(tenants []*v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType
 		if limits := tenant.Spec.Quota; limits != nil && limits.Servers != nil {
 			sum += min(*limits.Servers, math.MaxInt32)
 		} else {
-			sum += servers(tenant.Allows, RestOf(tenant, nil, nil, nil))
+			sum += servers(tenant.Allows, RestOf(tenant, nil, nil))
 		}
 	}
 	return sum

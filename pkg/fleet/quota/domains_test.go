@@ -47,7 +47,7 @@ func TestCheckOpening(t *testing.T) {
 	} {
 		tenant := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "prod"}}
 		tenant.Spec.Quota = tc.quota
-		rest := RestOf(tenant, slices.Repeat([]string{"gb200"}, tc.used), nil, func(string) int64 { return 4 })
+		rest := RestOf(tenant, slices.Repeat([]string{"gb200"}, tc.used), func(string) int64 { return 4 })
 		err := rest.CheckOpening("gb200", Opening{Label: "nvlink-domain", Value: "n9", Held: tc.held, Free: tc.free})
 		exceeded, refused := err.(*ExceededError)
 		if (err != nil) != (tc.says != "") || err != nil && !(refused && exceeded.Elsewhere &&

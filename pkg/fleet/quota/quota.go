@@ -7,7 +7,6 @@ package quota
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,20 +81,17 @@ type Rest struct {
 	// Quota is nil if there is no limit.
 	Quota *v1alpha1.Quota
 	Usage Usage
-	// Suspects are the NodeTypes of servers in the usage that are quarantined because of the tenant's Machines. The
-	// tenant has no Machines for them, and does not see them.
-	Suspects []string
 	// Accelerators returns the number of accelerators of one server of a type; nil counts none. It returns 0 for a type
 	// that no longer exists, so that this type does not keep the tenant from all others.
 	Accelerators func(nodeType string) int64
 }
 
-// RestOf returns the quota of a tenant with its usage: used has the type of each of its servers, suspects the type of
-// each suspect. A type is empty if it is not known.
-func RestOf(tenant *v1alpha1.TenantCluster, used, suspects []string, accelerators func(nodeType string) int64) Rest {
+// RestOf returns the quota of a tenant with its usage: used has the type of each of its servers, empty if it is not
+// known.
+func RestOf(tenant *v1alpha1.TenantCluster, used []string, accelerators func(nodeType string) int64) Rest {
 	rest := Rest{Tenant: types.NamespacedName{Namespace: tenant.Namespace, Name: tenant.Name}, Quota: tenant.Spec.Quota,
-		Suspects: suspects, Accelerators: accelerators, Usage: Usage{NodeTypes: map[string]int64{}}}
-	for _, nodeType := range slices.Concat(used, suspects) {
+		Accelerators: accelerators, Usage: Usage{NodeTypes: map[string]int64{}}}
+	for _, nodeType := range used {
 		rest.Usage.Servers++
 		rest.Usage.GPUs += rest.gpus(nodeType)
 		rest.Usage.NodeTypes[nodeType]++
@@ -151,22 +147,16 @@ func (r Rest) Check(nodeType string) error {
 	if r.Of(nodeType) > 0 {
 		return nil
 	}
-	total, suspects, problem := r.Servers() == 0, len(r.Suspects), ""
+	total, problem := r.Servers() == 0, ""
 	limit, bounded := r.Quota.NodeTypes[nodeType]
 	switch has := r.Usage.NodeTypes[nodeType]; {
 	case total:
 		problem = fmt.Sprintf("has %d servers and its spec.quota.servers is %d", r.Usage.Servers, *r.Quota.Servers)
 	case bounded && has >= int64(limit):
-		suspects = lo.Count(r.Suspects, nodeType)
 		problem = fmt.Sprintf("has %d servers of NodeType %[2]s and its spec.quota.nodeTypes[%[2]s] is %[3]d", has, nodeType, limit)
 	default:
 		problem = fmt.Sprintf("has %d GPUs, a server of NodeType %s has %d more, and its spec.quota.gpus is %d",
 			r.Usage.GPUs, nodeType, r.gpus(nodeType), *r.Quota.GPUs)
 	}
-	message := fmt.Sprintf("TenantCluster %s %s: raise the quota, or release a server", r.Tenant, problem)
-	if suspects > 0 {
-		message += fmt.Sprintf("; %d of them %s quarantined because of its Machines: an operator must check the servers and "+
-			"remove the annotation %s", suspects, lo.Ternary(suspects == 1, "is", "are"), v1alpha1.QuarantinedAnnotationKey)
-	}
-	return &ExceededError{Message: message, Total: total}
+	return &ExceededError{Message: fmt.Sprintf("TenantCluster %s %s: raise the quota, or release a server", r.Tenant, problem), Total: total}
 }

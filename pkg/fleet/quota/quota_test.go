@@ -99,7 +99,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tenant := tenantWith(tc.quota)
-			err := RestOf(tenant, Used(charged(tenant, tc.machines), "asking", nil), nil, accelerators).Check(tc.nodeType)
+			err := RestOf(tenant, Used(charged(tenant, tc.machines), "asking", nil), accelerators).Check(tc.nodeType)
 			var exceeded *ExceededError
 			if (tc.want == "") != (err == nil) || err != nil && (!errors.As(err, &exceeded) || !strings.Contains(exceeded.Message, tc.want)) {
 				t.Fatalf("%s: got %v, want %q", tc.reason, err, tc.want)
@@ -116,45 +116,6 @@ func charged(tenant *v1alpha1.TenantCluster, machines []v1alpha1.Machine) []*v1a
 	red := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "red"}}
 	red.Spec.StandAloneMachines = v1alpha1.StandAloneAllowed
 	return Charged(tenant.Name, []*v1alpha1.TenantCluster{tenant, red}, machines)
-}
-
-// TestSuspects: the tenant has no Machines for servers that are quarantined because of them.
-func TestSuspects(t *testing.T) {
-	for name, tc := range map[string]struct {
-		reason   string
-		quota    v1alpha1.Quota
-		suspects []string
-		want     string
-	}{
-		"None": {"there is nothing to say", v1alpha1.Quota{Servers: ptr.To(int64(1))}, nil,
-			"has 1 servers and its spec.quota.servers is 1: raise the quota, or release a server"},
-		"One": {"the tenant has no Machine for it", v1alpha1.Quota{Servers: ptr.To(int64(2))}, []string{"four"},
-			"has 2 servers and its spec.quota.servers is 2: raise the quota, or release a server; 1 of them is quarantined " +
-				"because of its Machines: an operator must check the servers and remove the annotation " +
-				"karpenter.metal3.io/quarantined"},
-		"Two": {"nor for these", v1alpha1.Quota{Servers: ptr.To(int64(3))}, []string{"four", ""},
-			"release a server; 2 of them are quarantined because"},
-		"OfType": {"only those of the type matter", *ofTypes(map[string]v1alpha1.ServerCount{"eight": 2}),
-			[]string{"four", "eight"},
-			"has 2 servers of NodeType eight and its spec.quota.nodeTypes[eight] is 2: raise the quota, or release a server; " +
-				"1 of them is"},
-		"OfOtherType": {"they are of another type", *ofTypes(map[string]v1alpha1.ServerCount{"eight": 1}), []string{"four"},
-			"has 1 servers of NodeType eight and its spec.quota.nodeTypes[eight] is 1: raise the quota, or release a server"},
-		"GPUs": {"their accelerators count", v1alpha1.Quota{GPUs: ptr.To(int64(12))}, []string{"four"},
-			"has 12 GPUs, a server of NodeType eight"},
-		"Enough": {"there is one more", v1alpha1.Quota{Servers: ptr.To(int64(3))}, []string{"four"}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := ""
-			if err := RestOf(tenantWith(&tc.quota), []string{"eight"}, tc.suspects, accelerators).Check("eight"); err != nil {
-				got = err.Error()
-			}
-			if !strings.Contains(got, tc.want) || tc.want == "" && got != "" ||
-				strings.HasSuffix(tc.want, "a server") && !strings.HasSuffix(got, tc.want) {
-				t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)
-			}
-		})
-	}
 }
 
 // TestRest: the provider plans with what is left, by the numbers that the manager checks.
@@ -187,7 +148,7 @@ func TestRest(t *testing.T) {
 			NodeTypes: map[string]v1alpha1.ServerCount{"eight": 4}}, []string{"eight"}, "eight", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rest := RestOf(tenantWith(tc.quota), tc.used, nil, accelerators)
+			rest := RestOf(tenantWith(tc.quota), tc.used, accelerators)
 			if got := rest.Of(tc.nodeType); got != tc.want {
 				t.Errorf("%s: %d more, want %d", tc.reason, got, tc.want)
 			}
@@ -197,7 +158,7 @@ func TestRest(t *testing.T) {
 		})
 	}
 	rest := RestOf(tenantWith(ofTypes(map[string]v1alpha1.ServerCount{"eight": 4, "four": 0})), []string{"eight",
-		"plain", "four"}, nil, nil)
+		"plain", "four"}, nil)
 	if diff := cmp.Diff(map[string]int64{"eight": 3, "four": 0}, rest.ByType()); diff != "" {
 		t.Errorf("what is left of each type that is named (-want +got):\n%s", diff)
 	}

@@ -256,7 +256,7 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 // QuotaRest implements rules.Cluster.
 func (v *View) QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine) quota.Rest {
 	used := quota.Used(v.Charged(client.ObjectKeyFromObject(tenant)), machine.UID, nil)
-	return quota.RestOf(tenant, used, v.Inventory.SuspectTypes(tenant.Namespace), func(name string) int64 {
+	return quota.RestOf(tenant, used, func(name string) int64 {
 		if nodeType := v.NodeType(name); nodeType != nil {
 			return nodeType.Spec.CountAccelerators()
 		}

@@ -84,7 +84,7 @@ func (m *memory) Charged(tenant types.NamespacedName) []*v1alpha1.Machine {
 func (m *memory) Users(kind Kind, name string) []string { return m.users[kind][name] }
 func (m *memory) QuotaRest(tenant *v1alpha1.TenantCluster, machine *v1alpha1.Machine) quota.Rest {
 	used := quota.Used(m.Charged(client.ObjectKeyFromObject(tenant)), machine.UID, nil)
-	return quota.RestOf(tenant, used, nil, func(name string) int64 { return m.NodeType(name).Spec.CountAccelerators() })
+	return quota.RestOf(tenant, used, func(name string) int64 { return m.NodeType(name).Spec.CountAccelerators() })
 }
 func (m *memory) Server(key types.NamespacedName) (inventory.Server, bool) {
 	return m.inventory.Server(key)

@@ -730,7 +730,7 @@ func (f *Fleet) quotaReached(candidates []explain.Candidate, tenant *v1alpha1.Te
 		return ""
 	}
 	used := quota.Used(quota.Charged(tenant.Name, f.tenants[tenant.Namespace], f.snapshot.Management.Machines), "", nil)
-	rest := quota.RestOf(tenant, used, f.inventory.SuspectTypes(tenant.Namespace), func(nodeType string) int64 {
+	rest := quota.RestOf(tenant, used, func(nodeType string) int64 {
 		if known := f.nodeTypes[nodeType]; known != nil {
 			return known.Spec.CountAccelerators()
 		}

@@ -373,7 +373,7 @@ func (w *world) decide(object client.Object) {
 	var rest quota.Rest
 	if charged != nil {
 		used := quota.Used(quota.Charged(charged.Name, tenants, machines), "", nil)
-		rest = quota.RestOf(charged, used, w.inventory.SuspectTypes(charged.Namespace), w.accelerators)
+		rest = quota.RestOf(charged, used, w.accelerators)
 	}
 	choice, err := inventory.ChooseWithin(inventory.RequestOf(machine, charged), w.inventory.Choose, rest.Check)
 	var none *inventory.NoHostError

@@ -385,7 +385,7 @@ func TestDeadline(t *testing.T) {
 	host := w.hostOf(key)
 	quarantine, ours := inventory.QuarantineOf(&host)
 	if want := (inventory.Quarantine{Reason: v1alpha1.ReasonDeadlineExceeded, Since: midnight.Add(91 * time.Minute), Machine: key,
-		NodeType: w.nodeType, Suspect: true}); !ours || quarantine != want {
+		Suspect: true}); !ours || quarantine != want {
 		t.Errorf("the server is quarantined: %q, want %q", host.Annotations[v1alpha1.QuarantinedAnnotationKey], want)
 	}
 	// Nothing that happens afterwards makes it come back, and nothing deletes it.

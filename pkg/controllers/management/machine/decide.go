@@ -221,8 +221,7 @@ func (r *Reconciler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest,
 		}
 		return ""
 	})
-	return quota.RestOf(c.tenant, used, r.inventory.SuspectTypes(c.tenant.Namespace),
-		func(nodeType string) int64 { return accelerators[nodeType] }), nil
+	return quota.RestOf(c.tenant, used, func(nodeType string) int64 { return accelerators[nodeType] }), nil
 }
 
 // checkAddress looks for an address of the pool that is neither taken nor assumed. If pool is nil, the Machine needs

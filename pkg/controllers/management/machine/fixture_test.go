@@ -225,7 +225,7 @@ func (w *fixture) startWith(connection, live client.Client) *process {
 
 // startUnsynced starts a process that knows no host and no type, as in the first moments of a leader.
 func (w *fixture) startUnsynced(connection, live client.Client) *process {
-	hosts := inventory.NewInventory(inventory.Options{Now: w.clock.Now})
+	hosts := inventory.NewInventory(inventory.Options{})
 	recorder := events.NewFakeRecorder(1000)
 	p := &process{inventory: hosts, fixture: w, events: recorder.Events, sweeps: true, Reconciler: New(Dependencies{
 		Client: connection, Live: live,

@@ -91,16 +91,14 @@ func newHistory(t *testing.T, seed uint64) *history {
 	return h
 }
 
-// fillQuarantine has each tenant have complained of a server, so that no other is quarantined on its word.
+// fillQuarantine has a tenant have complained of a server, so that no other is quarantined on the word of any.
 func (h *history) fillQuarantine() {
 	h.t.Helper()
-	for n, namespace := range h.tenants() {
-		name := fmt.Sprintf("server-%02d", n+3)
-		h.complained[name] = true
-		h.annotateHost(name, v1alpha1.QuarantinedAnnotationKey, inventory.Quarantine{Reason: v1alpha1.ReasonNodeUnhealthy,
-			Since: h.time.Now().Add(-25 * time.Hour), Machine: types.NamespacedName{Namespace: namespace, Name: "before"},
-			NodeType: h.nodeType, Suspect: true}.String())
-	}
+	const name = "server-03"
+	h.complained[name] = true
+	h.annotateHost(name, v1alpha1.QuarantinedAnnotationKey, inventory.Quarantine{Reason: v1alpha1.ReasonNodeUnhealthy,
+		Since: h.time.Now().Add(-25 * time.Hour), Machine: types.NamespacedName{Namespace: h.tenants()[0], Name: "before"},
+		Suspect: true}.String())
 }
 
 // restart starts the manager, whose connection or cache may have a fault, or which may die after some of its writes.
@@ -705,10 +703,7 @@ func (h *history) ends() (joined int) {
 			h.fail("Machine %s is %s and has not become a node: %s", machine.Name, machine.Status.Phase, ready.Message)
 		}
 	}
-	settle(v1alpha1.ReasonQuotaExceeded, v1alpha1.ReasonNoCapacity)
-	h.elapsed += 26 * time.Hour
-	h.pass(26 * time.Hour) // nobody looks at suspects, and they count for no longer than a day
-	settle(v1alpha1.ReasonNoCapacity)
+	settle(v1alpha1.ReasonNoCapacity) // nobody looks at suspects
 	for _, host := range h.hosts() {
 		h.looksAt(&host)
 	}

@@ -24,8 +24,8 @@ const (
 	// wrong image or a broken switch fails on one server after the other, and is no reason to lose them all.
 	quarantineShare = 0.2
 	quarantineLeast = 2
-	// suspectShare and suspectLeast are the bounds for servers that one namespace suspects and Metal3 finds nothing
-	// wrong with. The namespace's own image may not boot, and it must not take the servers of others out of the pool.
+	// suspectShare and suspectLeast are the bounds for servers that Metal3 finds nothing wrong with. The image of the
+	// tenant that complains may not boot, and it must not take the servers of others out of the pool.
 	suspectShare = 0.05
 	suspectLeast = 1
 )
@@ -43,7 +43,7 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 
 // replace gives up a Machine whose server is in error, unless too many servers of its type are quarantined already.
 func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, policy provisioningPolicy) (result, error) {
-	full := r.quarantineIsFull(now.host, r.why(now.machine, now.host, v1alpha1.ReasonHostError))
+	full := r.quarantineIsFull(now.host, false)
 	if full == "" && mayBeToBlame(outcome.facts) {
 		var err error
 		if full, err = r.quarantine(ctx, now, outcome.facts, v1alpha1.ReasonHostError); err != nil {
@@ -65,8 +65,7 @@ func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
 func (r *Reconciler) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, reason string) inventory.Quarantine {
 	return inventory.Quarantine{
 		Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
-		NodeType: host.Annotations[v1alpha1.NodeTypeAnnotationKey],
-		Suspect:  reason != v1alpha1.ReasonHostError && hostError(host) == "",
+		Suspect: reason != v1alpha1.ReasonHostError && hostError(host) == "",
 	}
 }
 
@@ -88,7 +87,7 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha
 	why inventory.Quarantine) (quarantined *bmov1alpha1.BareMetalHost, full string, err error) {
 	r.quarantining.Lock()
 	defer r.quarantining.Unlock()
-	if full := r.quarantineIsFull(host, why); full != "" {
+	if full := r.quarantineIsFull(host, why.Suspect); full != "" {
 		if host, err = r.claims.annotateOnce(ctx, host, "noting the fault of", v1alpha1.FaultAnnotationKey, why.String()); err == nil {
 			r.inventory.SetHost(host)
 		}
@@ -102,30 +101,26 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha
 }
 
 // quarantineIsFull returns why no more servers of a host's type may be quarantined, or "" if they may. The host names
-// its type even if its Machine has lost its status. Servers that tenants suspect have a limit of their own, so that no
-// tenant uses up the limit for faults that Metal3 finds.
-func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost, why inventory.Quarantine) string {
-	nodeType := why.NodeType
+// its type even if its Machine has lost its status. Suspects have a limit of their own, so that no tenant uses up the
+// limit for faults that Metal3 finds.
+func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost, suspect bool) string {
+	nodeType := host.Annotations[v1alpha1.NodeTypeAnnotationKey]
 	summary, known := r.inventory.Summary(nodeType)
 	if !known {
 		return ""
 	}
-	suspects, theirs := r.inventory.SuspectsOf(nodeType, why.Machine.Namespace)
-	total, quarantined := summary.Capacity.Total, summary.AllQuarantined-suspects
-	if limit := max(suspectLeast, int32(suspectShare*float64(total))); why.Suspect && theirs >= limit {
-		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined because of Machines of namespace %s, and more than %d are not on "+
-			"its word: an operator must check them, and remove the annotation %s from those that are well",
-			theirs, total, nodeType, why.Machine.Namespace, limit, v1alpha1.QuarantinedAnnotationKey)
+	total, quarantined := summary.Capacity.Total, summary.AllQuarantined-summary.Suspects
+	limit, onWhose := max(quarantineLeast, int32(quarantineShare*float64(total))), ""
+	if suspect {
+		quarantined = summary.Suspects
+		limit, onWhose = max(suspectLeast, int32(suspectShare*float64(total))), " on the word of tenants"
 	}
-	if why.Suspect {
-		quarantined = suspects
+	if quarantined < limit {
+		return ""
 	}
-	if limit := max(quarantineLeast, int32(quarantineShare*float64(total))); quarantined >= limit {
-		return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined, and more than %d are not by themselves: look for what is wrong "+
-			"with all of them (image, user data, network), and remove the annotation %s from those that are well",
-			quarantined, total, nodeType, limit, v1alpha1.QuarantinedAnnotationKey)
-	}
-	return ""
+	return fmt.Sprintf("%d of %d servers of NodeType %s are quarantined%s, and more than %d are not by themselves: "+
+		"look for what is wrong with all of them (image, user data, network), and remove the annotation %s from those that are well",
+		quarantined, total, nodeType, onWhose, limit, v1alpha1.QuarantinedAnnotationKey)
 }
 
 // decidedBefore returns the reason of a previous run that gave the Machine up but was killed between the two writes.
