@@ -163,8 +163,8 @@ const tenantHead = `<!-- Generated from docs/generate/tenantfields.go by ` + "`m
 # What a tenant writes and others read
 
 All of the API that the administrator of a tenant (A), the token of its provider (B) or a user of its namespace (C) writes, who beside
-that tenant reads it, and what bounds the effect. What one tenant says counts for itself at once; for others only with a witness that it does not
-control. Personas are those of the [threat model](threat-model.md). A field or a key that is not decided on here fails the build.
+that tenant reads it, and what bounds the effect. What one tenant says decides nothing for others, beyond the bounds below.
+Personas are those of the [threat model](threat-model.md). A field or a key that is not decided on here fails the build.
 
 ## Fields
 
