@@ -120,6 +120,11 @@ func (w *Environment) installCharts(ctx context.Context) error {
 		}
 		w.say("%s", section.done)
 	}
+	// A quota that is as new as the definitions is counted after minutes, and no Machine is admitted until then.
+	if _, err := w.kubectl(ctx, w.ManagementKubeconfig(), "wait", "resourcequota", "--all", "--namespace="+tenantName,
+		`--for=jsonpath={.status.used.count/machines\.karpenter\.metal3\.io}`, "--timeout=6m"); err != nil {
+		return err
+	}
 	// The page's tenant may have a part of the types and servers only.
 	_, err = w.kubectl(ctx, w.ManagementKubeconfig(), "patch", "tenantcluster", tenantName, "--namespace="+tenantName, "--type=merge",
 		`--patch={"spec": {"allowedNodeTypes": null, "quota": null}}`)
