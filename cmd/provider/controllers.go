@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -46,13 +47,6 @@ func (o *options) provisioningControllers(
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }); err != nil {
-		return nil, fmt.Errorf("adding a readiness check, %w", err)
-	}
-	newLabels := manager.RunnableFunc(func(ctx context.Context) error { return catalog.UntilNewLabels(ctx, realClock) })
-	if err := mgr.Add(newLabels); err != nil {
-		return nil, fmt.Errorf("adding the comparison of labels, %w", err)
-	}
 	version, err := kubernetesversion.NewController(realClock, clusters, mgr.GetConfig())
 	if err != nil {
 		return nil, err
@@ -60,9 +54,15 @@ func (o *options) provisioningControllers(
 	metal3 := cloudprovider.New(mgr.GetClient(), mgr.GetAPIReader(), servers, recorder, realClock, cloudprovider.Options{
 		Namespace: o.namespace, TenantCluster: o.tenantCluster, ClaimTimeout: o.claimTimeout,
 		RebootConditions: o.rebootConditions, LegacyRepair: karpenteroptions.FromContext(ctx).LegacyNodeRepair,
-		FaultToleration:   o.faultToleration,
-		KubernetesVersion: version.Least,
+		FaultToleration: o.faultToleration, KubernetesVersion: version.Least,
 	})
+	if err := errors.Join(
+		mgr.AddReadyzCheck(managementName, func(*http.Request) error { return servers.Synced() }),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return catalog.UntilNewLabels(ctx, realClock) })),
+		metal3.Watch(ctx, mgr.GetCache(), management.GetCache()),
+	); err != nil {
+		return nil, fmt.Errorf("adding a readiness check, the comparison of labels and the watches of refusals, %w", err)
+	}
 	core, err := karpenter.Install(ctx, karpenter.Dependencies{
 		Manager: mgr, Clusters: clusters, Servers: metal3, Management: servers, Recorder: recorder, Clock: realClock,
 		LaunchTimeout: o.launchTimeout, GangIdleDuration: o.gangIdle, Enabled: o.gates.Enabled,

@@ -51,7 +51,7 @@ type CloudProvider struct {
 	recorder   events.Recorder
 	clock      clock.Clock
 	options    Options
-	refusals   refusals
+	refusals   *refusals
 	holdbacks  holdbacks
 }
 
@@ -63,7 +63,7 @@ func New(tenant client.Client, live client.Reader, management *Management, recor
 	options Options) *CloudProvider {
 	return &CloudProvider{
 		tenant: tenant, live: live, management: management, recorder: recorder, clock: clock, options: options,
-		refusals: newRefusals(clock), holdbacks: holdbacks{notPlaced: map[types.UID]notPlaced{}, sizes: map[poolType]map[string]notPlaced{}},
+		refusals: newRefusals(clock), holdbacks: holdbacks{notPlaced: map[types.UID]*notPlaced{}, sizes: map[poolType]*notPlaced{}},
 	}
 }
 

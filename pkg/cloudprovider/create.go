@@ -40,7 +40,7 @@ func (c *CloudProvider) Create(ctx context.Context, nodeClaim *karpv1.NodeClaim)
 		return nil, createError(reasonManagementUnavailable, err)
 	}
 	types := instancetypes.LimitTypes(s.rest, c.management.Catalog.InstanceTypes(instancetypes.NewFilter(s.tenant, class)))
-	launch, err := c.newLaunch(ctx, nodeClaim, class, s.tenant, types)
+	launch, err := c.newLaunch(ctx, nodeClaim, types)
 	if err != nil {
 		return nil, err
 	}
@@ -223,10 +223,9 @@ func (c *CloudProvider) instanceTypeOf(machine *v1alpha1.Machine) (*cloudprovide
 
 func (c *CloudProvider) succeed(nodeClaim *karpv1.NodeClaim, machine *v1alpha1.Machine, instanceType *cloudprovider.InstanceType,
 	condition metav1.Condition) *karpv1.NodeClaim {
-	nodePool := nodeClaim.Labels[karpv1.NodePoolLabelKey]
-	key := poolType{nodePool: nodePool, nodeType: machine.Status.NodeTypeRef.Name}
-	c.refusals.noServer.Delete(key)
-	c.refusals.byType.Delete(key)
+	got := poolType{nodePool: nodeClaim.Labels[karpv1.NodePoolLabelKey], nodeType: machine.Status.NodeTypeRef.Name}
+	c.refusals.noServer.Delete(got)
+	c.refusals.forget(func(key poolType, _ refusal) bool { return key == got })
 	c.recorder.Publish(events.Event{
 		InvolvedObject: nodeClaim,
 		Type:           corev1.EventTypeNormal,

@@ -100,6 +100,9 @@ func newFixture(t *testing.T, intercept interceptor.Funcs) *fixture {
 	f.CloudProvider = New(environment.Client, environment.Client, servers, events.NewRecorder(f.events), clock.RealClock{}, Options{
 		Namespace: f.namespace, TenantCluster: "tenant", ClaimTimeout: poll.Patience(), RebootConditions: DefaultRebootConditions(),
 	})
+	if err := f.Watch(ctx, management.GetCache(), management.GetCache()); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.List(ctx); !errors.Is(err, errNotSynced) {
 		t.Errorf("before the cache starts, List() returns %v", err)
 	}

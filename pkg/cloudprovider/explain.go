@@ -59,17 +59,13 @@ func (c *CloudProvider) Checks(gangs Gangs, daemonPod func(*appsv1.DaemonSet) *c
 
 // refusedFor returns a message if every NodePool that could get a server for a pod was refused it lately, or else "".
 func (c *CloudProvider) refusedFor(ctx context.Context, pod *corev1.Pod) (string, error) {
-	if c.refusals.byType.Len() == 0 {
-		return "", nil
-	}
 	return c.forEachFree(ctx, pod, func(s scope, instanceType *cloudprovider.InstanceType) (message string, works bool) {
 		if !holds(instanceType, resources.RequestsForPods(pod)) {
 			return "", false
 		}
 		found, refused := c.refused(s, instanceType.Name)
 		if !refused {
-			key := poolType{s.nodePool.Name, instanceType.Name, sizeOf(pod)}
-			found, refused = c.refusals.find(key, c.generation(s, instanceType.Name))
+			found, refused = c.refusals.find(poolType{s.nodePool.Name, instanceType.Name, sizeOf(pod)})
 		}
 		return fmt.Sprintf("NodePool %s gets no server of NodeType %s before %s: %s: %s", s.nodePool.Name, instanceType.Name,
 			found.until.UTC().Format(time.RFC3339), found.reason, found.message), !refused
@@ -100,7 +96,7 @@ func (c *CloudProvider) tooSmallFor(ctx context.Context, pod *corev1.Pod) (strin
 
 // memoryTolerated returns a message if the requests would fit a type with all the memory that its NodeType declares.
 func memoryTolerated(s scope, instanceType *cloudprovider.InstanceType, requests corev1.ResourceList) string {
-	nodeType, _ := s.catalog.NodeType(instanceType.Name)
+	nodeType := s.catalog.NodeType(instanceType.Name)
 	if nodeType == nil {
 		return ""
 	}

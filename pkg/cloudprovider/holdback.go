@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,20 +54,21 @@ type holdbacks struct {
 	// asked is when core was last asked about pods.
 	asked time.Time
 	// notPlaced are the pods that are pending while the node that was launched for them is ready and empty, by UID.
-	notPlaced map[types.UID]notPlaced
+	notPlaced map[types.UID]*notPlaced
 	// sizes are the pod sizes that were refused, each with the NodeClaim and the node that proved it.
-	sizes map[poolType]map[string]notPlaced
+	sizes map[poolType]*notPlaced
 }
 
 // notPlaced is the node that was launched for a pod, while the pod is not on it.
 type notPlaced struct {
-	key        poolType
-	generation generation // when it was seen: a node of an earlier class says nothing about the next one
-	nodeClaim  string
-	node       string
-	since      time.Time
+	key       poolType
+	nodeClaim string
+	node      string
+	since     time.Time
 	// refused: core has found no room for the pod on the node since then.
 	refused bool
+	// outdated: the class, for example, has changed since. The node says nothing about the next one.
+	outdated bool
 }
 
 // HoldBack returns the labels that must not exist on a new node of a pod, by the UID of the pod. pending are all pods
@@ -123,16 +123,19 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 	for uid, pod := range failed {
 		planned := nodeClaimOf(client.ObjectKeyFromObject(pod))
 		seen, found := c.holdbacks.notPlaced[uid]
-		node, empty := nodes.empty[seen.nodeClaim]
-		switch {
-		case !found || nodes.hold(seen.nodeClaim):
+		if !found || nodes.hold(seen.nodeClaim) {
 			delete(c.holdbacks.notPlaced, uid)
 			if node, found := nodes.launchedFor(pod, planned); found {
-				if seen, found := c.newNotPlaced(ctx, node); found {
-					c.holdbacks.notPlaced[uid] = seen
+				labels := node.nodeClaim.Labels
+				c.holdbacks.notPlaced[uid] = &notPlaced{
+					key:       poolType{nodePool: labels[karpv1.NodePoolLabelKey], nodeType: labels[corev1.LabelInstanceTypeStable]},
+					nodeClaim: node.nodeClaim.Name, node: node.node.Name, since: c.clock.Now(),
 				}
 			}
 			continue
+		}
+		node, empty := nodes.empty[seen.nodeClaim]
+		switch {
 		case !empty && !seen.refused:
 			delete(c.holdbacks.notPlaced, uid)
 			continue
@@ -145,10 +148,9 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 				continue
 			}
 		}
-		if seen.refused && c.clock.Since(seen.since) >= placementTimeout {
+		if seen.refused && !seen.outdated && c.clock.Since(seen.since) >= placementTimeout {
 			c.recordHoldback(ctx, seen, pod, node)
 		}
-		c.holdbacks.notPlaced[uid] = seen
 		if !empty {
 			delete(c.holdbacks.notPlaced, uid) // the node says nothing about the next one
 		}
@@ -156,52 +158,35 @@ func (c *CloudProvider) HoldBack(ctx context.Context, pending []corev1.Pod, node
 	return c.holdbackLabels(failed), nil
 }
 
-// newNotPlaced returns false if it cannot read NodePool, class or TenantCluster: core launches nothing then.
-func (c *CloudProvider) newNotPlaced(ctx context.Context, node emptyNode) (notPlaced, bool) {
-	key := poolType{nodePool: node.nodeClaim.Labels[karpv1.NodePoolLabelKey], nodeType: node.nodeClaim.Labels[corev1.LabelInstanceTypeStable]}
-	class, cluster := &v1alpha1.MetalNodeClass{}, &v1alpha1.TenantCluster{}
-	nodePool, poolErr := c.nodePoolOf(ctx, node.nodeClaim)
-	classErr := c.tenant.Get(ctx, types.NamespacedName{Name: node.nodeClaim.Spec.NodeClassRef.Name}, class)
-	clusterErr := c.management.Client.Get(ctx, c.tenantKey(), cluster)
-	if errors.Join(poolErr, classErr, clusterErr) != nil || nodePool == nil || key.nodeType == "" {
-		return notPlaced{}, false
-	}
-	depends := c.generation(scope{nodePool: nodePool, class: class, tenant: cluster}, key.nodeType)
-	return notPlaced{key: key, generation: depends.after(reasonPodNotPlaced), nodeClaim: node.nodeClaim.Name, node: node.node.Name,
-		since: c.clock.Now()}, true
-}
-
 // endHoldbacks ends the holdback of each size with refuted evidence: the node had no room for a pod of that size, but
 // has taken one since, or core finds room for one now.
 func (c *CloudProvider) endHoldbacks(ctx context.Context, failed map[types.UID]*corev1.Pod, nodes emptyNodes,
 	ask func(pod *corev1.Pod, nodeClaim string) bool) error {
-	for key, sizes := range c.holdbacks.sizes {
-		for size, seen := range sizes {
-			pods := &corev1.PodList{}
-			if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": seen.node},
-				client.UnsafeDisableDeepCopy); err != nil {
-				return fmt.Errorf("listing the pods of node %s, %w", seen.node, err)
-			}
-			refuted := slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return sizeOf(&pod) == size })
-			if _, empty := nodes.empty[seen.nodeClaim]; empty && !refuted {
-				for _, pod := range failed {
-					if sizeOf(pod) == size {
-						refuted = ask(pod, seen.nodeClaim)
-						break
-					}
+	for key, seen := range c.holdbacks.sizes {
+		pods := &corev1.PodList{}
+		if err := c.tenant.List(ctx, pods, client.MatchingFields{"spec.nodeName": seen.node},
+			client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing the pods of node %s, %w", seen.node, err)
+		}
+		refuted := slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return sizeOf(&pod) == key.pods })
+		if _, empty := nodes.empty[seen.nodeClaim]; empty && !refuted {
+			for _, pod := range failed {
+				if sizeOf(pod) == key.pods {
+					refuted = ask(pod, seen.nodeClaim)
+					break
 				}
 			}
-			if refuted {
-				c.refusals.byType.Delete(poolType{nodePool: key.nodePool, nodeType: key.nodeType, pods: size})
-				delete(sizes, size)
-			}
+		}
+		if refuted {
+			c.refusals.forget(func(held poolType, _ refusal) bool { return held == key })
+			delete(c.holdbacks.sizes, key)
 		}
 	}
 	return nil
 }
 
 // recordHoldback holds back all pods of the same size. node is the zero value if the node was given back meanwhile.
-func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod *corev1.Pod, node emptyNode) {
+func (c *CloudProvider) recordHoldback(ctx context.Context, seen *notPlaced, pod *corev1.Pod, node emptyNode) {
 	key := seen.key
 	key.pods = sizeOf(pod)
 	message := fmt.Sprintf("the node of NodeClaim %s is ready and empty, and has no room for pods like %s, which asks for %s",
@@ -214,12 +199,9 @@ func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod 
 			separator = " "
 		}
 	}
-	recorded, begins := c.refusals.record(key, attempt{generation: seen.generation}, c.clock.Now(),
+	recorded, begins := c.refusals.record(key, "", c.clock.Now(),
 		metav1.Condition{Reason: reasonPodNotPlaced, Message: message})
-	if c.holdbacks.sizes[seen.key] == nil {
-		c.holdbacks.sizes[seen.key] = map[string]notPlaced{}
-	}
-	c.holdbacks.sizes[seen.key][key.pods] = seen
+	c.holdbacks.sizes[key] = seen
 	nodePool := &karpv1.NodePool{}
 	if found, err := kube.Find(ctx, c.tenant, types.NamespacedName{Name: key.nodePool}, nodePool); begins && found && err == nil {
 		c.recorder.Publish(tenant.Warning(nodePool, reasonPodNotPlaced, fmt.Sprintf("no NodeClaim of NodeType %s is made for pods of one size "+
@@ -230,15 +212,11 @@ func (c *CloudProvider) recordHoldback(ctx context.Context, seen notPlaced, pod 
 // holdbackLabels returns the labels of each pod that is held back from some type.
 func (c *CloudProvider) holdbackLabels(pods map[types.UID]*corev1.Pod) map[types.UID][]string {
 	recorded := map[string]bool{}
-	for key, sizes := range c.holdbacks.sizes {
-		for size := range sizes {
-			sized := key
-			sized.pods = size
-			if _, found := c.refusals.byType.Get(sized); found {
-				recorded[size] = true
-			} else {
-				delete(sizes, size)
-			}
+	for key := range c.holdbacks.sizes {
+		if _, found := c.refusals.find(key); found {
+			recorded[key.pods] = true
+		} else {
+			delete(c.holdbacks.sizes, key)
 		}
 	}
 	labels := map[types.UID][]string{}
@@ -263,17 +241,15 @@ func (c *CloudProvider) heldBack(s scope, nodeType string) (labels []string) {
 	}
 	c.holdbacks.mu.Lock()
 	defer c.holdbacks.mu.Unlock()
-	key := poolType{nodePool: s.nodePool.Name, nodeType: nodeType}
-	current := c.generation(s, nodeType)
+	asked := func(key poolType) bool { return key.nodePool == s.nodePool.Name && key.nodeType == nodeType }
 	for uid, seen := range c.holdbacks.notPlaced {
-		if seen.key == key && seen.generation == current.after(reasonPodNotPlaced) {
+		if asked(seen.key) && !seen.outdated {
 			labels = append(labels, holdbackLabel(string(uid)))
 		}
 	}
-	for size := range c.holdbacks.sizes[key] {
-		key.pods = size
-		if _, found := c.refusals.find(key, current); found {
-			labels = append(labels, holdbackLabel(size))
+	for key := range c.holdbacks.sizes {
+		if _, found := c.refusals.find(key); found && asked(key) {
+			labels = append(labels, holdbackLabel(key.pods))
 		}
 	}
 	return labels

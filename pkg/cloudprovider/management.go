@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -34,8 +33,6 @@ type Management struct {
 	Catalog *instancetypes.Catalog
 
 	machines subscriptions
-	// released counts the Machines that had a server and are gone.
-	released atomic.Uint64
 	handlers []toolscache.ResourceEventHandlerRegistration
 }
 
@@ -49,7 +46,7 @@ func NewManagement(ctx context.Context, informers cache.Cache, writer client.Cli
 		handler toolscache.ResourceEventHandler
 	}{
 		{&v1alpha1.NodeType{}, kube.Handler(catalog.Set, func(nodeType *v1alpha1.NodeType) { catalog.Delete(nodeType.Name) })},
-		{&v1alpha1.Machine{}, m.machines.handler(func() { m.released.Add(1) }, catalog)},
+		{&v1alpha1.Machine{}, m.machines.handler(catalog)},
 		{&v1alpha1.TenantCluster{}, toolscache.ResourceEventHandlerFuncs{}},
 		{&v1alpha1.NodeProfile{}, toolscache.ResourceEventHandlerFuncs{}},
 	} {
@@ -121,16 +118,13 @@ func (s *subscriptions) publish(update change) {
 	}
 }
 
-// handler returns the handler of the informer. It calls released for each deleted Machine that had a server.
-func (s *subscriptions) handler(released func(), catalog *instancetypes.Catalog) toolscache.ResourceEventHandler {
+// handler returns the handler of the informer.
+func (s *subscriptions) handler(catalog *instancetypes.Catalog) toolscache.ResourceEventHandler {
 	return kube.Handler(func(machine *v1alpha1.Machine) {
 		catalog.Observe(machine)
 		s.publish(change{machine: machine})
 		catalog.Notify()
 	}, func(machine *v1alpha1.Machine) {
-		if machine.Status.HostRef != nil {
-			released()
-		}
 		catalog.Forget(machine)
 		s.publish(change{machine: machine, deleted: true})
 		catalog.Notify()

@@ -92,7 +92,7 @@ func (c *CloudProvider) restOf(tenant *v1alpha1.TenantCluster, charged []*v1alph
 	assumed map[string]string) quota.Rest {
 	used := quota.Used(charged, "", func(machine *v1alpha1.Machine) string { return assumed[machine.Name] })
 	rest := quota.RestOf(tenant, used, func(nodeType string) int64 {
-		if known, _ := c.management.Catalog.NodeType(nodeType); known != nil {
+		if known := c.management.Catalog.NodeType(nodeType); known != nil {
 			return known.Spec.CountAccelerators()
 		}
 		return 0

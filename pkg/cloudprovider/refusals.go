@@ -9,13 +9,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -23,6 +26,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 )
 
@@ -47,20 +51,23 @@ const (
 // core would make the same NodeClaims again every ten seconds, for ever.
 type refusals struct {
 	clock clock.PassiveClock
-	// byType has a refusal by poolType. noServer has each poolType that lacked even one server and has got none since.
-	byType, noServer *cache.Expiring
+	mu    sync.Mutex
+	// byType has the last refusal of each poolType. mu guards it.
+	byType map[poolType]refusal
+	// noServer has each poolType that lacked even one server and has got none since.
+	noServer *cache.Expiring
 	// incomplete has the time since which a NodeClaim, by UID, waits for the others of its gang.
 	incomplete *cache.Expiring
 }
 
-func newRefusals(clk clock.Clock) refusals {
-	return refusals{clock: clk, byType: cache.NewExpiringWithClock(clk), noServer: cache.NewExpiringWithClock(clk),
+func newRefusals(clk clock.Clock) *refusals {
+	return &refusals{clock: clk, byType: map[poolType]refusal{}, noServer: cache.NewExpiringWithClock(clk),
 		incomplete: cache.NewExpiringWithClock(clk)}
 }
 
 // waitsTooLong reports whether a NodeClaim has waited for its gang so long that core will not make the others any more.
 // Core was killed between two of them, or planned another number of servers than it was asked about.
-func (r refusals) waitsTooLong(nodeClaim types.UID) bool {
+func (r *refusals) waitsTooLong(nodeClaim types.UID) bool {
 	now := r.clock.Now()
 	since, found := r.incomplete.Get(nodeClaim)
 	if !found {
@@ -73,63 +80,29 @@ func (r refusals) waitsTooLong(nodeClaim types.UID) bool {
 // poolType is the NodePool and the type of a refusal. pods is empty, or the only size of pods that is refused.
 type poolType struct{ nodePool, nodeType, pods string }
 
-// attempt is a NodeClaim's request for a type.
-type attempt struct {
-	generation generation
-	// place selects some of the type's servers. It is empty for any.
-	place string
+// dependsOn reports whether an edit of the object may end a refusal. A NodePool may have any class.
+func (p poolType) dependsOn(object client.Object) bool {
+	switch object.(type) {
+	case *karpv1.NodePool:
+		return p.nodePool == object.GetName()
+	case *v1alpha1.NodeType:
+		return p.nodeType == object.GetName()
+	}
+	return true
 }
 
 // refusal is the last refusal of a type to a NodePool.
 type refusal struct {
-	attempt
-	// since is when the type was refused, and until is how long it is not offered.
-	since, until    time.Time
-	reason, message string
-}
-
-// generation identifies everything that a refusal depends on. A refusal of another generation no longer counts.
-type generation struct {
-	nodePool, class, tenant, nodeType objectVersion
-	// freed counts how often servers of the type became free. released counts the servers that the tenant has given
-	// back; with each, addresses and shares of quotas become free.
-	freed, released uint64
-}
-
-type objectVersion struct {
-	uid        types.UID
-	generation int64
-}
-
-func versionOf(object client.Object) objectVersion {
-	return objectVersion{object.GetUID(), object.GetGeneration()}
-}
-
-// generation returns the current state of everything that a refusal depends on.
-func (c *CloudProvider) generation(s scope, nodeType string) generation {
-	g := generation{nodePool: versionOf(s.nodePool), class: versionOf(s.class), tenant: versionOf(s.tenant),
-		released: c.management.released.Load()}
-	if current, freed := c.management.Catalog.NodeType(nodeType); current != nil {
-		g.nodeType, g.freed = versionOf(current), freed
-	}
-	return g
-}
-
-// after clears the parts of the generation that do not affect a refusal for the reason.
-func (g generation) after(reason string) generation {
-	switch reason {
-	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed, reasonPodNotPlaced:
-		g.freed, g.released = 0, 0
-	case v1alpha1.ReasonNoCapacity:
-	default:
-		g.freed = 0 // a server of another tenant brings neither an address nor a share of the quota
-	}
-	return g
+	// place selects some of the type's servers. It is empty for any.
+	place string
+	// since is when the type was refused, until is how long it is not offered, and forgotten how long the delay doubles.
+	since, until, forgotten time.Time
+	reason, message         string
 }
 
 // record records a refusal to a NodeClaim whose launch began at that time. It returns false if core made the NodeClaim
 // before it knew of an earlier refusal, or if the same refusal still lasts. Each further refusal doubles the delay.
-func (r refusals) record(key poolType, refused attempt, began time.Time, condition metav1.Condition) (refusal, bool) {
+func (r *refusals) record(key poolType, place string, began time.Time, condition metav1.Condition) (refusal, bool) {
 	now, delay, longest := r.clock.Now(), firstBackoff, maxBackoff
 	switch condition.Reason {
 	case v1alpha1.ReasonNoCapacity, v1alpha1.ReasonNoMatchingType, v1alpha1.ReasonQuotaExceeded, reasonMachineDeleted,
@@ -139,33 +112,93 @@ func (r refusals) record(key poolType, refused attempt, began time.Time, conditi
 		delay, longest = firstHoldback, maxHoldback
 	}
 	ofPlace := condition.Reason == v1alpha1.ReasonNoCapacity // any other reason is the same in all places
-	if ofPlace && refused.place != "" {
+	if ofPlace && place != "" {
 		longest = maxPlaceBackoff
 	}
-	if stored, found := r.byType.Get(key); found {
-		previous, _ := stored.(refusal)
-		same := previous.generation == refused.generation.after(previous.reason)
-		if began.Before(previous.since) || same && now.Before(previous.until) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.byType, func(_ poolType, old refusal) bool { return !now.Before(old.forgotten) })
+	if previous, found := r.byType[key]; found {
+		if began.Before(previous.since) || now.Before(previous.until) {
 			return previous, false
 		}
-		if same && (!ofPlace || previous.place == refused.place) {
+		if !ofPlace || previous.place == place {
 			delay = min(max(2*previous.until.Sub(previous.since), delay), longest)
 		}
 	}
-	refused.generation = refused.generation.after(condition.Reason)
-	recorded := refusal{attempt: refused, since: now, until: now.Add(delay), reason: condition.Reason, message: condition.Message}
-	r.byType.Set(key, recorded, delay+longest)
+	recorded := refusal{place: place, since: now, until: now.Add(delay), forgotten: now.Add(delay + longest),
+		reason: condition.Reason, message: condition.Message}
+	r.byType[key] = recorded
 	return recorded, true
 }
 
 // find returns the refusal that keeps a type from being offered to a NodePool now.
-func (r refusals) find(key poolType, current generation) (refusal, bool) {
-	stored, _ := r.byType.Get(key)
-	found, _ := stored.(refusal)
-	if !r.clock.Now().Before(found.until) || found.generation != current.after(found.reason) {
-		return refusal{}, false
+func (r *refusals) find(key poolType) (refusal, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if found := r.byType[key]; r.clock.Now().Before(found.until) {
+		return found, true
 	}
-	return found, true
+	return refusal{}, false
+}
+
+// forget ends the refusals that meet the condition.
+func (r *refusals) forget(ends func(poolType, refusal) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.byType, ends)
+}
+
+// Watch ends refusals when something that they depend on changes.
+func (c *CloudProvider) Watch(ctx context.Context, inTenant, inManagement ctrlcache.Informers) error {
+	for kind, informers := range map[client.Object]ctrlcache.Informers{
+		&karpv1.NodePool{}: inTenant, &v1alpha1.MetalNodeClass{}: inTenant,
+		&v1alpha1.NodeType{}: inManagement, &v1alpha1.TenantCluster{}: inManagement, &v1alpha1.Machine{}: inManagement,
+	} {
+		_, _, err := kube.Watch(ctx, informers, kind, toolscache.ResourceEventHandlerFuncs{
+			UpdateFunc: func(before, after any) { c.changed(before.(client.Object), after.(client.Object)) },
+			DeleteFunc: func(gone any) {
+				if gone, ok := gone.(client.Object); ok { // a deletion that is noticed late ends none
+					c.changed(gone, nil)
+				}
+			},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// incurable are the reasons of refusals that no server ends. A server that the tenant gives back ends all others,
+// because an address and a share of its quotas become free with it.
+var incurable = []string{v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonNotAllowed, reasonPodNotPlaced}
+
+// changed ends the refusals that may be wrong after a change. after is nil if the object is gone. A change of a status
+// ends none, except that servers become free: heartbeats would end refusals all the time.
+func (c *CloudProvider) changed(before, after client.Object) {
+	edited := after == nil || after.GetUID() != before.GetUID() || after.GetGeneration() != before.GetGeneration()
+	freed, released := false, false
+	switch before := before.(type) {
+	case *v1alpha1.NodeType:
+		after, exists := after.(*v1alpha1.NodeType)
+		freed = exists && after.Status.Capacity.Available > before.Status.Capacity.Available
+	case *v1alpha1.Machine:
+		edited, released = false, after == nil && before.Status.HostRef != nil
+	}
+	if !edited && !freed && !released {
+		return
+	}
+	c.holdbacks.mu.Lock()
+	for _, seen := range c.holdbacks.notPlaced {
+		seen.outdated = seen.outdated || edited && seen.key.dependsOn(before)
+	}
+	c.holdbacks.mu.Unlock()
+	c.refusals.forget(func(key poolType, old refusal) bool {
+		return key.dependsOn(before) && (edited || freed && old.reason == v1alpha1.ReasonNoCapacity ||
+			released && !slices.Contains(incurable, old.reason))
+	})
+	c.management.Catalog.Notify()
 }
 
 // launch is one call of Create, and the state that it saw when it began.
@@ -174,26 +207,25 @@ type launch struct {
 	// nodePool is nil if it is gone: core does not make the NodeClaim again then.
 	nodePool *karpv1.NodePool
 	began    time.Time
-	// types are the types that looked free, with the request for each. Other types are not offered anyway.
-	types map[string]attempt
+	// places has the wanted place of each type that looked free. Other types are not offered anyway.
+	places map[string]string
 }
 
-// newLaunch returns a launch for a NodeClaim of that class. types are the types that the tenant may get.
-func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass,
-	tenant *v1alpha1.TenantCluster, types []*cloudprovider.InstanceType) (launch, error) {
+// newLaunch returns a launch for a NodeClaim. types are the types that the tenant may get.
+func (c *CloudProvider) newLaunch(ctx context.Context, nodeClaim *karpv1.NodeClaim,
+	types []*cloudprovider.InstanceType) (launch, error) {
 	nodePool, err := c.nodePoolOf(ctx, nodeClaim)
 	if err != nil {
 		return launch{}, createError(reasonNodePoolUnavailable, err)
 	}
-	l := launch{nodeClaim: nodeClaim, nodePool: nodePool, began: c.clock.Now(), types: map[string]attempt{}}
+	l := launch{nodeClaim: nodeClaim, nodePool: nodePool, began: c.clock.Now(), places: map[string]string{}}
 	if nodePool == nil {
 		return l, nil
 	}
 	wanted := scheduling.NewNodeSelectorRequirementsWithMinValues(nodeClaim.Spec.Requirements...)
 	for _, instanceType := range types {
 		if instancetypes.HasFree(instanceType, wanted) {
-			depends := c.generation(scope{nodePool: nodePool, class: class, tenant: tenant}, instanceType.Name)
-			l.types[instanceType.Name] = attempt{depends, placeOf(instanceType.Requirements, wanted)}
+			l.places[instanceType.Name] = placeOf(instanceType.Requirements, wanted)
 		}
 	}
 	return l, nil
@@ -230,11 +262,12 @@ func (l launch) lacksServer(reason string) bool {
 func (c *CloudProvider) backOff(l launch, condition metav1.Condition) {
 	var until time.Time
 	var begun []string
-	for _, nodeType := range slices.Sorted(maps.Keys(l.types)) {
+	for _, nodeType := range slices.Sorted(maps.Keys(l.places)) {
+		key := poolType{nodePool: l.nodePool.Name, nodeType: nodeType}
 		if l.lacksServer(condition.Reason) {
-			c.refusals.noServer.Set(poolType{nodePool: l.nodePool.Name, nodeType: nodeType}, true, noServerMemory)
+			c.refusals.noServer.Set(key, true, noServerMemory)
 		}
-		recorded, begins := c.refusals.record(poolType{nodePool: l.nodePool.Name, nodeType: nodeType}, l.types[nodeType], l.began, condition)
+		recorded, begins := c.refusals.record(key, l.places[nodeType], l.began, condition)
 		if begins && recorded.until.Sub(recorded.since) >= firstBackoff {
 			until, begun = recorded.until, append(begun, nodeType)
 		}
@@ -249,10 +282,10 @@ func (c *CloudProvider) backOff(l launch, condition metav1.Condition) {
 
 // refused returns the refusal that keeps a type from being offered to the NodePool of a scope.
 func (c *CloudProvider) refused(s scope, nodeType string) (refusal, bool) {
-	if s.nodePool == nil || c.refusals.byType.Len() == 0 {
+	if s.nodePool == nil {
 		return refusal{}, false
 	}
-	return c.refusals.find(poolType{nodePool: s.nodePool.Name, nodeType: nodeType}, c.generation(s, nodeType))
+	return c.refusals.find(poolType{nodePool: s.nodePool.Name, nodeType: nodeType})
 }
 
 // Refusal returns why a NodePool that gives back a server of a type would not even get it again, or "".

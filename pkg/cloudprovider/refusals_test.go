@@ -4,6 +4,7 @@
 package cloudprovider
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -12,12 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/instancetypes"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -43,61 +46,93 @@ func TestBackoffGrows(t *testing.T) {
 			r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: tc.given}
 			for _, want := range tc.want {
 				now := clk.Now()
-				b, begins := r.record(key, attempt{}, now, condition)
+				b, begins := r.record(key, "", now, condition)
 				if got := b.until.Sub(now); !begins || got != want {
 					t.Fatalf("%s: a backoff of %v begins: %v, want %v", tc.reason, got, begins, want)
 				}
 				clk.SetTime(b.until.Add(-time.Nanosecond))
-				if _, found := r.find(key, generation{}); !found {
+				if _, found := r.find(key); !found {
 					t.Fatal("it is over too early")
 				}
 				clk.SetTime(b.until)
-				if _, found := r.find(key, generation{}); found {
+				if _, found := r.find(key); found {
 					t.Fatal("it does not end")
 				}
 				clk.Step(9 * time.Second)
 			}
 			clk.Step(time.Hour)
-			if b, _ := r.record(key, attempt{}, clk.Now(), condition); b.until.Sub(clk.Now()) != tc.want[0] {
+			if b, _ := r.record(key, "", clk.Now(), condition); b.until.Sub(clk.Now()) != tc.want[0] {
 				t.Errorf("after a long time without a refusal it starts with %v", b.until.Sub(clk.Now()))
 			}
 		})
 	}
 }
 
-// A backoff ends with a change of what the refusal depends on, and with no other.
+// A backoff ends with a change that may help, and with no other.
 func TestBackoffEnds(t *testing.T) {
-	class := func(number int64) objectVersion { return objectVersion{generation: number} }
-	refusedOn := generation{class: class(1), freed: 1, released: 1}
+	edited := func(object client.Object) [2]client.Object {
+		after := object.DeepCopyObject().(client.Object)
+		after.SetGeneration(2)
+		return [2]client.Object{object, after}
+	}
+	named := metav1.ObjectMeta{Name: "a", Generation: 1}
+	nodePool, class := &karpv1.NodePool{ObjectMeta: named}, &v1alpha1.MetalNodeClass{ObjectMeta: named}
+	tenant, other := &v1alpha1.TenantCluster{ObjectMeta: named}, &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	server := &v1alpha1.Machine{Status: v1alpha1.MachineStatus{HostRef: &v1alpha1.HostReference{}}}
+	nodeType := func(available int32) *v1alpha1.NodeType {
+		result := &v1alpha1.NodeType{ObjectMeta: named}
+		result.Status.Capacity.Available = available
+		return result
+	}
+	freed, taken := [2]client.Object{nodeType(0), nodeType(1)}, [2]client.Object{nodeType(1), nodeType(0)}
+	released := [2]client.Object{server, nil}
+	reborn := nodePool.DeepCopy()
+	reborn.UID = "another"
 	for name, tc := range map[string]struct {
 		reason string
 		given  string
-		then   generation
+		change [2]client.Object
 		want   bool
 	}{
-		"no change": {reason: "it would be refused again", given: v1alpha1.ReasonInvalidSpec, then: refusedOn, want: true},
-		"class changed": {reason: "it may be right now", given: v1alpha1.ReasonInvalidSpec,
-			then: generation{class: class(2), freed: 1, released: 1}},
-		"invalid, server back": {reason: "a server more does not correct a class", given: v1alpha1.ReasonInvalidSpec,
-			then: generation{class: class(1), freed: 2, released: 2}, want: true},
-		"no address, server back": {reason: "it had an address", given: v1alpha1.ReasonNoAddress,
-			then: generation{class: class(1), freed: 1, released: 2}},
-		"no address, server of another tenant back": {reason: "the address is another's", given: v1alpha1.ReasonNoAddress,
-			then: generation{class: class(1), freed: 2, released: 1}, want: true},
-		"ResourceQuota, server back": {reason: "the quota counts Machines", given: reasonInvalidMachine,
-			then: generation{class: class(1), freed: 1, released: 2}},
-		"no capacity, server back": {reason: "there is one more", given: v1alpha1.ReasonNoCapacity,
-			then: generation{class: class(1), freed: 2, released: 1}},
+		"NodePool": {"it may be right now", v1alpha1.ReasonInvalidSpec, edited(nodePool), false},
+		"Class":    {"it may be right now", v1alpha1.ReasonInvalidSpec, edited(class), false},
+		"NodeType": {"it may be right now", v1alpha1.ReasonInvalidSpec, edited(nodeType(0)), false},
+		"Tenant":   {"it may have the type now", v1alpha1.ReasonNotAllowed, edited(tenant), false},
+		"Reborn":   {"another of that name", v1alpha1.ReasonInvalidSpec, [2]client.Object{nodePool, reborn}, false},
+		"Gone":     {"another of that name may follow", v1alpha1.ReasonInvalidSpec, [2]client.Object{nodePool, nil}, false},
+		"Pods":     {"a node of the class may have more room", reasonPodNotPlaced, edited(class), false},
+		"Other":    {"it is about another NodePool", v1alpha1.ReasonInvalidSpec, edited(other), true},
+		"Status": {"it says nothing of the class", v1alpha1.ReasonInvalidSpec,
+			[2]client.Object{class, class.DeepCopy()}, true},
+		"Heartbeat": {"so it is with a tenant that reports itself", v1alpha1.ReasonNoAddress,
+			[2]client.Object{tenant, tenant.DeepCopy()}, true},
+		"Taken":             {"there is one server less", v1alpha1.ReasonNoCapacity, taken, true},
+		"InvalidFreed":      {"a server more does not correct a class", v1alpha1.ReasonInvalidSpec, freed, true},
+		"InvalidReleased":   {"a server more does not correct a class", v1alpha1.ReasonInvalidSpec, released, true},
+		"PodsFreed":         {"the next server is no larger", reasonPodNotPlaced, freed, true},
+		"NoAddressReleased": {"it had an address", v1alpha1.ReasonNoAddress, released, false},
+		"NoAddressFreed":    {"the address is another tenant's", v1alpha1.ReasonNoAddress, freed, true},
+		"QuotaReleased":     {"a ResourceQuota counts Machines", reasonInvalidMachine, released, false},
+		"NoServer": {"a Machine without a server gives nothing back", v1alpha1.ReasonNoAddress,
+			[2]client.Object{&v1alpha1.Machine{}, nil}, true},
+		"MachineWritten": {"it keeps its server", v1alpha1.ReasonNoCapacity,
+			[2]client.Object{server, server.DeepCopy()}, true},
+		"NoCapacityFreed":    {"there is one more", v1alpha1.ReasonNoCapacity, freed, false},
+		"NoCapacityReleased": {"there is one more", v1alpha1.ReasonNoCapacity, released, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
-			r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: tc.given}
-			first, _ := r.record(key, attempt{generation: refusedOn}, clk.Now(), condition)
-			if _, found := r.find(key, tc.then); found != tc.want {
-				t.Errorf("%s: still refused %v, want %v", tc.reason, found, tc.want)
+			told := 0
+			c := New(nil, nil, &Management{Catalog: instancetypes.NewCatalog(instancetypes.DefaultPods)}, nil, clk, Options{})
+			c.management.Catalog.OnChange(func() { told++ })
+			key, condition := poolType{nodePool: "a", nodeType: "a"}, metav1.Condition{Reason: tc.given}
+			first, _ := c.refusals.record(key, "", clk.Now(), condition)
+			c.changed(tc.change[0], tc.change[1])
+			if _, found := c.refusals.find(key); found != tc.want || !found && told == 0 {
+				t.Errorf("%s: still refused %v, want %v, and %d are told", tc.reason, found, tc.want, told)
 			}
 			clk.SetTime(first.until)
-			again, begins := r.record(key, attempt{generation: tc.then}, clk.Now(), condition)
+			again, begins := c.refusals.record(key, "", clk.Now(), condition)
 			if grows := again.until.Sub(again.since) > first.until.Sub(first.since); !begins || grows != tc.want {
 				t.Errorf("%s: refused again, it is longer: %v, want %v", tc.reason, grows, tc.want)
 			}
@@ -107,9 +142,9 @@ func TestBackoffEnds(t *testing.T) {
 		clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 		r, key, condition := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}, metav1.Condition{Reason: v1alpha1.ReasonNoCapacity}
 		began := clk.Now().Add(-time.Second)
-		first, _ := r.record(key, attempt{generation: refusedOn}, began, condition)
+		first, _ := r.record(key, "", began, condition)
 		clk.Step(5 * time.Second)
-		if b, begins := r.record(key, attempt{generation: refusedOn}, began, condition); begins || b.until != first.until {
+		if b, begins := r.record(key, "", began, condition); begins || b.until != first.until {
 			t.Errorf("NodeClaims that were launched together count as tried again: %v", b.until)
 		}
 	})
@@ -174,9 +209,12 @@ func TestRefusedTypeIsNotOffered(t *testing.T) {
 	if err := environment.Client.Update(f.ctx, f.class); err != nil {
 		t.Fatal(err)
 	}
-	if !offered() {
-		t.Error("the class was corrected, and the type is not offered")
-	}
+	f.eventually("the class was corrected, and the type is offered", func() error {
+		if !offered() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
 	if told, err := f.refusedFor(f.ctx, pod); err != nil || told != "" {
 		t.Errorf("a pod that waits is told %q, %v", told, err)
 	}
@@ -205,7 +243,7 @@ func TestBackoffOfPlaces(t *testing.T) {
 			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
 			r, key := newRefusals(clk), poolType{nodePool: "pool", nodeType: "type"}
 			for i, place := range tc.places {
-				recorded, begins := r.record(key, attempt{place: place}, clk.Now(), metav1.Condition{Reason: tc.given})
+				recorded, begins := r.record(key, place, clk.Now(), metav1.Condition{Reason: tc.given})
 				if got := recorded.until.Sub(clk.Now()); !begins || got != tc.want[i]*time.Second {
 					t.Errorf("%s: refusal %d begins %v, for %v, want %v", tc.reason, i, begins, got, tc.want[i]*time.Second)
 				}

@@ -46,7 +46,6 @@ type Catalog struct {
 type entry struct {
 	nodeType  *v1alpha1.NodeType
 	converted *cloudprovider.InstanceType // nil: not converted yet
-	freed     uint64
 }
 
 // snapshot never changes after its publication.
@@ -69,7 +68,6 @@ type item struct {
 	instanceType *cloudprovider.InstanceType
 	// sharedWith are the other types that match some of its servers.
 	sharedWith []string
-	freed      uint64
 }
 
 // NewCatalog returns an empty catalog. pods is the number of pods on a node whose NodeType has no resource "pods".
@@ -88,19 +86,12 @@ func (c *Catalog) OnChange(listener func()) {
 // Set adds a NodeType or replaces it. The catalog keeps it: the caller must not change it afterwards.
 func (c *Catalog) Set(nodeType *v1alpha1.NodeType) {
 	c.mu.Lock()
-	added := &entry{nodeType: nodeType}
-	if old := c.types[nodeType.Name]; old != nil {
-		if old.nodeType.UID == nodeType.UID && old.nodeType.ResourceVersion == nodeType.ResourceVersion &&
-			nodeType.ResourceVersion != "" {
-			c.mu.Unlock()
-			return
-		}
-		added.freed = old.freed
-		if nodeType.Status.Capacity.Available > old.nodeType.Status.Capacity.Available {
-			added.freed++
-		}
+	if old := c.types[nodeType.Name]; old != nil && old.nodeType.UID == nodeType.UID &&
+		old.nodeType.ResourceVersion == nodeType.ResourceVersion && nodeType.ResourceVersion != "" {
+		c.mu.Unlock()
+		return
 	}
-	c.types[nodeType.Name] = added
+	c.types[nodeType.Name] = &entry{nodeType: nodeType}
 	c.changed()
 }
 
@@ -224,14 +215,13 @@ func (c *Catalog) InstanceTypeOf(machine *v1alpha1.Machine) (*cloudprovider.Inst
 	return withNode(found.instanceType, found.nodeType, kubelet, own), true
 }
 
-// NodeType returns the NodeType of that name, nil if there is none, and how often servers of it have become free. The
-// caller must not change it.
-func (c *Catalog) NodeType(name string) (nodeType *v1alpha1.NodeType, freed uint64) {
+// NodeType returns the NodeType of that name, or nil if there is none. The caller must not change it.
+func (c *Catalog) NodeType(name string) *v1alpha1.NodeType {
 	found, known := c.read().byName[name]
 	if !known {
-		return nil, 0
+		return nil
 	}
-	return found.nodeType, found.freed
+	return found.nodeType
 }
 
 // Exists reports whether a type has that name.
@@ -306,7 +296,7 @@ func (c *Catalog) build() *snapshot {
 		if entry.converted == nil || !sameKeys {
 			entry.converted = convert(entry.nodeType, keys, c.pods, noDemand())
 		}
-		item := item{name: entry.nodeType.Name, nodeType: entry.nodeType, instanceType: entry.converted, freed: entry.freed}
+		item := item{name: entry.nodeType.Name, nodeType: entry.nodeType, instanceType: entry.converted}
 		for _, domain := range entry.nodeType.Status.Domains {
 			item.sharedWith = append(item.sharedWith, domain.SharedWith...)
 		}

@@ -109,39 +109,22 @@ func TestCatalogFollowsChanges(t *testing.T) {
 	if offered := catalog.Offered("fabrics"); len(offered) != 1 || !slices.Equal(offered[0]["example.com/fabric"], []string{"ib"}) {
 		t.Errorf("the types of the provider offer %v", offered)
 	}
+	if found := catalog.NodeType("h100"); found != withFabric {
+		t.Errorf("NodeType h100 is %v", found)
+	}
 	if !catalog.Exists("h100") || catalog.Exists("metal3.h100") {
 		t.Error("the catalog does not know which types there are")
 	}
 
 	catalog.Delete("h100")
+	if found := catalog.NodeType("h100"); found != nil {
+		t.Errorf("a type that does not exist is %v", found)
+	}
 	if diff := cmp.Diff([]string{"a100"}, names(catalog.InstanceTypes(everything))); diff != "" {
 		t.Errorf("after h100 is gone (-want +got):\n%s", diff)
 	}
 	if catalog.Advertises("example.com/fabric") {
 		t.Error("the label of h100 outlived it")
-	}
-}
-
-// What was refused for lack of a server may be tried again once one is free, also if there were more when it was
-// refused.
-func TestFreedIsCounted(t *testing.T) {
-	catalog := NewCatalog(DefaultPods)
-	for i, step := range []struct {
-		reason    string
-		available int32
-		want      uint64
-	}{
-		{"it is new", 2, 0}, {"it is the same", 2, 0}, {"all are claimed", 0, 0}, {"one is back", 1, 1}, {"another is back", 2, 2},
-	} {
-		current := nodeType("a100", 4, zone("dc1", step.available))
-		current.ResourceVersion, current.Status.Capacity.Available = fmt.Sprint(i), step.available
-		catalog.Set(current)
-		if found, freed := catalog.NodeType("a100"); found != current || freed != step.want {
-			t.Errorf("servers became free %d times, want %d: %s", freed, step.want, step.reason)
-		}
-	}
-	if found, _ := catalog.NodeType("h100"); found != nil {
-		t.Errorf("a type that does not exist is %v", found)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/featuregate"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -60,11 +61,13 @@ type tenantWorld struct {
 	api      client.WithWatch // of the tenant and of the management cluster
 	provider client.WithWatch // the same, as the provider reaches it
 	catalog  *instancetypes.Catalog
-	core     *karpenter.Core
-	reads    client.Client // of core
-	planner  *provisioning.Provisioner
-	events   []string
-	launched []*karpv1.NodeClaim
+	// informers tell the provider of changes, if the test has them do so.
+	informers informertest.FakeInformers
+	core      *karpenter.Core
+	reads     client.Client // of core
+	planner   *provisioning.Provisioner
+	events    []string
+	launched  []*karpv1.NodeClaim
 	// boot changes a node before it joins.
 	boot func(*corev1.Node)
 	// slow servers join when the test says so.
@@ -121,6 +124,8 @@ func (w *tenantWorld) connect() {
 	management := &cloudprovider.Management{Client: w.provider, Live: w.provider, Catalog: w.catalog}
 	servers := cloudprovider.New(w.provider, w.provider, management, w, w.clock,
 		cloudprovider.Options{Namespace: "tenant", TenantCluster: "tenant"})
+	w.informers.Scheme = scheme.Scheme
+	w.must(servers.Watch(w.ctx, &w.informers, &w.informers))
 	clusters := tenant.Clusters{TenantCluster: types.NamespacedName{Namespace: "tenant", Name: "tenant"}, Tenant: both,
 		Management: both}
 	core, reads := karpenter.Plan(karpenter.Dependencies{Clusters: clusters, Servers: servers, Clock: w.clock,
@@ -391,8 +396,12 @@ func TestOthersGetTheirServers(t *testing.T) {
 			w.passes(3)
 			class := &v1alpha1.MetalNodeClass{}
 			w.must(w.api.Get(w.ctx, client.ObjectKey{Name: "default"}, class))
+			before := class.DeepCopy()
 			class.Generation++
 			w.must(w.api.Update(w.ctx, class))
+			informer, err := w.informers.FakeInformerFor(w.ctx, class)
+			w.must(err)
+			informer.Update(before, class)
 			w.boot = nil
 		}, 1},
 		"TaintGone": {"a taint that stayed for a while is gone, and the node takes the pod", tainted, func(w *tenantWorld, pod *corev1.Pod) {
