@@ -71,13 +71,9 @@ func newCommand(out io.Writer) *cobra.Command {
 
 func run(ctx context.Context, o *options) error {
 	mapping, err := topology.Parse(o.topologyLabels)
-	if o.usageRetention < 0 {
-		err = errors.Join(err, fmt.Errorf("--usage-retention is %v: it must not be negative", o.usageRetention))
-	}
-	if o.unusedClaimsPerHour < 0 {
-		err = errors.Join(err, fmt.Errorf("--unused-claims-per-hour is %d: it must not be negative; 0 is no bound", o.unusedClaimsPerHour))
-	}
 	if err := errors.Join(o.process.Validate(), tracing.CheckFlag(o.tracingEndpoint), err,
+		operator.CheckNotNegative("usage-retention", o.usageRetention),
+		operator.CheckNotNegative("unused-claims-per-hour", int64(o.unusedClaimsPerHour)),
 		operator.CheckPositive("provisioning-deadline", o.provisioningDeadline),
 		operator.CheckPositive("ephemeral-storage", o.ephemeralStorage.Value()), o.certificates.complete()); err != nil {
 		return err

@@ -79,8 +79,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 		"Namespace of the lease.")
 
 	inventory := sections.FlagSet("inventory")
-	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		topology.Usage)
+	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels, topology.Usage)
 	inventory.Var(&o.ephemeralStorage, "ephemeral-storage",
 		"Disk that a node is planned with if neither its NodeType has the resource ephemeral-storage nor Metal3 has inspected a server of it.")
 

@@ -112,8 +112,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	capacity := sections.FlagSet("capacity")
 	capacity.Int64Var(&o.podsPerNode, "pods-per-node", o.podsPerNode,
 		"How many pods a node takes whose NodeType has no resource pods: kubelet's maxPods.")
-	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		topology.Usage)
+	capacity.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels, topology.Usage)
 	capacity.DurationVar(&o.claimTimeout, "claim-timeout", o.claimTimeout,
 		"How long one attempt to launch a NodeClaim waits for the manager's answer.")
 	capacity.DurationVar(&o.launchTimeout, "launch-timeout", o.launchTimeout,
@@ -150,21 +149,15 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 
 // complete checks the flags and returns the options of Karpenter's core. The error names every wrong flag.
 func (o *options) complete() (*karpenteroptions.Options, error) {
-	errs := []error{o.process.Validate(), tracing.CheckFlag(o.tracingEndpoint)}
-	for _, flag := range []struct{ name, value string }{{"namespace", o.namespace}, {"tenant-cluster", o.tenantCluster}} {
-		if flag.value == "" {
-			errs = append(errs, fmt.Errorf("--%s is not set: set it or %s", flag.name, operator.EnvName(flag.name)))
-		}
-	}
-	for _, flag := range []struct {
-		name  string
-		value time.Duration
-	}{{"claim-timeout", o.claimTimeout}, {"launch-timeout", o.launchTimeout}, {"resources-grace", o.resourcesGrace},
-		{"fault-toleration", o.faultToleration}} {
-		errs = append(errs, operator.CheckPositive(flag.name, flag.value))
-	}
-	if o.gangIdle < 0 {
-		errs = append(errs, fmt.Errorf("--gang-idle-duration is %s: it must not be negative", o.gangIdle))
+	errs := []error{
+		o.process.Validate(), tracing.CheckFlag(o.tracingEndpoint),
+		operator.CheckSet("namespace", o.namespace), operator.CheckSet("tenant-cluster", o.tenantCluster),
+		operator.CheckPositive("claim-timeout", o.claimTimeout), operator.CheckPositive("launch-timeout", o.launchTimeout),
+		operator.CheckPositive("resources-grace", o.resourcesGrace), operator.CheckPositive("fault-toleration", o.faultToleration),
+		operator.CheckPositive("pods-per-node", o.podsPerNode), operator.CheckNotNegative("gang-idle-duration", o.gangIdle),
+		cloudprovider.CheckRebootConditions(o.rebootConditions),
+		repairs.Check("reboot-label", o.repairLabels.Reboot), repairs.Check("terminate-label", o.repairLabels.Terminate),
+		o.readFeatureGates(),
 	}
 	if len(o.controllers) == 0 {
 		errs = append(errs, fmt.Errorf("--controllers is empty: name %s, %s or both", karpenterControllers, draControllers))
@@ -174,19 +167,10 @@ func (o *options) complete() (*karpenteroptions.Options, error) {
 			errs = append(errs, fmt.Errorf("--controllers names %q: there are only %s and %s", name, karpenterControllers, draControllers))
 		}
 	}
-	errs = append(errs, operator.CheckPositive("pods-per-node", o.podsPerNode))
-	errs = append(errs, cloudprovider.CheckRebootConditions(o.rebootConditions))
-	errs = append(errs, repairs.Check("reboot-label", o.repairLabels.Reboot), repairs.Check("terminate-label", o.repairLabels.Terminate))
-	mapping, err := topology.Parse(o.topologyLabels)
-	if err != nil {
-		errs = append(errs, err)
-	}
+	mapping, mappingErr := topology.Parse(o.topologyLabels)
 	o.mapping = mapping
-	errs = append(errs, o.readFeatureGates())
 	karpenter, err := o.karpenter.options(o.gates)
-	if err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, mappingErr, err)
 	return karpenter, errors.Join(errs...)
 }
 

@@ -24,7 +24,7 @@ func TestBadStart(t *testing.T) {
 		"no flags": {
 			reason: "all that is missing must be said at once",
 			change: func(o *options) { *o = *defaultOptions() },
-			want:   []string{"--namespace is not set", "--tenant-cluster is not set"},
+			want:   []string{"--namespace is empty", "--tenant-cluster is empty"},
 		},
 		"no such file": {
 			reason: "it must name the file, the cluster and the flag",

@@ -80,8 +80,7 @@ func (o *options) addFlags(sections *cliflag.NamedFlagSets) {
 	certificates.StringVar(&o.secret.Name, "cert-secret", o.secret.Name, "Name of the Secret with the certificate.")
 
 	inventory := sections.FlagSet("inventory")
-	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels,
-		topology.Usage)
+	inventory.StringSliceVar(&o.topologyLabels, "topology-labels", o.topologyLabels, topology.Usage)
 }
 
 // complete checks the flags and derives the remaining fields from them. The error names every wrong flag.

@@ -92,33 +92,33 @@ func (o *Options) AddFlags(sections *cliflag.NamedFlagSets) {
 
 // Validate returns an error that names each wrong flag.
 func (o *Options) Validate() error {
-	var errs []error
+	errs := []error{CheckPositive("startup-timeout", o.StartupTimeout)}
 	for _, flag := range []struct{ name, address string }{
 		{"metrics-bind-address", o.MetricsAddress}, {"health-probe-bind-address", o.HealthAddress}, {"pprof-bind-address", o.PprofAddress},
 	} {
 		errs = append(errs, CheckAddress(flag.name, flag.address))
 	}
-	errs = append(errs, CheckPositive("startup-timeout", o.StartupTimeout))
-	if leader := o.LeaderElection; leader != nil && leader.Enabled {
-		errs = append(errs, leader.validate())
+	l := o.LeaderElection // client-go would refuse these values later, without the names of the flags
+	if l != nil && l.Enabled && (l.RetryPeriod <= 0 || l.RenewDeadline < 2*l.RetryPeriod || l.LeaseDuration <= l.RenewDeadline) {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration is %v, --leader-elect-renew-deadline %v and "+
+			"--leader-elect-retry-period %v: the lease duration must be greater than the renew deadline, and that at least twice "+
+			"the retry period", l.LeaseDuration, l.RenewDeadline, l.RetryPeriod))
 	}
 	return errors.Join(errs...)
-}
-
-// validate finds values that client-go would refuse later, without the names of the flags.
-func (l *LeaderElection) validate() error {
-	if l.RetryPeriod <= 0 || l.RenewDeadline < 2*l.RetryPeriod || l.LeaseDuration <= l.RenewDeadline {
-		return fmt.Errorf("--leader-elect-lease-duration is %v, --leader-elect-renew-deadline %v and --leader-elect-retry-period %v: "+
-			"the lease duration must be greater than the renew deadline, and that at least twice the retry period", l.LeaseDuration, l.RenewDeadline,
-			l.RetryPeriod)
-	}
-	return nil
 }
 
 // CheckPositive returns an error that names the flag if its duration or number is not greater than zero.
 func CheckPositive[T ~int64](flag string, value T) error {
 	if value <= 0 {
 		return fmt.Errorf("--%s is %v: it must be greater than zero", flag, value)
+	}
+	return nil
+}
+
+// CheckNotNegative returns an error unless the value of the flag is zero or more.
+func CheckNotNegative[T ~int64](flag string, value T) error {
+	if value < 0 {
+		return fmt.Errorf("--%s is %v: it must not be negative", flag, value)
 	}
 	return nil
 }
