@@ -250,20 +250,20 @@ func TestRequestedDrivers(t *testing.T) {
 	}
 }
 
-// A quarantined server can be pinned to. The remedy is in the warning for any value of the annotation.
+// A quarantined server can be pinned to. The remedy is in the warning of a pool for any value of the annotation, and in
+// the condition Claimed of a Machine.
 func TestPinnedToQuarantined(t *testing.T) {
 	const wayOut = "until an operator removes the annotation karpenter.metal3.io/quarantined from it"
 	const poolPinAt = autoNodesAt + `.static[0].properties["karpenter.metal3.io/server-name"]: `
-	waits := []string{"warning: " + pinAt + "server q1 is quarantined: the Machine waits " + wayOut}
 	poolWaits := []string{"warning: " + poolPinAt + "server q1 is quarantined: the pool waits " + wayOut}
 	for name, tc := range map[string]struct {
 		reason, server, annotation string
 		machine, pool              []string
 	}{
 		"ByManager": {"a Machine was given up on it", "q1",
-			`{"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant/x"}`, waits,
+			`{"reason":"HostError","since":"2026-01-02T15:04:05Z","machine":"tenant/x"}`, nil,
 			poolWaits},
-		"ByPeople": {"with a long text", "q1", strings.Repeat("it smells ", 100), waits, poolWaits},
+		"ByPeople": {"with a long text", "q1", strings.Repeat("it smells ", 100), nil, poolWaits},
 		"WrongType": {"it would not do if it were well", "q2", "",
 			[]string{pinAt + `Invalid value: "q2": pinned to server "q2", which cannot be had: h100: server metal3-system/q2 is not of ` +
 				`this type`},

@@ -27,8 +27,10 @@ import (
 func Machine(cluster Cluster, before, after *v1alpha1.Machine) Result {
 	r := &Result{}
 	spec := field.NewPath("spec")
-	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Properties, after.Spec.Properties) {
-		r.machineProperties(cluster, spec.Child("properties"), before, after)
+	// The provider writes the present properties of its class, also for a server. The condition Drifted says if they are
+	// invalid.
+	if before == nil || before.Status.HostRef == nil && !equality.Semantic.DeepEqual(before.Spec.Properties, after.Spec.Properties) {
+		r.ownProperties(cluster, spec.Child("properties"), after)
 	}
 	if before == nil || !equality.Semantic.DeepEqual(before.Spec.Labels, after.Spec.Labels) {
 		r.deny(RuleNodes, bootstrap.CheckLabels(spec.Child("labels"), after.Spec.Labels)...)
@@ -139,16 +141,10 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 			tenant.Name)))
 		return
 	}
-	if reference := machine.Spec.TenantClusterRef; reference != nil && tenant == nil {
-		r.warn(RuleReferences, spec.Child("tenantClusterRef", "name"),
-			"there is no TenantCluster %q in namespace %s yet: the Machine gets no server before there is", reference.Name, machine.Namespace)
-	}
 	about := spec.Child("requirements")
 	if machine.Spec.NodeTypeRef != nil {
 		about = spec.Child("nodeTypeRef", "name")
 		if cluster.NodeType(machine.Spec.NodeTypeRef.Name) == nil {
-			r.warn(RuleReferences, about, "there is no NodeType %q yet: the Machine gets no server before there is (there are: %s)",
-				machine.Spec.NodeTypeRef.Name, orNone(typeNames(cluster)))
 			return
 		}
 	}
@@ -161,8 +157,6 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(tenant, none)))
 	case serverName(machine.Spec.Properties) != "":
 		r.pin(cluster, spec, machine, none)
-	case none != nil && none.Reason == v1alpha1.ReasonNoMatchingType:
-		r.warn(RuleNodeTypeSelector, about, "%s", none.Error())
 	}
 	if tenant == nil {
 		return
@@ -193,25 +187,6 @@ func notAllowed(tenant *v1alpha1.TenantCluster, none *inventory.NoHostError) str
 
 func typeNames(cluster Cluster) []string {
 	return lo.Map(cluster.NodeTypes(), func(nodeType *v1alpha1.NodeType, _ int) string { return nodeType.Name })
-}
-
-// machineProperties validates the properties of a Machine. For a Machine with a server, errors are only warnings. The
-// provider writes the present properties of its class, and the manager reports the change, even to invalid properties,
-// in the condition Drifted. If the webhook denied the write, the Machine would not show the change.
-func (r *Result) machineProperties(cluster Cluster, path *field.Path, before, after *v1alpha1.Machine) {
-	if before == nil || before.Status.HostRef == nil {
-		r.ownProperties(cluster, path, after)
-		return
-	}
-	found := &Result{}
-	found.ownProperties(cluster, path, after)
-	for _, err := range found.Errors {
-		r.warn(RuleProperties, field.NewPath(err.Field), "%s", err.ErrorBody())
-	}
-	r.omittedWarnings += found.omittedErrors + found.omittedWarnings
-	for _, warning := range found.warnings {
-		r.addWarning(warning)
-	}
 }
 
 func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alpha1.Machine) {
@@ -267,7 +242,7 @@ func serverName(values map[string]string) string {
 
 // pin validates the server that a Machine is pinned to. It must exist, be of the Machine's type, and be big enough. No
 // other Machine of the namespace may be pinned to it, and no Machine of another namespace may have it. A server that is
-// not available now may become so: that is a warning.
+// not available now may become so.
 func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine, none *inventory.NoHostError) {
 	server := serverName(machine.Spec.Properties)
 	if server == "" {
@@ -276,8 +251,7 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 	path := key(spec.Child("properties"), v1alpha1.PropertyServerName)
 	namespaces := hostNamespaces(cluster, machine)
 	if len(namespaces) == 0 {
-		r.warn(RuleReferences, path, "there is no NodeProvider yet, so that the server is not known")
-		return
+		return // the server is not known
 	}
 	known := func(namespace string) bool {
 		_, known := cluster.Server(keyOf(namespace, server))
@@ -305,33 +279,11 @@ func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machin
 				holder+" is pinned to this server already: choose another, or delete that Machine first"))
 			return
 		}
-		r.warn(RulePinning, path, "%s, which is being deleted, still has this server: it is claimed once it is clean", holder)
 	}
-	if none == nil {
-		return
+	// The server may be of several types, and one of them may fit. The condition Claimed says why it is not claimed now.
+	if none != nil && !slices.ContainsFunc(none.Considered, inventory.Candidate.Fits) {
+		r.deny(RulePinning, field.Invalid(path, server, none.Error()+": pin to another server, or ask for another type"))
 	}
-	// The server may be of several types, and one of them may fit.
-	if now := slices.IndexFunc(none.Considered, inventory.Candidate.Fits); now >= 0 {
-		if !r.quarantined(cluster, path, namespaces, server, "Machine") {
-			r.warn(RulePinning, path, "%s: the Machine waits for it, and gets no other", none.Considered[now])
-		}
-		return
-	}
-	r.deny(RulePinning, field.Invalid(path, server, none.Error()+": pin to another server, or ask for another type"))
-}
-
-// quarantined warns of a quarantined server, and reports whether it is one. The remedy comes first: a long cause is
-// cut.
-func (r *Result) quarantined(cluster Cluster, path *field.Path, namespaces []string, server, subject string) bool {
-	for _, namespace := range namespaces {
-		found, known := cluster.Server(keyOf(namespace, server))
-		if known && found.Eligibility.Reason == inventory.ReasonQuarantined {
-			r.warn(RulePinning, path, "server %s is quarantined: the %s waits until an operator removes the annotation %s from it",
-				server, subject, v1alpha1.QuarantinedAnnotationKey)
-			return true
-		}
-	}
-	return false
 }
 
 // hostNamespaces returns the namespaces that can have the server of a Machine.

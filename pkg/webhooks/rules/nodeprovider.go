@@ -156,10 +156,7 @@ func NodeType(cluster Cluster, before, after *v1alpha1.NodeType) Result {
 	r.readByAll(spec.Child("properties"), properties.OfType(after))
 	r.hostSelector(spec.Child("bareMetalHosts"), after, &after.Spec.HardwareProfile, after.Name)
 	provider := providerNamed(cluster, after.Spec.ProviderRef.Name)
-	if provider == nil {
-		r.warn(RuleReferences, spec.Child("providerRef", "name"), "there is no NodeProvider %q yet: the type has no servers before there is",
-			after.Spec.ProviderRef.Name)
-	} else {
+	if provider != nil {
 		r.precedence(spec.Child("properties"), properties.OfType(after), provider)
 	}
 	if before == nil {

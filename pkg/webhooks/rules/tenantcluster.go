@@ -24,6 +24,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/pools"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // TenantCluster validates a TenantCluster that is created, or updated from before.
@@ -397,7 +398,11 @@ func (r *Result) pinnedPool(cluster Cluster, p pool, path *field.Path, namespace
 		r.warn(RulePinning, path, "a Machine of another tenant is pinned to server %s: the pool gets no server before that is gone", server)
 		return
 	}
-	if !found.Eligibility.For(p.tenant.Namespace, false).Claimable && !r.quarantined(cluster, path, []string{namespace}, server, "pool") {
+	switch {
+	case found.Eligibility.Reason == inventory.ReasonQuarantined: // the remedy comes first: a long cause is cut
+		r.warn(RulePinning, path, "server %s is quarantined: the pool waits until an operator removes the annotation %s from it",
+			server, v1alpha1.QuarantinedAnnotationKey)
+	case !found.Eligibility.For(p.tenant.Namespace, false).Claimable:
 		r.warn(RulePinning, path, "server %s %s: the pool waits for it, and gets no other", server, found.Eligibility.Message)
 	}
 }
