@@ -144,10 +144,19 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		c.extended, c.devicesNotDeclared = resourceclaims.NewExtended(tenantClient, d.Servers.ByDriver), d.Servers.DevicesNotDeclared
 		all = append(all, c.extended.Claims(), c.extended.Pods())
 	}
+	plan := func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
+		return gangs.Simulation{Provisioner: c.Provisioner, Cluster: c.Cluster, Client: tenantClient, Clock: d.Clock}.Plan(ctx, pods)
+	}
 	all = append(all,
 		holdback.Pods(d.Servers, holdback.Core{Client: tenantClient, Cluster: c.Cluster,
 			Provisioner: func() *provisioning.Provisioner { return c.Provisioner }}),
-		holdback.ExpectedPods(tenantClient, c.Cluster.PodsMappedToNodeClaim),
+		holdback.ExpectedPods(tenantClient, c.Cluster, func(ctx context.Context) (scheduling.Results, error) {
+			pods, err := c.Provisioner.GetPendingPods(ctx)
+			if err != nil || len(pods) == 0 {
+				return scheduling.Results{}, err
+			}
+			return plan(ctx, pods)
+		}, d.Clock),
 		holdback.StartingNodes(tenantClient, d.Clock),
 		nominated,
 		accelerators.Templates(),
@@ -157,9 +166,7 @@ func (c *Core) interceptors(d Dependencies, devices bool) []interceptor.Intercep
 		c.gangs = gangs.NewPlacer(gangs.Dependencies{
 			Client: tenantClient, Live: d.Clusters.Tenant.Live, Clock: d.Clock, IdleDuration: d.GangIdleDuration,
 			FreeServers: d.Servers.FreeServers, AllServers: d.Servers.AllServers, NodeClaimOf: c.Cluster.PodNodeClaimMapping,
-			Plan: func(ctx context.Context, pods []*corev1.Pod) (scheduling.Results, error) {
-				return gangs.Simulation{Provisioner: c.Provisioner, Cluster: c.Cluster, Client: tenantClient, Clock: d.Clock}.Plan(ctx, pods)
-			},
+			Plan: plan,
 		})
 		all = append(all, c.gangs.PendingPods(), interceptor.OnCreate(c.gangs.Mark))
 	}

@@ -4,20 +4,21 @@
 package holdback
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
 
@@ -37,37 +38,46 @@ const (
 	podState   = "state.pod"
 )
 
-// ExpectedPods adds the pods that a node waits for to the pods of that node, when core looks for nodes to take away. A node
-// waits for a pod if kube-scheduler has nominated it, while a volume is made there or other pods are evicted, or if core has
-// planned the pod for it. Core remembers its plan for 20 s, and kube-scheduler may need longer for a group of pods. If
-// kube-scheduler chooses the node of another pod instead, the other pod needs this node. A drain must not evict such pods,
-// and does not see them. planned returns the pods that core has last planned for a NodeClaim, whose name its node has.
-func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.NamespacedName) interceptor.Interceptor {
+// planPeriod is how long a plan of core's scheduler says which nodes pods wait for. Core looks for nodes to take away
+// each 10 s, and looks again before it takes one away.
+const planPeriod = 5 * time.Second
+
+// ExpectedPods adds the pods that a node waits for to the pods of that node, when core looks for nodes to take away. A
+// node waits for a pod in three cases. kube-scheduler has nominated the node, while a volume is made there or other pods
+// are evicted. Core has planned the pod for the node: core remembers its plan for 20 s only, and kube-scheduler may need
+// longer for a group of pods. Or kube-scheduler has given the node of a waiting pod to another pod, and core's scheduler
+// would place a waiting pod here now. A drain must not evict such pods, and does not see them.
+//
+// cluster knows for which NodeClaims core has last planned pods; their nodes have the same names. simulate returns what
+// core's scheduler would do with the pods that wait.
+func ExpectedPods(reader client.Reader, cluster *state.Cluster,
+	simulate func(context.Context) (scheduling.Results, error), clk clock.PassiveClock,
+) interceptor.Interceptor {
+	plan := &plan{reader: reader, cluster: cluster, simulate: simulate, clock: clk}
 	return interceptor.OnList(func(ctx context.Context, pods *corev1.PodList, opts []client.ListOption) error {
 		name := selectedNode(opts)
-		if name == "" || injection.GetControllerName(ctx) != disruption ||
-			slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return podutils.IsReschedulable(&pod) }) {
+		if name == "" || injection.GetControllerName(ctx) != disruption || isUsed(pods.Items) {
 			return nil
 		}
 		expected, err := nominatedFor(ctx, reader, name)
 		if err != nil {
 			return err
 		}
-		names := []string{name}
-		for i := 0; i < len(names); i++ {
-			for _, key := range planned(names[i]) {
-				pod := &corev1.Pod{}
-				found, err := kube.Find(ctx, reader, key, pod)
-				if err != nil {
-					return err
-				}
-				other := cmp.Or(pod.Spec.NodeName, pod.Status.NominatedNodeName)
-				switch {
-				case found && podutils.IsProvisionable(pod):
-					expected = append(expected, *pod)
-				case found && other != "" && !slices.Contains(names, other):
-					names = append(names, other) // whoever was planned for that node needs this one
-				}
+		for _, key := range cluster.PodsMappedToNodeClaim(name) {
+			pod := &corev1.Pod{}
+			if found, err := kube.Find(ctx, reader, key, pod); err != nil {
+				return err
+			} else if found && podutils.IsProvisionable(pod) {
+				expected = append(expected, *pod)
+			}
+		}
+		if len(expected) == 0 {
+			placed, err := plan.of(ctx, name)
+			if err != nil {
+				return err
+			}
+			for _, pod := range placed {
+				expected = append(expected, *pod)
 			}
 		}
 		for _, pod := range expected {
@@ -77,6 +87,67 @@ func ExpectedPods(reader client.Reader, planned func(nodeClaim string) []types.N
 		}
 		return nil
 	})
+}
+
+// isUsed reports whether a node with these pods is in use.
+func isUsed(pods []corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return podutils.IsReschedulable(&pod) })
+}
+
+// plan is where core's scheduler would place the pods that wait, among the nodes that there are.
+type plan struct {
+	reader   client.Reader
+	cluster  *state.Cluster
+	simulate func(context.Context) (scheduling.Results, error)
+	clock    clock.PassiveClock
+	mu       sync.Mutex
+	// made is when core was asked, and nodes are its answer.
+	made  time.Time
+	nodes map[string][]*corev1.Pod
+}
+
+// of returns the pods that core's scheduler would place on a node, if any of the pods that wait needs another node than
+// its own.
+func (p *plan) of(ctx context.Context, node string) ([]*corev1.Pod, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nodes != nil && p.clock.Since(p.made).Abs() < planPeriod {
+		return p.nodes[node], nil
+	}
+	results, err := p.simulate(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking core which nodes pods wait for, %w", err)
+	}
+	nodes, anyWithout := map[string][]*corev1.Pod{}, false
+	for _, existing := range results.ExistingNodes {
+		nodes[existing.Name()] = existing.Pods
+		for _, pod := range existing.Pods {
+			without, err := p.isWithoutNode(ctx, pod)
+			if err != nil {
+				return nil, err
+			}
+			anyWithout = anyWithout || without
+		}
+	}
+	if !anyWithout {
+		clear(nodes)
+	}
+	p.made, p.nodes = p.clock.Now(), nodes
+	return nodes[node], nil
+}
+
+// isWithoutNode reports whether core has planned a pod for no node, or other pods are on that node or nominated for it.
+func (p *plan) isWithoutNode(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	own := p.cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(pod))
+	if own == "" {
+		return true, nil
+	}
+	there := &corev1.PodList{}
+	if err := p.reader.List(ctx, there, client.MatchingFields{"spec.nodeName": own}); err != nil {
+		return false, fmt.Errorf("listing the pods of node %s, %w", own, err)
+	}
+	nominated, err := nominatedFor(ctx, p.reader, own)
+	return isUsed(there.Items) || len(nominated) > 0, err
 }
 
 // NominatedPods has core's state count a pod on the node that kube-scheduler has nominated for it. Core leaves such pods out

@@ -22,6 +22,7 @@ import (
 // empty are the nodes that core could take away because they are empty.
 func (w *tenantWorld) empty() []string {
 	w.t.Helper()
+	w.clock.Step(betweenPasses) // core looks each 10 s, too
 	names, err := w.findEmpty()
 	w.must(err)
 	return names
@@ -54,7 +55,7 @@ func TestNodeOfPodThatWaitsForItsVolume(t *testing.T) {
 		empty     int
 		reason    string
 	}{
-		{"", 1, "nobody waits for the node"},
+		{"", 0, "core's scheduler would place the pod there"},
 		{node, 0, "kube-scheduler has chosen it"},
 		{"another", 1, "kube-scheduler has changed its mind"},
 	} {
@@ -120,6 +121,30 @@ func TestNodeOfPodWhoseNodeIsTaken(t *testing.T) {
 	w.must(w.api.Delete(w.ctx, pods[2]))
 	if got := w.empty(); !slices.Equal(got, []string{planned(pods[0])}) {
 		t.Errorf("%v can be taken away as empty, want the node that no pod is on", got)
+	}
+}
+
+// TestNodeThatAnotherPodCanHave: kube-scheduler has bound a pod that core has never planned to the node of another. The pod of a
+// second node is gone, and core is busy.
+func TestNodeThatAnotherPodCanHave(t *testing.T) {
+	w := newTenantWorld(t, nil)
+	robbed, gone, robber := whole("a"), whole("b"), whole("c")
+	w.pend(robbed, gone)
+	if got := w.pass(); got != 2 {
+		t.Fatalf("%d servers for two pods", got)
+	}
+	free := w.core.Cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(gone))
+	w.clock.Step(time.Hour)
+	robber.Spec.NodeName = w.core.Cluster.PodNodeClaimMapping(client.ObjectKeyFromObject(robbed))
+	w.must(w.api.Create(w.ctx, robber))
+	w.sees(robber)
+	w.must(w.api.Delete(w.ctx, gone))
+	if got := w.empty(); len(got) != 0 {
+		t.Errorf("%v can be taken away as empty, want none: the pod whose node is taken can have it", got)
+	}
+	w.must(w.api.Delete(w.ctx, robbed))
+	if got := w.empty(); !slices.Equal(got, []string{free}) {
+		t.Errorf("%v can be taken away as empty, want %s: nobody waits", got, free)
 	}
 }
 
