@@ -138,7 +138,7 @@ func (h *history) look() {
 	h.manager.round()
 	h.connection.PassTime()
 	if !h.connection.Dead() {
-		clear(h.edited)
+		h.forgetEdits()
 	}
 	if !h.failed {
 		return
@@ -153,6 +153,17 @@ func (h *history) look() {
 			if wasFree[name] && free[name] && after[name] {
 				h.fail("Machine %s gets server %s, which has just failed, and %s is free", machine.Name, h.broken, name)
 			}
+		}
+	}
+}
+
+// forgetEdits forgets the edits that the manager has seen. It does not look at each Machine in each round.
+func (h *history) forgetEdits() {
+	h.t.Helper()
+	for _, host := range h.hosts() {
+		noted, _, waits := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], awaited)
+		if !waits || noted == strconv.FormatInt(host.Generation, 10) {
+			delete(h.edited, host.Name)
 		}
 	}
 }
