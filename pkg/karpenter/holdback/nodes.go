@@ -72,7 +72,7 @@ func ExpectedPods(reader client.Reader, cluster *state.Cluster,
 			}
 		}
 		if len(expected) == 0 {
-			placed, err := plan.of(ctx, name)
+			placed, err := plan.podsFor(ctx, name)
 			if err != nil {
 				return err
 			}
@@ -106,9 +106,9 @@ type plan struct {
 	nodes map[string][]*corev1.Pod
 }
 
-// of returns the pods that core's scheduler would place on a node, if any of the pods that wait needs another node than
+// podsFor returns the pods that core's scheduler would place on a node, if any of the pods that wait needs another node than
 // its own.
-func (p *plan) of(ctx context.Context, node string) ([]*corev1.Pod, error) {
+func (p *plan) podsFor(ctx context.Context, node string) ([]*corev1.Pod, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.nodes != nil && p.clock.Since(p.made).Abs() < planPeriod {
