@@ -105,16 +105,15 @@ func load(wanted func(path string) bool) ([]*apiextensionsv1.CustomResourceDefin
 func keepIgnored(crd *apiextensionsv1.CustomResourceDefinition) error {
 	for _, version := range crd.Spec.Versions {
 		for _, ignored := range compat.IgnoredFields {
-			block, name := ignored.Block()
 			keep := func(schema *apiextensionsv1.JSONSchemaProps) {
 				if schema.XPreserveUnknownFields == nil {
 					schema.XPreserveUnknownFields = ptr.To(true)
 					schema.Description += "\nFields of the reference without an effect:"
 				}
-				schema.Description += " " + name
+				schema.Description += " " + ignored.Name
 			}
-			if ignored.Kind == crd.Spec.Names.Kind && !changeAt(version.Schema.OpenAPIV3Schema, pathOf(block), keep) {
-				return fmt.Errorf("keeping %s of %s: there is no such block", ignored.Path, crd.Name)
+			if ignored.Kind == crd.Spec.Names.Kind && !changeAt(version.Schema.OpenAPIV3Schema, pathOf(ignored.Block), keep) {
+				return fmt.Errorf("keeping %s in %s of %s: there is no such block", ignored.Name, ignored.Block, crd.Name)
 			}
 		}
 	}

@@ -139,24 +139,25 @@ func (s *shape) unknown(raw []byte) ([]rules.UnknownField, error) {
 	if err := utiljson.Unmarshal(raw, &object); err != nil {
 		return nil, fmt.Errorf("reading the object, %w", err)
 	}
-	return s.fields["spec"].unknownIn(nil, rules.UnknownField{Path: field.NewPath("spec"), InSchema: "spec", Value: object["spec"]}), nil
+	return s.fields["spec"].unknownIn(nil, field.NewPath("spec"), "spec", object["spec"]), nil
 }
 
-// unknownIn appends the unknown fields below a place in an object.
-func (s *shape) unknownIn(found []rules.UnknownField, place rules.UnknownField) []rules.UnknownField {
-	switch value := place.Value.(type) {
+// unknownIn appends the unknown fields below a place in an object. inSchema is the place with [] for the items of lists.
+func (s *shape) unknownIn(found []rules.UnknownField, place *field.Path, inSchema string, value any) []rules.UnknownField {
+	switch value := value.(type) {
 	case []any:
 		for i, item := range value {
-			found = s.rest.unknownIn(found, rules.UnknownField{Path: place.Path.Index(i), InSchema: place.InSchema + "[]", Value: item})
+			found = s.rest.unknownIn(found, place.Index(i), inSchema+"[]", item)
 		}
 	case map[string]any:
+		known := slices.Sorted(maps.Keys(s.fields))
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			child := rules.UnknownField{Path: place.Path.Child(name), InSchema: place.InSchema + "." + name, Value: value[name]}
 			if named, is := s.fields[name]; is {
-				found = named.unknownIn(found, child)
+				found = named.unknownIn(found, place.Child(name), inSchema+"."+name, value[name])
 			} else if s.keepsUnknown {
-				child.Known = slices.Sorted(maps.Keys(s.fields))
-				found = append(found, child)
+				found = append(found, rules.UnknownField{
+					Path: place.Child(name), Block: inSchema, Name: name, Value: value[name], Known: known,
+				})
 			}
 		}
 	}

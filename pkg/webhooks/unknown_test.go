@@ -104,6 +104,12 @@ func TestUnknownFields(t *testing.T) {
 			"{nodeTypes: [{providerRef: p}, {providerRef: q}, {name: c}]}",
 			[]string{"warning: spec.metal3.nodeTypes[1].providerRef:" + none + "a NodeType is of the " +
 				"NodeProvider that lists it: list it there, or leave providerRef out"}},
+		"OwnNameElsewhere": {"only providerRef may repeat it", "TenantCluster", "", "privateNodes: {autoUpgrade: {image: p}}",
+			[]string{nodes + "autoUpgrade.image:" + none + "servers are installed again, within the budgets of their pools"}},
+		"OfOtherKind": {"a field of another kind is not meant", "SSHKey", "", "terrafor: 1",
+			[]string{"spec.terrafor: Forbidden: unknown field"}},
+		"Dotted": {"it is one name, and no path", "NodeProvider", "", "'metal3.deploy': {a: b}",
+			[]string{"spec.metal3.deploy: Forbidden: unknown field"}},
 		"Infrastructure": {"the reference has it besides Metal3", "NodeProvider", "", "bcm: {}, kubeVirt: {}, " +
 			"clusterAPI: {}, terraform: {nodeTemplate: {}}",
 			[]string{"warning: spec.terraform, spec.bcm, spec.kubeVirt and 1 more:" + fleet}},
@@ -155,7 +161,7 @@ func TestUnknownFields(t *testing.T) {
 // its name is denied.
 func TestEachIgnoredField(t *testing.T) {
 	for _, ignored := range compat.IgnoredFields {
-		block, name := ignored.Block()
+		block, name := ignored.Block, ignored.Name
 		for field, want := range map[string]string{name: ignored.Instead, name + "x": "unknown field: is " + name + " meant?"} {
 			var value any = map[string]any{"a": "b"}
 			value = map[string]any{field: value}

@@ -36,8 +36,8 @@ const (
 
 // Ignored is a field of the reference that this API has no use for.
 type Ignored struct {
-	// Kind has the field, and Path leads to it: [] stands for the items of a list.
-	Kind, Path string
+	// Kind and Block have the field of that name. Block is a path in the schema: [] stands for the items of a list.
+	Kind, Block, Name string
 	// Instead says what to do instead. %s in it stands for the value in words.
 	Instead string
 	// Denied marks a field that is denied unless it is empty, because an object without it would mean something else.
@@ -66,8 +66,8 @@ var IgnoredFields = slices.Concat(
 	ignored("TenantCluster", "spec.privateNodes", "there is no VPN: servers reach spec.apiServerEndpoint through their own "+
 		"network", "vpn"),
 	[]Ignored{
-		{"TenantCluster", "spec.privateNodes.autoNodes[].static[].requirements", requirementsAdvice, true},
-		{"TenantCluster", "spec.privateNodes.autoNodes[].dynamic[].requirements", requirementsAdvice, true},
+		{"TenantCluster", "spec.privateNodes.autoNodes[].static[]", "requirements", requirementsAdvice, true},
+		{"TenantCluster", "spec.privateNodes.autoNodes[].dynamic[]", "requirements", requirementsAdvice, true},
 	},
 	ignored("TenantCluster", "spec.sync.fromHost.deviceClasses", unpatched, "patches"),
 	ignored("TenantCluster", "spec.sync.fromHost.nodes", ofVCluster, "syncBackChanges", "clearImageStatus", "selector",
@@ -85,18 +85,12 @@ var IgnoredFields = slices.Concat(
 
 func ignored(kind, block, instead string, names ...string) []Ignored {
 	return lo.Map(names, func(name string, _ int) Ignored {
-		return Ignored{Kind: kind, Path: block + "." + name, Instead: instead}
+		return Ignored{Kind: kind, Block: block, Name: name, Instead: instead}
 	})
 }
 
 func ownership(kind string) []Ignored {
 	return append(ignored(kind, "spec", ownerAdvice, "owner"), ignored(kind, "spec", accessAdvice, "access")...)
-}
-
-// Block returns the path of the object that has the field, and the name of the field in it.
-func (i Ignored) Block() (path, name string) {
-	end := strings.LastIndex(i.Path, ".")
-	return i.Path[:end], i.Path[end+1:]
 }
 
 // Property says what to do instead of setting a property that has no meaning, in our domain or in the reference's.

@@ -4,11 +4,11 @@
 package rules
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	"gomodules.xyz/jsonpatch/v2"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -27,35 +27,39 @@ func (r *Result) noEffect(path *field.Path, instead string) {
 // UnknownField is a field that a schema does not name, in a block that keeps unknown fields.
 type UnknownField struct {
 	Path *field.Path
-	// InSchema is the path with [] for the items of lists.
-	InSchema string
-	Value    any
+	// Block is the path of the block in the schema, with [] for the items of lists, and Name the name of the field there.
+	Block, Name string
+	Value       any
 	// Known are the fields of the block that the schema names.
 	Known []string
 }
 
 // UnknownFields warns of fields of the reference that have no effect, and denies all other unknown fields. A field that
-// the object had before with the same value gets neither.
+// the object had before with the same value gets neither. name is the name of the object.
 func UnknownFields(kind Kind, name string, before, after []UnknownField) Result {
 	r := &Result{}
 	had := map[string]any{}
 	for _, unknown := range before {
 		had[unknown.Path.String()] = unknown.Value
 	}
-	position := func(unknown UnknownField) int {
-		return slices.IndexFunc(compat.IgnoredFields, func(ignored compat.Ignored) bool {
-			return ignored.Kind == string(kind) && ignored.Path == unknown.InSchema
-		})
-	}
-	slices.SortStableFunc(after, func(a, b UnknownField) int { return cmp.Compare(position(a), position(b)) })
+	ofKind := lo.Filter(compat.IgnoredFields, func(ignored compat.Ignored, _ int) bool { return ignored.Kind == string(kind) })
+	set := make([][]UnknownField, len(ofKind)) // the unknown fields by the ignored field that they are
 	for _, unknown := range after {
 		if value, has := had[unknown.Path.String()]; has && reflect.DeepEqual(value, unknown.Value) {
 			continue
 		}
-		if index := position(unknown); index >= 0 {
-			r.ignored(compat.IgnoredFields[index], unknown, name)
-		} else {
-			r.unknown(unknown)
+		index := slices.IndexFunc(ofKind, func(ignored compat.Ignored) bool {
+			return ignored.Block == unknown.Block && ignored.Name == unknown.Name
+		})
+		if index < 0 {
+			r.unknown(ofKind, unknown)
+			continue
+		}
+		set[index] = append(set[index], unknown)
+	}
+	for i, ignored := range ofKind {
+		for _, unknown := range set[i] {
+			r.ignored(ignored, unknown, name)
 		}
 	}
 	return r.done()
@@ -64,11 +68,12 @@ func UnknownFields(kind Kind, name string, before, after []UnknownField) Result 
 // ignored warns of a field without an effect, or denies it. The providerRef of a type in a NodeProvider needs no warning
 // if it names that NodeProvider.
 func (r *Result) ignored(ignored compat.Ignored, unknown UnknownField, name string) {
-	if set, is := ignored.Set(unknown.Path, unknown.Value); is && unknown.Value != name {
-		if ignored.Denied {
-			r.deny(RuleNoEffect, field.Forbidden(set.Path, set.Instead))
-			return
-		}
+	set, says := ignored.Set(unknown.Path, unknown.Value)
+	switch {
+	case !says || ignored.Name == "providerRef" && unknown.Value == name:
+	case ignored.Denied:
+		r.deny(RuleNoEffect, field.Forbidden(set.Path, set.Instead))
+	default:
 		r.withoutEffect(set)
 	}
 }
@@ -83,17 +88,16 @@ func (r *Result) withoutEffect(set compat.Field) {
 }
 
 // unknown denies a field that neither this API nor the reference has, and names the field that is probably meant.
-func (r *Result) unknown(unknown UnknownField) {
+func (r *Result) unknown(ofKind []compat.Ignored, unknown UnknownField) {
 	detail := "unknown field"
 	if r.errorCount() < maxErrors { // finding names costs more than decoding the object
-		block, _ := compat.Ignored{Path: unknown.InSchema}.Block()
 		names := slices.Clone(unknown.Known)
-		for _, ignored := range compat.IgnoredFields {
-			if parent, name := ignored.Block(); parent == block {
-				names = append(names, name)
+		for _, ignored := range ofKind {
+			if ignored.Block == unknown.Block {
+				names = append(names, ignored.Name)
 			}
 		}
-		if meant := closest(unknown.InSchema[len(block)+1:], names); meant != "" {
+		if meant := closest(unknown.Name, names); meant != "" {
 			detail += ": is " + meant + " meant?"
 		}
 	}
