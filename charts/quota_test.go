@@ -11,11 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 )
 
@@ -60,17 +60,7 @@ func TestResourceQuota(t *testing.T) {
 	namespace := environment.Namespace(t)
 	for _, quota := range rendered {
 		quota.Namespace = namespace
-		if err := environment.Client.Create(t.Context(), quota); err != nil {
-			t.Fatal(err)
-		}
-		// What kube-controller-manager would do.
-		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{}
-		for name := range quota.Spec.Hard {
-			quota.Status.Used[name] = resource.MustParse("0")
-		}
-		if err := environment.Client.Status().Update(t.Context(), quota); err != nil {
-			t.Fatal(err)
-		}
+		env.CreateQuota(t, environment.Client, quota)
 	}
 	machine := func(n int) error {
 		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("m-%d", n)}}

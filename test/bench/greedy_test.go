@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/management"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -66,16 +67,8 @@ func newGreedy(t testing.TB, machines, stored int, admission bool) *greedy {
 	}
 	if stored > 0 {
 		bounds := corev1.ResourceList{"count/machines.karpenter.metal3.io": resource.MustParse(fmt.Sprint(stored))}
-		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: greedyNamespace, Name: "tenant"},
-			Spec: corev1.ResourceQuotaSpec{Hard: bounds}}
-		if err := g.Client.Create(t.Context(), quota); err != nil {
-			t.Fatal(err)
-		}
-		// What kube-controller-manager would do.
-		quota.Status.Hard, quota.Status.Used = bounds, corev1.ResourceList{"count/machines.karpenter.metal3.io": resource.MustParse("0")}
-		if err := g.Client.Status().Update(t.Context(), quota); err != nil {
-			t.Fatal(err)
-		}
+		env.CreateQuota(t, g.Client, &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: greedyNamespace, Name: "tenant"}, Spec: corev1.ResourceQuotaSpec{Hard: bounds}})
 	}
 	g.StartManager(t)
 	if admission {

@@ -156,3 +156,18 @@ func markTexts(value reflect.Value, text string) {
 		}
 	}
 }
+
+// CreateQuota creates a ResourceQuota and counts for it, as kube-controller-manager does: the namespace has nothing yet.
+func CreateQuota(t testing.TB, c client.Client, quota *corev1.ResourceQuota) {
+	t.Helper()
+	if err := c.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{}
+	for name := range quota.Spec.Hard {
+		quota.Status.Used[name] = resource.MustParse("0")
+	}
+	if err := c.Status().Update(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+}
