@@ -164,7 +164,7 @@ const tenantHead = `<!-- Generated from docs/generate/tenantfields.go by ` + "`m
 
 All of the API that the administrator of a tenant (A), the token of its provider (B) or a user of its namespace (C) writes, who beside
 that tenant reads it, and what bounds the effect. What one tenant says decides nothing for others, beyond the bounds below.
-Personas are those of the [threat model](threat-model.md). A field or a key that is not decided on here fails the build.
+The [threat model](threat-model.md) defines the personas. The build fails if a field or a key has no decision here.
 
 ## Fields
 

@@ -27,7 +27,7 @@ type NodeProfileSpec struct {
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317 && size(self[key]) <= 63)",message="a key has at most 317 characters, and a value at most 63"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.startsWith('kubernetes.io/') && !key.startsWith('topology.kubernetes.io/') && !key.startsWith('beta.kubernetes.io/') && !key.startsWith('failure-domain.beta.kubernetes.io/') && key != 'node.kubernetes.io/instance-type')",message="the labels of kubernetes.io, topology.kubernetes.io and node.kubernetes.io/instance-type follow from the server: take them away"
-	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.startsWith('karpenter.sh/') && !key.startsWith('karpenter.metal3.io/') && !key.matches('^(node-restriction[.]kubernetes[.]io/node-profile|vcluster[.]com/node-(profile|type))$'))",message="the labels of karpenter.sh and karpenter.metal3.io, and those of the node's type and profile, are written by the provider: take them away"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.startsWith('karpenter.sh/') && !key.startsWith('karpenter.metal3.io/') && !key.matches('^(node-restriction[.]kubernetes[.]io/node-profile|vcluster[.]com/node-(profile|type))$'))",message="the labels of karpenter.sh and karpenter.metal3.io, and the labels of the node's type and profile, are written by the provider: take them away"
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 	// NodeAnnotations are annotations of the nodes. Running nodes follow a change, as for labels.
 	// +optional
