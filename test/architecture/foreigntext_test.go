@@ -34,7 +34,7 @@ var commandWords = map[string][]string{
 		"slices.Concat([]string{proposal.Namespace}, proposal.Servers, pairs(proposal.Labels))"},
 	"cmd/kubectl-metal3/verbs.go":                         {"nameOf(machine)"},
 	"pkg/apis/v1alpha1/confirmation.go":                   {`key + "=" + token`, "t.Name", "t.Namespace"},
-	"pkg/controllers/management/machine/host.go":          {"host.Name", "host.Namespace"},
+	"pkg/controllers/management/hosts/host.go":            {"host.Name", "host.Namespace"},
 	"pkg/controllers/management/tenantcluster/ready.go":   {"tenant.Namespace"},
 	"pkg/controllers/tenant/identity/guard.go":            {`cluster.Name + "-kubeconfig"`, "cluster.Namespace"},
 	"pkg/controllers/tenant/nodeclaimstatus/resources.go": {"node"},

@@ -114,7 +114,7 @@ func TestAddressOfAnotherPool(t *testing.T) {
 			w, subnet := newFixture(t, 1), subnets.Add(1)&0xff
 			w.typeProperty(v1alpha1.PropertyNetworkCIDR, fmt.Sprintf(tc.was, subnet))
 			key, manager := w.machine("m", standAlone), w.start(w.client)
-			manager.claims.client = failingInstall{manager.claims.client}
+			manager.hosts.Client = failingInstall{manager.hosts.Client}
 			manager.round()
 			if len(w.addresses()) != 1 || w.hosts()[0].Spec.Image != nil {
 				t.Fatalf("%d addresses, image %v; want an address and no image", len(w.addresses()), w.hosts()[0].Spec.Image)

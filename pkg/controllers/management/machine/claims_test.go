@@ -20,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
@@ -29,39 +30,41 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 	ctx := t.Context()
 	for name, tc := range map[string]struct {
 		reason string
-		write  func(hostClaims, *bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error
+		write  func(hosts.Writer, *bmov1alpha1.BareMetalHost, *v1alpha1.Machine) error
 	}{
-		"Claim": {"two Machines would have it", func(c hostClaims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
+		"Claim": {"two Machines would have it", func(c hosts.Writer, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
 			_, err := c.Claim(ctx, v1alpha1.HostReference{Namespace: host.Namespace, Name: host.Name, UID: host.UID}, m)
 			return err
 		}},
 		"Install": {"an image would be written over that of the next owner",
-			func(c hostClaims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
-				host.Spec.ConsumerRef = ownerOf(m).reference()
+			func(c hosts.Writer, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
+				host.Spec.ConsumerRef = hosts.OwnerOf(m).ConsumerRef()
 				_, err := c.Install(ctx, host, &plan.Plan{Image: properties.Image{URL: "http://x/y"}}, bootstrap.Documents{}, nil)
 				return err
 			}},
 		"Power": {"the next owner's server would be switched off",
-			func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+			func(c hosts.Writer, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 				_, err := c.Power(ctx, host, true)
 				return err
 			}},
-		"Reboot": {"the next owner's server would be rebooted", func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
-			_, err := c.Reboot(ctx, host, true, rebootMark("", time.Unix(1, 0)))
+		"Reboot": {"the next owner's server would be rebooted", func(c hosts.Writer, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+			_, err := c.Reboot(ctx, host, true, hosts.RebootMark("", time.Unix(1, 0)))
 			return err
 		}},
 		"SwitchOff": {"the next owner's server would be switched off",
-			func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+			func(c hosts.Writer, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 				_, err := c.SwitchOff(ctx, host)
 				return err
 			}},
-		"Empty": {"the next owner's image would be taken off", func(c hostClaims, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
+		"Empty": {"the next owner's image would be taken off", func(c hosts.Writer, host *bmov1alpha1.BareMetalHost, _ *v1alpha1.Machine) error {
 			host.Spec.Online = true
 			_, err := c.Empty(ctx, host)
 			return err
 		}},
-		"Release": {"the next owner's claim would be taken away", func(c hostClaims, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine) error {
-			host.Spec.ConsumerRef = ownerOf(m).reference()
+		"Release": {"the next owner's claim would be taken away", func(
+			c hosts.Writer, host *bmov1alpha1.BareMetalHost, m *v1alpha1.Machine,
+		) error {
+			host.Spec.ConsumerRef = hosts.OwnerOf(m).ConsumerRef()
 			return c.Release(ctx, host)
 		}},
 	} {
@@ -72,19 +75,19 @@ func TestEveryHostWriteIsACompareAndSwap(t *testing.T) {
 			overtaken := interceptor.NewClient(w.api.Client, interceptor.Funcs{
 				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 					host := w.hosts()[0]
-					host.Spec.ConsumerRef = ownerOf(other).reference()
+					host.Spec.ConsumerRef = hosts.OwnerOf(other).ConsumerRef()
 					if err := c.Update(ctx, &host); err != nil {
 						t.Fatal(err)
 					}
 					return c.Patch(ctx, object, patch, options...)
 				},
 			})
-			err := tc.write(hostClaims{client: overtaken, live: w.client}, &w.hosts()[0], machine)
-			var taken *TakenError // Claim reads again, and finds the consumer
+			err := tc.write(hosts.Writer{Client: overtaken, Live: w.client}, &w.hosts()[0], machine)
+			var taken *hosts.TakenError // Claim reads again, and finds the consumer
 			if !apierrors.IsConflict(err) && !errors.As(err, &taken) {
 				t.Errorf("%s: got %v, want a conflict", tc.reason, err)
 			}
-			if host := w.hosts()[0]; !ownsHost(ownerOf(other), &host) || host.Spec.Image != nil {
+			if host := w.hosts()[0]; !hosts.Owns(hosts.OwnerOf(other), &host) || host.Spec.Image != nil {
 				t.Errorf("%s: consumer %v, image %v", tc.reason, host.Spec.ConsumerRef, host.Spec.Image)
 			}
 		})
@@ -150,8 +153,8 @@ func TestClaimTakesOnlyWhatCanBeHad(t *testing.T) {
 			if tc.reference != nil {
 				tc.reference(&reference)
 			}
-			var taken *TakenError
-			if _, err := (hostClaims{client: w.client, live: w.client}).Claim(t.Context(), reference, machine); !errors.As(err, &taken) {
+			var taken *hosts.TakenError
+			if _, err := (hosts.Writer{Client: w.client, Live: w.client}).Claim(t.Context(), reference, machine); !errors.As(err, &taken) {
 				t.Errorf("%s: got %v, want a TakenError", tc.reason, err)
 			} else if !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("%s: %q does not say %q", tc.reason, err, tc.says)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
@@ -315,9 +316,9 @@ func TestExpectCleaning(t *testing.T) {
 				host.Annotations = map[string]string{v1alpha1.LastTenantAnnotationKey: "blue"}
 			}
 			if tc.networked {
-				annotate(host, preReturn, "vlan:100")
+				metav1.SetMetaDataAnnotation(&host.ObjectMeta, preReturn, "vlan:100")
 			}
-			markUncleaned(host)
+			hosts.MarkUncleaned(host)
 			host.Spec.Image = &bmov1alpha1.Image{URL: "http://images.example.com/ubuntu.raw"}
 			if host.Generation++; tc.edited {
 				host.Generation++
@@ -329,10 +330,10 @@ func TestExpectCleaning(t *testing.T) {
 				delete(host.Annotations, preReturn)
 			}
 			host.Status.Provisioning.State = tc.state
-			expectCleaning(host)
+			hosts.ExpectCleaning(host)
 			host.Generation++
 			host.Spec.Image = nil
-			if got := follows(host); got != tc.want || host.Annotations[v1alpha1.LastTenantAnnotationKey] != "blue" {
+			if got := hosts.Follows(host); got != tc.want || host.Annotations[v1alpha1.LastTenantAnnotationKey] != "blue" {
 				t.Errorf("%s: it becomes clean: %v, want %v; annotations %v", tc.reason, got, tc.want, host.Annotations)
 			}
 		})

@@ -14,11 +14,13 @@ import (
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/policy"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
@@ -120,7 +122,7 @@ func (w *fixture) configureHosts() {
 	w.t.Helper()
 	for _, host := range w.hosts() {
 		w.edithost(host.Name, func(host *bmov1alpha1.BareMetalHost) {
-			annotate(host, v1alpha1.NTPServersAnnotationKey, operators)
+			metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.NTPServersAnnotationKey, operators)
 			host.Spec.MetaData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
 			host.Spec.NetworkData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
 			host.Spec.UserData = &corev1.SecretReference{Namespace: w.metal3, Name: operators}
@@ -163,7 +165,7 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 			continue
 		}
 		mine++
-		if !ownsHost(ownerOf(machine), &host) || host.Name != machine.Status.HostRef.Name {
+		if !hosts.Owns(hosts.OwnerOf(machine), &host) || host.Name != machine.Status.HostRef.Name {
 			w.t.Errorf("host %s has consumer %v, Machine %s has host %v", host.Name, host.Spec.ConsumerRef, machine.Name, machine.Status.HostRef)
 		}
 		if host.Spec.Image == nil || host.Spec.Image.URL != "http://images.example.com/os.qcow2" || !host.Spec.Online {

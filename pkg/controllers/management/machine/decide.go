@@ -14,6 +14,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
@@ -52,8 +53,8 @@ func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment
 		if r.inventory.Assume(assigned.choice, c.machine.UID) || assigned.choice.Host == c.request.ChosenHost {
 			r.claimRate.claimed(key, c.machine.UID, now)
 			r.scheduler.assumed[key] = assumption{
-				uid: c.machine.UID, host: hostKey(assigned.choice.Host), nodeType: assigned.choice.NodeType,
-				claimable: c.claimable(now), owner: ownerOf(c.machine).machineReference(), pool: assigned.plan.Pool,
+				uid: c.machine.UID, host: hosts.Key(assigned.choice.Host), nodeType: assigned.choice.NodeType,
+				claimable: c.claimable(now), owner: hosts.OwnerOf(c.machine).Reference(), pool: assigned.plan.Pool,
 			}
 			return assigned, nil, nil
 		}
@@ -145,8 +146,8 @@ func (r *Reconciler) assignAs(
 		return nil, refused, err
 	}
 	host := &bmov1alpha1.BareMetalHost{}
-	if err := r.client.Get(ctx, hostKey(choice.Host), host); err != nil {
-		return nil, nil, fmt.Errorf("reading host %s, which has been chosen, %w", hostKey(choice.Host), err)
+	if err := r.client.Get(ctx, hosts.Key(choice.Host), host); err != nil {
+		return nil, nil, fmt.Errorf("reading host %s, which has been chosen, %w", hosts.Key(choice.Host), err)
 	}
 	planned, err := plan.Resolve(ctx, r.objects, c.machine, choice.NodeType)
 	if err == nil {
@@ -234,7 +235,7 @@ func (r *Reconciler) checkAddress(ctx context.Context, machine *v1alpha1.Machine
 	if err := r.client.List(ctx, taken, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading which addresses of pool %s are taken, %w", pool, err)
 	}
-	owner := ownerOf(machine).machineReference()
+	owner := hosts.OwnerOf(machine).Reference()
 	return pool.Check(owner, taken.Items, r.scheduler.assumedPools(owner))
 }
 

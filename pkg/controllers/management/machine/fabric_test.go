@@ -15,6 +15,7 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
@@ -75,16 +77,16 @@ func (f *fabrics) tenantsOf(host *bmov1alpha1.BareMetalHost) map[string]bool {
 // check fails the test if a server was claimed since the last call that is in a domain of another tenant.
 func (f *fabrics) check(when string) {
 	f.t.Helper()
-	hosts := f.hosts()
-	for _, host := range hosts {
-		consumer, _ := consumerOf(&host)
+	servers := f.hosts()
+	for _, host := range servers {
+		consumer, _ := hosts.ConsumerOf(&host)
 		before := f.claimed[host.Name]
 		f.claimed[host.Name] = consumer.UID
 		domain := host.Labels[v1alpha1.NVLinkDomainLabelKey]
 		if consumer.UID == "" || consumer.UID == before || domain == "" {
 			continue
 		}
-		for _, other := range hosts {
+		for _, other := range servers {
 			if other.Name == host.Name || other.Labels[v1alpha1.NVLinkDomainLabelKey] != domain {
 				continue
 			}
@@ -218,7 +220,7 @@ func TestTenantsRaceForFabric(t *testing.T) {
 		}
 		owners := map[string]int{}
 		for _, host := range f.hosts() {
-			if consumer, claimed := consumerOf(&host); claimed {
+			if consumer, claimed := hosts.ConsumerOf(&host); claimed {
 				owners[consumer.Namespace]++
 			}
 		}
@@ -235,7 +237,9 @@ func TestFabricIsHeldWhileClaimed(t *testing.T) {
 			t.Run(fmt.Sprintf("after %d writes, first %v", writes, first), func(t *testing.T) {
 				f := newFabrics(t, 2, 2, 1)
 				mine := f.ask(f.tenant, "mine")
-				paused := func(host *bmov1alpha1.BareMetalHost) { annotate(host, bmov1alpha1.PausedAnnotation, "") }
+				paused := func(host *bmov1alpha1.BareMetalHost) {
+					metav1.SetMetaDataAnnotation(&host.ObjectMeta, bmov1alpha1.PausedAnnotation, "")
+				}
 				f.edithost("server-00", paused) // so that the other would get this one
 				// The claim fails, so that the status says what was chosen.
 				failing := interceptor.NewClient(f.api.Client, interceptor.Funcs{
@@ -300,7 +304,7 @@ func TestFabricIsHeldAcrossFailOvers(t *testing.T) {
 	// Metal3 does not look at the server for a while, so that the other would get the second one.
 	decide(theirs, "", func(host *bmov1alpha1.BareMetalHost) {
 		if host.Name == "server-00" {
-			annotate(host, bmov1alpha1.PausedAnnotation, "")
+			metav1.SetMetaDataAnnotation(&host.ObjectMeta, bmov1alpha1.PausedAnnotation, "")
 		}
 	})
 	if chosen := f.get(theirs).Status.HostRef; chosen != nil {

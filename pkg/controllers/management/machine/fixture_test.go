@@ -263,7 +263,7 @@ func (p *process) round() {
 		_, _ = p.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machine)})
 	}
 	for _, server := range visits(p, p.fixture.recorded()) {
-		_, _ = (&usage.Controller{Record: p.claims.record}).Reconcile(ctx, reconcile.Request{NamespacedName: server})
+		_, _ = (&usage.Controller{Record: p.hosts.Record}).Reconcile(ctx, reconcile.Request{NamespacedName: server})
 	}
 	if !p.sweeps {
 		return

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -135,7 +136,7 @@ func (r *Reconciler) othersOf(ctx context.Context, c *candidate) (others []*cand
 func (r *Reconciler) undo(c *candidate) {
 	key := client.ObjectKeyFromObject(c.machine)
 	delete(r.scheduler.assumed, key)
-	r.inventory.Forget(hostKey(c.assigned.choice.Host), c.machine.UID)
+	r.inventory.Forget(hosts.Key(c.assigned.choice.Host), c.machine.UID)
 	r.claimRate.uncount(key, c.machine.UID, r.clock.Now())
 	c.assigned = nil
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/system"
@@ -161,7 +162,7 @@ func (h *history) look() {
 func (h *history) forgetEdits() {
 	h.t.Helper()
 	for _, host := range h.hosts() {
-		noted, _, waits := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], awaited)
+		noted, _, waits := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], hosts.Awaited)
 		if !waits || noted == strconv.FormatInt(host.Generation, 10) {
 			delete(h.edited, host.Name)
 		}
@@ -188,7 +189,8 @@ func (h *history) works() {
 	byName := map[string]bmov1alpha1.BareMetalHost{}
 	for _, host := range h.hosts() {
 		byName[host.Name] = host
-		if _, asked := host.Annotations[bmov1alpha1.RebootAnnotationPrefix]; asked && !h.down && ignored(&host) == "" && h.gaveUpReboot(&host) {
+		if _, asked := host.Annotations[bmov1alpha1.RebootAnnotationPrefix]; asked && !h.down && hosts.WhyIgnored(&host) == "" &&
+			h.gaveUpReboot(&host) {
 			h.complained[host.Name] = true // it is rebooted after core has waited for it, and before the manager has seen that
 		}
 	}
@@ -339,10 +341,10 @@ func (h *history) says(namespace string, silent bool) {
 // edits changes what others may change on a host while we have it.
 func (h *history) edits() {
 	h.t.Helper()
-	hosts := h.hosts()
-	host := &hosts[h.random.IntN(len(hosts))]
+	servers := h.hosts()
+	host := &servers[h.random.IntN(len(servers))]
 	waits := host.Spec.Image != nil && host.Status.Provisioning.State == bmov1alpha1.StateAvailable
-	if h.edited[host.Name] || waits || ignored(host) != "" {
+	if h.edited[host.Name] || waits || hosts.WhyIgnored(host) != "" {
 		// If the manager sees two edits as one, the first edit may have disabled the cleaning: the manager leaves a paused host alone, and
 		// does not look at each edit. An edit before Metal3 begins may have changed the image, so that Metal3 has installed and removed
 		// another image.
@@ -398,9 +400,9 @@ func (h *history) moves() {
 // pauses has somebody pause a host or detach it, or end that.
 func (h *history) pauses() {
 	h.t.Helper()
-	hosts := h.hosts()
-	host := &hosts[h.random.IntN(len(hosts))]
-	if ignored(host) != "" {
+	servers := h.hosts()
+	host := &servers[h.random.IntN(len(servers))]
+	if hosts.WhyIgnored(host) != "" {
 		h.note("%s is resumed", host.Name)
 		h.resume(host)
 		return
@@ -668,12 +670,12 @@ func (h *history) asks(name string) {
 
 // installing is how many Machines wait for Metal3 to install their servers, as the manager knows, and will go on to.
 func (h *history) installing() (count int) {
-	hosts := h.hosts()
+	servers := h.hosts()
 	for _, machine := range h.machines() {
 		if machine.Status.Phase == v1alpha1.MachineProvisioning && machine.DeletionTimestamp.IsZero() &&
-			slices.ContainsFunc(hosts, func(host bmov1alpha1.BareMetalHost) bool {
+			slices.ContainsFunc(servers, func(host bmov1alpha1.BareMetalHost) bool {
 				return host.Name == machine.Status.HostRef.Name && host.Status.Provisioning.State != bmov1alpha1.StateProvisioned &&
-					ignored(&host) == ""
+					hosts.WhyIgnored(&host) == ""
 			}) {
 			count++
 		}

@@ -9,18 +9,15 @@ import (
 	"maps"
 	"strings"
 
-	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/sets"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
-
-// hookPrefixes are the prefixes of the hooks that hold a server.
-var hookPrefixes = []string{v1alpha1.PreProvisionHookPrefix, v1alpha1.PreReturnHookPrefix}
 
 // networkFor returns the network that a tenant's servers are moved into, or "" if they stay where they are.
 func networkFor(tenant *v1alpha1.TenantCluster) string {
@@ -30,82 +27,34 @@ func networkFor(tenant *v1alpha1.TenantCluster) string {
 	return tenant.Spec.Network.String()
 }
 
-// networkOf returns the network that a Machine's server is moved into, or "" if it stays where it is. Addresses are
-// counted by network: two tenants with separate networks may use the same addresses.
-func networkOf(machine *v1alpha1.Machine) string { return machine.Status.Network }
-
-// networkOfHost returns the network that a host was claimed for.
-func networkOfHost(host *bmov1alpha1.BareMetalHost) string {
-	return host.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
-}
-
 // setNetworkHooks makes the copies of our hooks on the Machine match the decision. It replaces what others have written
 // there. The write of the choice includes the hooks, so that no controller sees them too late.
 func setNetworkHooks(machine *v1alpha1.Machine, network string) {
-	for _, prefix := range hookPrefixes {
+	for _, prefix := range hosts.HookPrefixes {
 		key := v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)
 		if network == "" {
 			delete(machine.Annotations, key)
 		} else {
-			annotate(machine, key, network)
+			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, key, network)
 		}
 	}
-}
-
-// setHooks writes the hooks on the host, with the claim: the network's hook, and the Machine's hooks that the manager
-// knows. Hooks take effect on the host only, because the tenant can edit or recreate the Machine. Until the owners of
-// the hooks have removed them, nothing is installed on the server and no other Machine claims it.
-func (c hostClaims) setHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) {
-	for _, prefix := range hookPrefixes {
-		for _, name := range v1alpha1.Hooks(machine.Annotations, prefix) {
-			if key := v1alpha1.HookKey(prefix, name); c.hooks.Has(name) {
-				annotate(host, key, machine.Annotations[key])
-			}
-		}
-		if network := networkOf(machine); network != "" {
-			annotate(host, v1alpha1.HookKey(prefix, v1alpha1.NetworkHook), network)
-		}
-	}
-}
-
-// returnHooks returns the names of the hooks that a release waits for: the host's hooks, and the known hooks that were
-// set on the Machine since the claim.
-func (c hostClaims) returnHooks(host *bmov1alpha1.BareMetalHost, ofMachine map[string]string) []string {
-	names := sets.New(v1alpha1.Hooks(host.Annotations, v1alpha1.PreReturnHookPrefix)...)
-	for _, name := range v1alpha1.Hooks(ofMachine, v1alpha1.PreReturnHookPrefix) {
-		if c.hooks.Has(name) {
-			names.Insert(name)
-		}
-	}
-	return sets.List(names)
-}
-
-// Move requests the move into the network that the host was claimed for. It may be repeated at any time.
-func (c hostClaims) Move(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	key := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)
-	if _, asked := host.Annotations[key]; asked {
-		return host, nil
-	}
-	return c.write(ctx, host, "setting the network hook of", func(host *bmov1alpha1.BareMetalHost) {
-		annotate(host, key, networkOfHost(host))
-	})
 }
 
 // recoverNetwork reads the network from the host if the status lacks it, because the Machine was restored. It is not
 // known whether an empty server is in that network, so recoverNetwork has it moved once more.
 func (r *Reconciler) recoverNetwork(ctx context.Context, now *run) (err error) {
-	if now.machine.Status.Network != "" || !ownsHost(ownerOf(now.machine), now.host) || networkOfHost(now.host) == "" {
+	if now.machine.Status.Network != "" || !hosts.Owns(hosts.OwnerOf(now.machine), now.host) || hosts.NetworkOfHost(now.host) == "" {
 		return nil
 	}
 	if now.host.Spec.Image == nil {
-		if now.host, err = r.claims.Move(ctx, now.host); err != nil {
+		if now.host, err = r.hosts.Move(ctx, now.host); err != nil {
 			return err
 		}
 	}
 	if now.written == nil {
 		now.written = now.machine.DeepCopy()
 	}
-	now.machine.Status.Network = networkOfHost(now.host)
+	now.machine.Status.Network = hosts.NetworkOfHost(now.host)
 	return nil
 }
 
@@ -116,7 +65,7 @@ func (r *Reconciler) waitForHooks(ctx context.Context, now *run) (result, error)
 	correct := func(machine *v1alpha1.Machine) {
 		for _, name := range names {
 			key := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, name)
-			annotate(machine, key, now.host.Annotations[key])
+			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, key, now.host.Annotations[key])
 		}
 	}
 	outcome := now.reports(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForHook, "%suntil then, nothing is installed on server %s",
@@ -150,24 +99,15 @@ func (r *Reconciler) reportIgnored(machine *v1alpha1.Machine) {
 		r.event(machine, corev1.EventTypeWarning, string(EventAnnotationIgnored),
 			fmt.Sprintf("annotation %s is %.40q, which is no UID: it is replaced by the Machine's own", v1alpha1.ClaimUIDAnnotationKey, text))
 	}
-	for _, prefix := range hookPrefixes {
+	for _, prefix := range hosts.HookPrefixes {
 		for _, name := range v1alpha1.Hooks(machine.Annotations, prefix) {
-			if name != v1alpha1.NetworkHook && !r.claims.hooks.Has(name) {
+			if name != v1alpha1.NetworkHook && !r.hosts.Hooks.Has(name) {
 				r.event(machine, corev1.EventTypeWarning, string(EventAnnotationIgnored),
 					fmt.Sprintf("hook %s holds nothing: the manager does not have it in its flag --hooks", v1alpha1.HookKey(prefix, name)))
 				return // one event is enough: a tenant may set any number of hooks
 			}
 		}
 	}
-}
-
-func annotate(object client.Object, key, value string) {
-	annotations := object.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[key] = value
-	object.SetAnnotations(annotations)
 }
 
 // patch changes the Machine's metadata, unless the change does nothing. It is a compare-and-swap.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -35,7 +36,7 @@ func (w *fixture) takeHook(key types.NamespacedName, prefix string) {
 	w.t.Helper()
 	hook := v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)
 	for _, host := range w.hosts() {
-		if consumer, ok := consumerOf(&host); ok && consumer.NamespacedName == key {
+		if consumer, ok := hosts.ConsumerOf(&host); ok && consumer.NamespacedName == key {
 			w.annotateHost(host.Name, hook, "")
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -151,7 +152,7 @@ func TestOnlyKnownHooksHold(t *testing.T) {
 			})
 			manager := w.start(w.client)
 			if known {
-				manager.claims.hooks.Insert("mine")
+				manager.hosts.Hooks.Insert("mine")
 			}
 			running := func() *process { return manager }
 			if known {
@@ -184,7 +185,7 @@ func TestOnlyKnownHooksHold(t *testing.T) {
 // TestAnyMetadata: whatever the labels, annotations, finalizers and owner references of a Machine are, its server comes back, and
 // no Secret or server of another is touched.
 func TestAnyMetadata(t *testing.T) {
-	victim := owner{NamespacedName: types.NamespacedName{Namespace: "globex", Name: "m"}, UID: "12345678-aaaa-bbbb-cccc-1234567890ab"}
+	victim := hosts.Owner{NamespacedName: types.NamespacedName{Namespace: "globex", Name: "m"}, UID: "12345678-aaaa-bbbb-cccc-1234567890ab"}
 	values := []string{"", "a/b", "x", strings.Repeat("y", 70), "..", "12345678", string(victim.UID), "-", strings.Repeat("-", 36),
 		"12345678-AAAA-bbbb-cccc-1234567890ab", "vlan:1", "vlan:99999", "true", "%", "\x00", "metal3/server-00/x/y",
 		"a/b/c/d", "{}", "[\"\"]", "🦄"}
@@ -200,7 +201,7 @@ func TestAnyMetadata(t *testing.T) {
 			some := func(choices []string) string { return choices[random.IntN(len(choices))] }
 			change := func(machine *v1alpha1.Machine) {
 				for range random.IntN(6) {
-					annotate(machine, some(keys), some(values))
+					metav1.SetMetaDataAnnotation(&machine.ObjectMeta, some(keys), some(values))
 				}
 				if random.IntN(3) == 0 {
 					delete(machine.Annotations, some(keys))
@@ -227,7 +228,7 @@ func TestAnyMetadata(t *testing.T) {
 			w.create(secret)
 			w.userData("user-data")
 			has := spare(w)
-			has.Name, has.Spec.ConsumerRef = "other", victim.reference()
+			has.Name, has.Spec.ConsumerRef = "other", victim.ConsumerRef()
 			other := w.api.CreateHost(t, has)
 			key := w.machine("m", func(machine *v1alpha1.Machine) {
 				machine.Spec.Bootstrap.DataSecretName = "user-data"
@@ -280,8 +281,8 @@ func TestAnyMetadata(t *testing.T) {
 }
 
 func unreturned(host *bmov1alpha1.BareMetalHost) bool {
-	why, _ := unclean(host)
-	return host.Annotations[preReturn] != "" && (why == "" && isEmptied(host) || inventory.IsOff(host))
+	why, _ := hosts.WhyUnclean(host)
+	return host.Annotations[preReturn] != "" && (why == "" && hosts.IsEmptied(host) || inventory.IsOff(host))
 }
 
 // hostNamed returns the host of that name.
@@ -321,7 +322,7 @@ func TestClaimUIDThatIsNone(t *testing.T) {
 func TestClaimOfBadUID(t *testing.T) {
 	w := newFixture(t, 0)
 	host := spare(w)
-	host.Spec.ConsumerRef = owner{NamespacedName: types.NamespacedName{Namespace: w.tenant, Name: "m"}, UID: "a/b"}.reference()
+	host.Spec.ConsumerRef = hosts.Owner{NamespacedName: types.NamespacedName{Namespace: w.tenant, Name: "m"}, UID: "a/b"}.ConsumerRef()
 	w.api.CreateHost(t, host)
 	refusing := interceptor.NewClient(w.api.Client, interceptor.Funcs{
 		// As client-go does. The client in memory takes any name.
@@ -339,11 +340,11 @@ func TestClaimOfBadUID(t *testing.T) {
 // TestUserDataOfAnotherIsNotDeleted: the name of the Secret follows from the name and the identity that a Machine says it has.
 func TestUserDataOfAnotherIsNotDeleted(t *testing.T) {
 	w := newFixture(t, 1)
-	victim := owner{NamespacedName: types.NamespacedName{Namespace: "globex", Name: "m"}, UID: "12345678-aaaa-bbbb-cccc-1234567890ab"}
+	victim := hosts.Owner{NamespacedName: types.NamespacedName{Namespace: "globex", Name: "m"}, UID: "12345678-aaaa-bbbb-cccc-1234567890ab"}
 	secret := userDataSecret(victim, w.metal3, bootstrap.Documents{UserData: []byte("join token of globex")})
 	w.create(secret)
-	thief := owner{NamespacedName: types.NamespacedName{Namespace: w.tenant, Name: "m"}, UID: "12345678-ffff-bbbb-cccc-1234567890ab"}
-	if name := userDataName(thief); name != secret.Name {
+	thief := hosts.Owner{NamespacedName: types.NamespacedName{Namespace: w.tenant, Name: "m"}, UID: "12345678-ffff-bbbb-cccc-1234567890ab"}
+	if name := hosts.UserDataName(thief); name != secret.Name {
 		t.Fatalf("Secret %s is not that of the other", name)
 	}
 	manager := w.start(w.client)
@@ -379,7 +380,7 @@ func TestPatchesReadNoFleet(t *testing.T) {
 	})
 	manager := w.startWith(w.client, live)
 	for n := range 50 {
-		w.edit(key, func(machine *v1alpha1.Machine) { annotate(machine, "n", fmt.Sprint(n)) })
+		w.edit(key, func(machine *v1alpha1.Machine) { metav1.SetMetaDataAnnotation(&machine.ObjectMeta, "n", fmt.Sprint(n)) })
 		manager.round()
 	}
 	if lists != 1 {
@@ -387,7 +388,7 @@ func TestPatchesReadNoFleet(t *testing.T) {
 	}
 	// Its server is found all the same when it is registered later.
 	host := spare(w)
-	host.Spec.ConsumerRef = owner{NamespacedName: key, UID: formerUID}.reference()
+	host.Spec.ConsumerRef = hosts.Owner{NamespacedName: key, UID: formerUID}.ConsumerRef()
 	host.Annotations = map[string]string{v1alpha1.NodeTypeAnnotationKey: w.nodeType}
 	w.api.CreateHost(t, host)
 	w.until("provisioned", func() *process { return manager }, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })

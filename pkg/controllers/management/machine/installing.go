@@ -19,6 +19,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
@@ -69,14 +70,14 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if err != nil {
 		return now.waitForCorrection(err)
 	}
-	if err = r.writeUserData(ctx, ownerOf(machine), host.Namespace, rendered); apierrors.IsForbidden(err) {
+	if err = r.writeUserData(ctx, hosts.OwnerOf(machine), host.Namespace, rendered); apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "Cannot write user data")
 		return now.waitForUserData(mayNotWrite(host.Namespace)), nil
 	}
 	if err != nil {
 		return result{}, err
 	}
-	if now.host, err = r.claims.Install(ctx, host, planned, rendered, address); err != nil {
+	if now.host, err = r.hosts.Install(ctx, host, planned, rendered, address); err != nil {
 		return result{}, err
 	}
 	outcome := now.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "Metal3 has been told to install %s on server %s",
@@ -107,16 +108,6 @@ func (r *Reconciler) resolveAgain(ctx context.Context, now *run) (*plan.Plan, er
 	}
 	now.plan = planned
 	return planned, nil
-}
-
-// imageOf converts the image of a plan for Metal3.
-func imageOf(planned *plan.Plan) *bmov1alpha1.Image {
-	image := &bmov1alpha1.Image{URL: planned.Image.URL, Checksum: planned.Image.Checksum,
-		ChecksumType: bmov1alpha1.ChecksumType(planned.Image.ChecksumType)}
-	if format := planned.Image.Format; format != "" {
-		image.DiskFormat = &format
-	}
-	return image
 }
 
 // completeHost returns the host for templates: the cache has only the fields for decisions (inventory.TrimHost).
@@ -191,7 +182,7 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 	if planned.Pool == nil {
 		return nil, nil
 	}
-	owner := ownerOf(machine).machineReference()
+	owner := hosts.OwnerOf(machine).Reference()
 	allocation, err := r.addresses.Ensure(ctx, owner, *planned.Pool)
 	if err == nil && !planned.Pool.Holds(allocation) {
 		// The properties have changed since a failed attempt. No server has booted with the address yet.
@@ -215,10 +206,6 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 	return planned.Address(allocation), nil
 }
 
-func (o owner) machineReference() v1alpha1.MachineReference {
-	return v1alpha1.MachineReference{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
-}
-
 // overlapping does not name the pools: tenants read events, and the pools may be another tenant's. The log names them.
 func overlapping(pool ipam.Pool) string {
 	return fmt.Sprintf("address pool %s overlaps others: what one gives out is missing in the other; give them ranges that are apart, or the "+
@@ -237,16 +224,13 @@ func addressesOf(host *bmov1alpha1.BareMetalHost) []corev1.NodeAddress {
 	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: prefix.Addr().String()}}
 }
 
-// hostsPerPage bounds the hosts in one answer of the API server.
-const hostsPerPage = 500
-
 // HoldsServer returns the test for ipam.Sweep: whether a server still has the Machine as its consumer, so that the
 // Machine's address may still be in use. The test reads all hosts, past every cache, so it is only for Machines that
 // were deleted by force.
 func HoldsServer(live client.Reader) func(context.Context, v1alpha1.MachineReference) (bool, error) {
 	return func(ctx context.Context, machine v1alpha1.MachineReference) (bool, error) {
-		host, err := findServer(ctx, live,
-			owner{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, UID: machine.UID})
+		host, err := hosts.FindOwned(ctx, live,
+			hosts.Owner{NamespacedName: types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name}, UID: machine.UID})
 		return host != nil, err
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -24,8 +26,8 @@ func hostReference(host *bmov1alpha1.BareMetalHost) v1alpha1.HostReference {
 func (w *fixture) consume(name string, machine *v1alpha1.Machine) {
 	w.t.Helper()
 	w.edithost(name, func(host *bmov1alpha1.BareMetalHost) {
-		host.Spec.ConsumerRef = ownerOf(machine).reference()
-		annotate(host, v1alpha1.NodeTypeAnnotationKey, w.nodeType)
+		host.Spec.ConsumerRef = hosts.OwnerOf(machine).ConsumerRef()
+		metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.NodeTypeAnnotationKey, w.nodeType)
 	})
 }
 
@@ -83,7 +85,7 @@ func TestChosenBefore(t *testing.T) {
 			reason: "it was given back, and the other manager knows already", want: "server-01",
 			before: func(w *fixture, p *process, m *v1alpha1.Machine) {
 				stale := w.hosts()[1]
-				stale.Spec.ConsumerRef = ownerOf(m).reference()
+				stale.Spec.ConsumerRef = hosts.OwnerOf(m).ConsumerRef()
 				stale.Spec.ConsumerRef.Name = "another"
 				p.inventory.SetHost(&stale)
 			},
@@ -97,7 +99,9 @@ func TestChosenBefore(t *testing.T) {
 		"Paused": {
 			reason: "no Machine may have it", want: "server-00",
 			before: func(w *fixture, _ *process, _ *v1alpha1.Machine) {
-				w.edithost("server-01", func(host *bmov1alpha1.BareMetalHost) { annotate(host, bmov1alpha1.PausedAnnotation, "") })
+				w.edithost("server-01", func(host *bmov1alpha1.BareMetalHost) {
+					metav1.SetMetaDataAnnotation(&host.ObjectMeta, bmov1alpha1.PausedAnnotation, "")
+				})
 			},
 		},
 		"OfAnotherType": {
@@ -146,7 +150,7 @@ func TestChosenBefore(t *testing.T) {
 			}
 			machine, has := w.get(key), []string{}
 			for _, host := range w.hosts() {
-				if ownsHost(ownerOf(machine), &host) {
+				if hosts.Owns(hosts.OwnerOf(machine), &host) {
 					has = append(has, host.Name)
 				}
 			}
@@ -253,7 +257,7 @@ func TestSweepKnowsClaimsInTheMaking(t *testing.T) {
 			if unreadable := strings.HasPrefix(name, "Unreadable") && tc.stays; (err != nil) != unreadable {
 				t.Fatal(err)
 			}
-			if host := w.hosts()[0]; ownsHost(ownerOf(machine), &host) != tc.stays {
+			if host := w.hosts()[0]; hosts.Owns(hosts.OwnerOf(machine), &host) != tc.stays {
 				t.Errorf("%s: the consumer is %v", tc.reason, host.Spec.ConsumerRef)
 			}
 		})

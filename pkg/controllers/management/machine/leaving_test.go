@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -62,7 +63,7 @@ func TestLeavesNetworkBeforeCleaning(t *testing.T) {
 	}
 	healed := func(host *bmov1alpha1.BareMetalHost) { host.Status.ErrorType, host.Status.ErrorMessage = "", "" }
 	annotated := func(key string) (set, unset func(*bmov1alpha1.BareMetalHost)) {
-		return func(host *bmov1alpha1.BareMetalHost) { annotate(host, key, "") },
+		return func(host *bmov1alpha1.BareMetalHost) { metav1.SetMetaDataAnnotation(&host.ObjectMeta, key, "") },
 			func(host *bmov1alpha1.BareMetalHost) { delete(host.Annotations, key) }
 	}
 	pause, unpause := annotated(bmov1alpha1.PausedAnnotation)
@@ -296,7 +297,7 @@ func (w *fixture) checkCleaned() {
 
 // consumerIn is the UID of the Machine that a host is claimed by, which is none otherwise.
 func consumerIn(host *bmov1alpha1.BareMetalHost) types.UID {
-	consumer, _ := consumerOf(host)
+	consumer, _ := hosts.ConsumerOf(host)
 	return consumer.UID
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 )
 
 func standAlone(machine *v1alpha1.Machine) { machine.Spec.TenantClusterRef = nil }
@@ -195,7 +196,7 @@ func TestHostLost(t *testing.T) {
 				t.Errorf("address %s is left", address.Name)
 			}
 			for _, host := range w.hosts() {
-				if host.Spec.ConsumerRef != nil && host.Spec.ConsumerRef.Kind == machineKind {
+				if host.Spec.ConsumerRef != nil && host.Spec.ConsumerRef.Kind == hosts.MachineKind {
 					t.Errorf("host %s is left with consumer %v", host.Name, host.Spec.ConsumerRef)
 				}
 				if name == "Taken" && host.Spec.ConsumerRef != nil && host.Spec.Image == nil {
@@ -323,7 +324,7 @@ func TestRecreatedUnderSameName(t *testing.T) {
 		t.Errorf("it has taken over a server that was never cleaned: %+v", machine.Status)
 	}
 	w.until("claimed properly", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
-	if !ownsHost(ownerOf(w.get(key)), &w.hosts()[0]) {
+	if !hosts.Owns(hosts.OwnerOf(w.get(key)), &w.hosts()[0]) {
 		t.Errorf("consumer %v", w.hosts()[0].Spec.ConsumerRef)
 	}
 }

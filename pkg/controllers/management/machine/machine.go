@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package machine implements the lifecycle of a Machine: it gets a server, has an image installed on it, becomes a
-// node, and releases the server after cleaning. It is the only writer of Machine.status and of the claims on
-// BareMetalHosts.
+// node, and releases the server after cleaning. It is the only writer of Machine.status. Package hosts writes to the
+// BareMetalHosts for it.
 //
 // The life is a state machine. stateOf reads the state only from the Machine and its host, never from memory, so that a
 // run that was killed at any write is continued:
@@ -46,6 +46,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/metrics"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
@@ -134,9 +135,9 @@ type result struct {
 
 // New returns a Reconciler.
 func New(d Dependencies) *Reconciler {
-	claims := hostClaims{client: d.Client, live: d.Live, record: d.Record, hooks: sets.New(d.Hooks...)}
+	claims := hosts.Writer{Client: d.Client, Live: d.Live, Record: d.Record, Hooks: sets.New(d.Hooks...)}
 	r := &Reconciler{
-		servers:      servers{client: d.Client, live: d.Live, claims: claims},
+		servers:      servers{client: d.Client, live: d.Live, hosts: claims},
 		objects:      objects{d.Client},
 		addresses:    ipam.Allocator{Client: d.Client, Live: d.Live},
 		inventory:    d.Inventory,
@@ -261,9 +262,9 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 		now.host = nil // these states read what they need for themselves
 		return nil
 	}
-	owner, key := ownerOf(now.machine), types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	owner, key := hosts.OwnerOf(now.machine), types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
 	trusted := func(host *bmov1alpha1.BareMetalHost) bool {
-		return ownsHost(owner, host) && stateOf(now.machine, host) != hostLost
+		return hosts.Owns(owner, host) && stateOf(now.machine, host) != hostLost
 	}
 	if trusted(now.host) {
 		return nil
@@ -345,8 +346,4 @@ func (r *Reconciler) event(machine *v1alpha1.Machine, kind, reason, message stri
 
 func condition(machine *v1alpha1.Machine, kind string) metav1.Condition {
 	return conditions.Find(machine.Status.Conditions, kind)
-}
-
-func hostKey(reference v1alpha1.HostReference) types.NamespacedName {
-	return types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
 }

@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 )
 
 // playMetal3 takes every host one state further, as baremetal-operator would. It leaves a paused or detached host alone.
 func (w *fixture) playMetal3() {
 	w.t.Helper()
 	for _, host := range w.hosts() {
-		if ignored(&host) != "" {
+		if hosts.WhyIgnored(&host) != "" {
 			continue
 		}
 		before := host.DeepCopy()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/config/rbac"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -224,13 +225,13 @@ func TestHostErrorSays(t *testing.T) {
 		host := &bmov1alpha1.BareMetalHost{}
 		host.Namespace, host.Name = "metal3", "h"
 		host.Status.ErrorType, host.Status.ErrorMessage, host.Status.ErrorCount = kind, imageSecrets, 3
-		message := hostError(host)
+		message := hosts.ErrorOf(host)
 		if !strings.HasPrefix(message, "server metal3/h: ") || !strings.Contains(message, "; 3 times in a row (an operator") ||
 			!strings.HasSuffix(message, "kubectl describe baremetalhost -n metal3 h)") || strings.Contains(message, "hunter2") {
 			t.Errorf("%q: %s", kind, message)
 		}
 	}
-	if message := hostError(&bmov1alpha1.BareMetalHost{}); message != "" {
+	if message := hosts.ErrorOf(&bmov1alpha1.BareMetalHost{}); message != "" {
 		t.Errorf("a server without an error: %s", message)
 	}
 }

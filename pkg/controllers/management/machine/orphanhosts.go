@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
@@ -35,7 +36,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := o.client.Get(ctx, request.NamespacedName, host); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	consumer, ok := consumerOf(host)
+	consumer, ok := hosts.ConsumerOf(host)
 	if !ok {
 		return ctrl.Result{}, nil
 	}
@@ -51,7 +52,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := o.live.Get(ctx, request.NamespacedName, host); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !ownsHost(consumer, host) {
+	if !hosts.Owns(consumer, host) {
 		return ctrl.Result{}, nil
 	}
 	// Nothing changes on a paused host. While a management cluster is moved or restored, its hosts are paused and their
@@ -68,7 +69,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 			"it %s. The remedy, %s", inventory.RegisteredAnew(host), inventory.ReasonRegisteredAnew.Remedy(host))
 		return ctrl.Result{RequeueAfter: resync}, nil
 	}
-	if !isEmptied(host) && !inventory.IsReleasing(host) {
+	if !hosts.IsEmptied(host) && !inventory.IsReleasing(host) {
 		log.FromContext(ctx).Info("Releasing a host whose Machine does not exist or has another", "Machine", consumer.String(), "UID",
 			consumer.UID)
 	}
@@ -90,7 +91,7 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // claimedBy returns whether the Machine claims the host under that UID, and whether the Machine exists at all.
 func (o OrphanHosts) claimedBy(
-	ctx context.Context, reader client.Reader, consumer owner, host types.NamespacedName,
+	ctx context.Context, reader client.Reader, consumer hosts.Owner, host types.NamespacedName,
 ) (claims, exists bool, err error) {
 	machine := &v1alpha1.Machine{}
 	found, err := kube.Find(ctx, reader, consumer.NamespacedName, machine)
@@ -105,5 +106,5 @@ func (o OrphanHosts) claimedBy(
 		return false, true, err // it may be this host that was chosen
 	}
 	chosen, has := machine.Host()
-	return has && hostKey(chosen) == host, true, nil
+	return has && hosts.Key(chosen) == host, true, nil
 }

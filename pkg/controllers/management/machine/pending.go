@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/quota"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -37,7 +39,7 @@ func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
 func secure(machine *v1alpha1.Machine) {
 	controllerutil.AddFinalizer(machine, v1alpha1.MachineFinalizer)
 	if !machine.IsRestored() { // an annotation that is no UID is replaced, too
-		annotate(machine, v1alpha1.ClaimUIDAnnotationKey, string(machine.UID))
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.ClaimUIDAnnotationKey, string(machine.UID))
 	}
 }
 
@@ -210,9 +212,9 @@ func (r *Reconciler) hold(machine *v1alpha1.Machine, host v1alpha1.HostReference
 	}
 	assumed := s.assumed[key]
 	if assumed.uid != machine.UID {
-		assumed = assumption{uid: machine.UID, owner: ownerOf(machine).machineReference()}
+		assumed = assumption{uid: machine.UID, owner: hosts.OwnerOf(machine).Reference()}
 	}
-	assumed.host, assumed.nodeType = hostKey(host), nodeType
+	assumed.host, assumed.nodeType = hosts.Key(host), nodeType
 	s.assumed[key] = assumed
 	return ""
 }
@@ -248,14 +250,14 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	refused := r.hold(now.machine, reference, now.machine.Status.NodeTypeRef.Name)
 	r.scheduler.deciding.Unlock()
 	if refused != "" {
-		return r.chooseAnother(ctx, now, &TakenError{Host: hostKey(reference).String(), Reason: "it " + refused})
+		return r.chooseAnother(ctx, now, &hosts.TakenError{Host: hosts.Key(reference).String(), Reason: "it " + refused})
 	}
-	host, err := r.claims.Claim(ctx, reference, now.machine)
-	var taken *TakenError
+	host, err := r.hosts.Claim(ctx, reference, now.machine)
+	var taken *hosts.TakenError
 	if errors.As(err, &taken) {
 		// The inventory may be behind, and would choose the same server again until its watch has caught up.
 		if taken.Live == nil {
-			r.inventory.DeleteHost(hostKey(reference))
+			r.inventory.DeleteHost(hosts.Key(reference))
 		} else {
 			r.inventory.SetHost(taken.Live)
 		}
@@ -275,13 +277,13 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 	// The next state mostly reports something at once. Until then, a run after a crash finds the claim on the host.
 	return result{again: true, putsOff: true, facts: &facts{
 		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed, host: host,
-		claimNumber: r.inventory.ClaimNumber(hostKey(reference), now.machine.UID, now.machine.Status.NodeTypeRef.Name),
+		claimNumber: r.inventory.ClaimNumber(hosts.Key(reference), now.machine.UID, now.machine.Status.NodeTypeRef.Name),
 		message:     fmt.Sprintf("server %s/%s is claimed", host.Namespace, host.Name),
 	}}, nil
 }
 
 // chooseAnother drops the choice of a server that the Machine cannot have.
-func (r *Reconciler) chooseAnother(ctx context.Context, now *run, taken *TakenError) (result, error) {
+func (r *Reconciler) chooseAnother(ctx context.Context, now *run, taken *hosts.TakenError) (result, error) {
 	r.forget(now.machine)
 	r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
 	if now.written != nil {

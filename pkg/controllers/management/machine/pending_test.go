@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/capacity"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -60,7 +61,7 @@ func (q *queued) drain() {
 // ask reconciles every Machine once, as when it is created.
 func (q *queued) ask() {
 	for _, machine := range q.fixture.machines() {
-		q.queue.Add(reconcile.Request{NamespacedName: ownerOf(&machine).NamespacedName})
+		q.queue.Add(reconcile.Request{NamespacedName: hosts.OwnerOf(&machine).NamespacedName})
 	}
 	q.drain()
 	q.reconciles = 0
@@ -118,7 +119,7 @@ func TestOldestFirst(t *testing.T) {
 	older := w.get(types.NamespacedName{Namespace: w.tenant, Name: "b-older"})
 	younger := w.get(types.NamespacedName{Namespace: w.tenant, Name: "a-younger"})
 	q.rack("server", nil)
-	older, younger = w.get(ownerOf(older).NamespacedName), w.get(ownerOf(younger).NamespacedName)
+	older, younger = w.get(hosts.OwnerOf(older).NamespacedName), w.get(hosts.OwnerOf(younger).NamespacedName)
 	if first := entry(older).Before(entry(younger)); (older.Status.HostRef != nil) != first ||
 		(younger.Status.HostRef != nil) == first {
 		t.Errorf("created %s and %s: the older has server %v, the younger %v", older.CreationTimestamp, younger.CreationTimestamp,
@@ -127,7 +128,7 @@ func TestOldestFirst(t *testing.T) {
 }
 
 func entry(machine *v1alpha1.Machine) *scheduling.Machine[candidate] {
-	return &scheduling.Machine[candidate]{Key: ownerOf(machine).NamespacedName, Created: machine.CreationTimestamp.Time}
+	return &scheduling.Machine[candidate]{Key: hosts.OwnerOf(machine).NamespacedName, Created: machine.CreationTimestamp.Time}
 }
 
 // TestAnotherChoice: a Machine could have no server, because the only type has a mistake. It gets one of another type as soon

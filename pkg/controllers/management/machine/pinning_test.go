@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
@@ -28,7 +30,7 @@ func (w *fixture) annotateHost(name, key, value string) {
 		if host.Name != name {
 			continue
 		}
-		annotate(&host, key, value)
+		metav1.SetMetaDataAnnotation(&host.ObjectMeta, key, value)
 		if value == "" {
 			delete(host.Annotations, key)
 		}
@@ -57,7 +59,7 @@ func TestPinned(t *testing.T) {
 			prevent: func(w *fixture) {
 				other := w.get(w.machine("other", pinnedTo("server-00")))
 				w.start(w.client).round()
-				if w.get(ownerOf(other).NamespacedName).Status.ProviderID == "" {
+				if w.get(hosts.OwnerOf(other).NamespacedName).Status.ProviderID == "" {
 					w.t.Fatal("the other Machine has not got its server")
 				}
 			},

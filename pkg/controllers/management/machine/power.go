@@ -5,10 +5,7 @@ package machine
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"strings"
-	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 )
 
 // powerToSet returns the value that a host's spec.online must have, and whether the host has another value. A host with
@@ -26,7 +24,7 @@ func powerToSet(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) (pow
 		return false, false
 	}
 	powered = machine.Spec.Power.State != v1alpha1.PowerOff
-	if !powered && (host.Spec.DisablePowerOff || networkOfHost(host) != "" && host.Spec.Online && !host.Status.PoweredOn) {
+	if !powered && (host.Spec.DisablePowerOff || hosts.NetworkOfHost(host) != "" && host.Spec.Online && !host.Status.PoweredOn) {
 		return true, false
 	}
 	return powered, host.Spec.Online != powered
@@ -43,7 +41,7 @@ func needsPowerChange(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost
 	_, _, requested := rebootRequest(machine)
 	_, rebooted := host.Annotations[v1alpha1.RebootedAnnotationKey]
 	// A request waits while Metal3 ignores the host: the server has not failed.
-	return differs || rebooted || (requested && wantsPower(machine) && ignored(host) == "")
+	return differs || rebooted || (requested && wantsPower(machine) && hosts.WhyIgnored(host) == "")
 }
 
 // rebootRequest returns the request to reboot the server, and the key of its annotation.
@@ -62,7 +60,7 @@ func (r *Reconciler) switchPower(ctx context.Context, now *run) (result, error) 
 	if !differs {
 		return r.reboot(ctx, now)
 	}
-	host, err := r.claims.Power(ctx, now.host, powered)
+	host, err := r.hosts.Power(ctx, now.host, powered)
 	if err != nil {
 		return result{}, err
 	}
@@ -80,29 +78,29 @@ func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(now.host), host); err != nil {
 		return result{}, fmt.Errorf("reading host %s/%s to reboot it, %w", now.host.Namespace, now.host.Name, err)
 	}
-	if !ownsHost(ownerOf(machine), host) || machine.UID != now.machine.UID {
+	if !hosts.Owns(hosts.OwnerOf(machine), host) || machine.UID != now.machine.UID {
 		return result{after: conflictDelay}, nil // the cache is behind
 	}
 	now.machine, now.host = machine, host
 	key, kind, requested := rebootRequest(machine)
-	lastReboot, rebooted := rebootedAt(host)
+	lastReboot, rebooted := hosts.RebootedAt(host)
 	var err error
 	switch {
 	case rebooted && !recorded(machine, lastReboot):
 		ready := condition(machine, v1alpha1.ConditionReady)
 		return result{again: true, facts: &facts{phase: machine.Status.Phase, reason: ready.Reason, message: ready.Message, host: host}}, nil
-	case requested && rebooted && rebootedFor(host, machine.Annotations[v1alpha1.RebootOperationAnnotationKey]):
+	case requested && rebooted && hosts.RebootedFor(host, machine.Annotations[v1alpha1.RebootOperationAnnotationKey]):
 		err = r.clearRebootRequest(ctx, now)
 	case rebooted:
-		now.host, err = r.claims.Rebooted(ctx, host)
+		now.host, err = r.hosts.Rebooted(ctx, host)
 	case requested && kind != "" && kind != v1alpha1.RebootHard && kind != v1alpha1.RebootSoft:
 		r.event(machine, corev1.EventTypeWarning, string(EventRebootRefused), fmt.Sprintf(
 			"annotation %s of Machine %s/%s is %q, which is neither hard nor soft: the server is not rebooted; set it to one of them",
 			key, machine.Namespace, machine.Name, kind))
 		err = r.clearRebootRequest(ctx, now)
 	case requested:
-		now.host, err = r.claims.Reboot(ctx, host, kind == v1alpha1.RebootHard,
-			rebootMark(machine.Annotations[v1alpha1.RebootOperationAnnotationKey], r.clock.Now()))
+		now.host, err = r.hosts.Reboot(ctx, host, kind == v1alpha1.RebootHard,
+			hosts.RebootMark(machine.Annotations[v1alpha1.RebootOperationAnnotationKey], r.clock.Now()))
 	}
 	return result{again: err == nil}, err
 }
@@ -113,30 +111,6 @@ func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
 			delete(machine.Annotations, key)
 		}
 	})
-}
-
-// rebootMark returns the mark that a reboot leaves on a host: the time, and a digest of the operation.
-func rebootMark(operation string, moment time.Time) string {
-	return moment.UTC().Format(time.RFC3339) + " " + digestOf(operation)
-}
-
-func digestOf(operation string) string {
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(operation)))
-}
-
-// rebootedAt returns the time of a reboot that is not recorded completely, and whether there is one.
-func rebootedAt(host *bmov1alpha1.BareMetalHost) (metav1.Time, bool) {
-	text, found := host.Annotations[v1alpha1.RebootedAnnotationKey]
-	text, _, _ = strings.Cut(text, " ")
-	lastReboot, _ := time.Parse(time.RFC3339, text) // zero if another client wrote something else
-	return metav1.NewTime(lastReboot), found
-}
-
-// rebootedFor reports whether the mark on a host is for the operation. If the mark has no digest, another client wrote
-// it and may have rebooted the host: then it counts for every operation, and the host is not rebooted again.
-func rebootedFor(host *bmov1alpha1.BareMetalHost, operation string) bool {
-	_, digest, known := strings.Cut(host.Annotations[v1alpha1.RebootedAnnotationKey], " ")
-	return !known || digest == digestOf(operation)
 }
 
 func recorded(machine *v1alpha1.Machine, lastReboot metav1.Time) bool {
@@ -156,7 +130,7 @@ func powerOf(before *v1alpha1.MachinePowerStatus, host *bmov1alpha1.BareMetalHos
 	if before != nil {
 		power.LastReboot = before.LastReboot
 	}
-	if lastReboot, rebooted := rebootedAt(host); rebooted && !lastReboot.IsZero() {
+	if lastReboot, rebooted := hosts.RebootedAt(host); rebooted && !lastReboot.IsZero() {
 		power.LastReboot = &lastReboot
 	}
 	return power

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 )
 
 func TestPower(t *testing.T) {
@@ -103,10 +104,10 @@ func TestRebootOfAnotherOperation(t *testing.T) {
 		reason, mark, operation string
 		want                    int
 	}{
-		"Same":        {"the manager died before it took the request off", rebootMark("a", before), "a", 0},
-		"Other":       {"the server has booted since, and is sick again", rebootMark("a", before), "b", 1},
-		"AfterPerson": {"a person's reboot is none for Karpenter, which waits for a later boot", rebootMark("", before), "b", 1},
-		"Person":      {"a person's request is the same until it is off", rebootMark("", before), "", 0},
+		"Same":        {"the manager died before it took the request off", hosts.RebootMark("a", before), "a", 0},
+		"Other":       {"the server has booted since, and is sick again", hosts.RebootMark("a", before), "b", 1},
+		"AfterPerson": {"a person's reboot is none for Karpenter, which waits for a later boot", hosts.RebootMark("", before), "b", 1},
+		"Person":      {"a person's request is the same until it is off", hosts.RebootMark("", before), "", 0},
 		"Foreign":     {"what another client has written is no mark of this operation, and ends", "yes", "b", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +116,9 @@ func TestRebootOfAnotherOperation(t *testing.T) {
 			manager := w.start(w.client)
 			running := func() *process { return manager }
 			w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
-			w.edithost("server-00", func(host *bmov1alpha1.BareMetalHost) { annotate(host, v1alpha1.RebootedAnnotationKey, tc.mark) })
+			w.edithost("server-00", func(host *bmov1alpha1.BareMetalHost) {
+				metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.RebootedAnnotationKey, tc.mark)
+			})
 			w.edit(key, func(machine *v1alpha1.Machine) {
 				machine.Annotations = map[string]string{v1alpha1.RebootAnnotationKey: v1alpha1.RebootHard}
 				if tc.operation != "" {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
@@ -135,7 +136,7 @@ func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
 	case v1alpha1.MachineFailed:
 		return true
 	case v1alpha1.MachineProvisioning, v1alpha1.MachineProvisioned:
-		return (f.host != nil && ignored(f.host) != "") || (f.phase == v1alpha1.MachineProvisioned && !wantsPower(machine))
+		return (f.host != nil && hosts.WhyIgnored(f.host) != "") || (f.phase == v1alpha1.MachineProvisioned && !wantsPower(machine))
 	}
 	return false
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
@@ -22,7 +23,7 @@ func (r *Reconciler) watchProvisioning(_ context.Context, now *run) (result, err
 	state := cmp.Or(inventory.Word(now.host.Status.Provisioning.State), "not registered with Metal3")
 	message := fmt.Sprintf("Metal3 is installing %s on server %s, which is %s", properties.PublicURL(now.host.Spec.Image.URL),
 		client.ObjectKeyFromObject(now.host), state)
-	return now.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "%s", cmp.Or(ignored(now.host), message)), nil
+	return now.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "%s", cmp.Or(hosts.WhyIgnored(now.host), message)), nil
 }
 
 func (r *Reconciler) watchProvisioned(_ context.Context, now *run) (result, error) {
@@ -40,21 +41,21 @@ func (r *Reconciler) watchProvisioned(_ context.Context, now *run) (result, erro
 func (r *Reconciler) watchJoined(ctx context.Context, now *run) (result, error) {
 	if quarantine, ours := inventory.QuarantineOf(now.host); ours && quarantine.Machine == client.ObjectKeyFromObject(now.machine) &&
 		meta.IsStatusConditionTrue(now.machine.Status.Conditions, v1alpha1.ConditionGivenUp) {
-		host, err := r.claims.EndQuarantine(ctx, now.host)
+		host, err := r.hosts.EndQuarantine(ctx, now.host)
 		if err != nil {
 			return result{}, err
 		}
 		now.host = host
 	}
 	if !meta.IsStatusConditionTrue(now.machine.Status.Conditions, v1alpha1.ConditionJoined) {
-		if err := r.blankUserData(ctx, ownerOf(now.machine), now.host.Namespace); err != nil {
+		if err := r.blankUserData(ctx, hosts.OwnerOf(now.machine), now.host.Namespace); err != nil {
 			return result{}, err
 		}
 	}
 	joined := condition(now.machine, v1alpha1.ConditionJoined)
 	if _, faulty := now.host.Annotations[v1alpha1.FaultAnnotationKey]; faulty && joined.Status == metav1.ConditionTrue &&
 		now.machine.ReportedNode().Unhealthy == nil && r.clock.Since(joined.LastTransitionTime.Time) >= provenAfter {
-		host, err := r.claims.EndFault(ctx, now.host)
+		host, err := r.hosts.EndFault(ctx, now.host)
 		if err != nil {
 			return result{}, err
 		}
@@ -84,11 +85,11 @@ func poweredOff(now *run, outcome result) result {
 func (r *Reconciler) watchInError(_ context.Context, now *run) (result, error) {
 	if !now.host.DeletionTimestamp.IsZero() {
 		message := fmt.Sprintf("server %s is lost: its BareMetalHost is being deleted. Delete the Machine; %s",
-			client.ObjectKeyFromObject(now.host), hostError(now.host))
+			client.ObjectKeyFromObject(now.host), hosts.ErrorOf(now.host))
 		return now.reports(v1alpha1.MachineFailed, v1alpha1.ReasonHostDeleting, "%s", strings.TrimSuffix(message, "; ")), nil
 	}
 	return now.reports(v1alpha1.MachineFailed, v1alpha1.ReasonHostError,
-		"%s. Metal3 keeps retrying; if that does not help, repair the server, or delete the Machine to release it", hostError(now.host)), nil
+		"%s. Metal3 keeps retrying; if that does not help, repair the server, or delete the Machine to release it", hosts.ErrorOf(now.host)), nil
 }
 
 // watchHostLost reports that the Machine has lost its server. It does not choose another: the workload is lost, and the
@@ -101,7 +102,7 @@ func (r *Reconciler) watchHostLost(_ context.Context, now *run) (result, error) 
 		why = "its BareMetalHost has been deleted"
 	case now.host.UID != reference.UID:
 		why = "its BareMetalHost has been deleted and created again"
-	case !ownsHost(ownerOf(now.machine), now.host):
+	case !hosts.Owns(hosts.OwnerOf(now.machine), now.host):
 		why = "its consumer is now " + inventory.Consumer(now.host)
 	case inventory.IsReleasing(now.host):
 		why = "it is switched off, and being released"
@@ -109,5 +110,5 @@ func (r *Reconciler) watchHostLost(_ context.Context, now *run) (result, error) 
 		why = "its image has been removed from the BareMetalHost"
 	}
 	return now.reports(v1alpha1.MachineFailed, v1alpha1.ReasonHostLost, "server %s is lost: %s. Delete the Machine",
-		hostKey(*reference), why), nil
+		hosts.Key(*reference), why), nil
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 )
 
@@ -72,7 +73,7 @@ func race(w *fixture, wanting, servers int) {
 	}
 	got, consumers := claims(), map[types.UID]string{}
 	for _, host := range w.hosts() {
-		consumer, ok := consumerOf(&host)
+		consumer, ok := hosts.ConsumerOf(&host)
 		if !ok {
 			t.Errorf("host %s is not claimed", host.Name)
 			continue
@@ -133,7 +134,7 @@ func TestOvertakenClaim(t *testing.T) {
 			break
 		}
 	}
-	if _, err := (hostClaims{client: w.client, live: w.client}).Claim(t.Context(), *stale.Status.HostRef, stale); err != nil {
+	if _, err := (hosts.Writer{Client: w.client, Live: w.client}).Claim(t.Context(), *stale.Status.HostRef, stale); err != nil {
 		t.Fatal(err)
 	}
 	w.until("swept", func() *process { return manager }, func() bool {

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
@@ -100,7 +101,7 @@ func (r *Reconciler) register(mgr manager.Manager) error {
 
 func (o OrphanHosts) register(mgr manager.Manager) error {
 	claimed := predicate.NewPredicateFuncs(kube.Of(func(host *bmov1alpha1.BareMetalHost) bool {
-		_, ours := consumerOf(host)
+		_, ours := hosts.ConsumerOf(host)
 		return ours
 	}))
 	return builder.ControllerManagedBy(mgr).
@@ -149,7 +150,7 @@ var standAloneChanged = predicate.Funcs{
 // machinesOfHost returns the Machines that depend on a host's state: its consumer, and the Machines that want it.
 func (r *Reconciler) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
 	requests := r.machinesBy(ctx, client.MatchingFields{hostField: client.ObjectKeyFromObject(host).String()})
-	if consumer, ours := consumerOf(host); ours {
+	if consumer, ours := hosts.ConsumerOf(host); ours {
 		requests = append(requests, reconcile.Request{NamespacedName: consumer.NamespacedName})
 	}
 	return requests
@@ -180,7 +181,7 @@ func (r *Reconciler) movePendingForAddress() handler.EventHandler {
 
 func hostOf(machine *v1alpha1.Machine) []string {
 	if host, found := machine.Host(); found {
-		return []string{hostKey(host).String()}
+		return []string{hosts.Key(host).String()}
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ func (o OrphanHosts) hostOfDeleted(_ context.Context, machine *v1alpha1.Machine)
 	if !found {
 		return nil
 	}
-	key := hostKey(host)
+	key := hosts.Key(host)
 	o.inventory.Forget(key, machine.UID)
 	return []reconcile.Request{{NamespacedName: key}}
 }
@@ -207,7 +208,7 @@ func secretOfDeleted(_ context.Context, machine *v1alpha1.Machine) []reconcile.R
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{
-		Namespace: machine.Status.HostRef.Namespace, Name: userDataName(ownerOf(machine)),
+		Namespace: machine.Status.HostRef.Namespace, Name: hosts.UserDataName(hosts.OwnerOf(machine)),
 	}}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
@@ -26,7 +27,7 @@ func (r *Reconciler) done(_ context.Context, now *run) (result, error) {
 
 // release cleans and releases the server and removes the finalizer.
 func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
-	owner, outcome := ownerOf(now.machine), "no server was claimed"
+	owner, outcome := hosts.OwnerOf(now.machine), "no server was claimed"
 	// The Machine gets no server or address any more, because cleaning takes long. It still owns its server.
 	r.scheduler.assumePool(now.machine, nil)
 	reference := now.machine.Status.HostRef
@@ -41,16 +42,16 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 		}
 	}
 	if reference != nil {
-		unclean, what, err := r.releaseHost(ctx, now.machine, hostKey(*reference))
+		unclean, what, err := r.releaseHost(ctx, now.machine, hosts.Key(*reference))
 		if err != nil {
 			return result{}, err
 		}
 		if unclean != nil {
 			return result{facts: unclean}, nil
 		}
-		outcome = fmt.Sprintf("server %s %s", hostKey(*reference), what)
+		outcome = fmt.Sprintf("server %s %s", hosts.Key(*reference), what)
 		// The address stays until the server is off and clean: the server would still use it.
-		if err := r.addresses.Release(ctx, owner.machineReference()); err != nil {
+		if err := r.addresses.Release(ctx, owner.Reference()); err != nil {
 			return result{}, err
 		}
 	}
@@ -69,17 +70,17 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 func (r *Reconciler) releaseHost(
 	ctx context.Context, machine *v1alpha1.Machine, key types.NamespacedName,
 ) (unclean *facts, outcome string, err error) {
-	o, host := ownerOf(machine), &bmov1alpha1.BareMetalHost{}
+	o, host := hosts.OwnerOf(machine), &bmov1alpha1.BareMetalHost{}
 	found, err := kube.Find(ctx, r.live, key, host)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case found && ownsHost(o, host):
+	case found && hosts.Owns(o, host):
 		if host, err = r.quarantineUnhealthy(ctx, machine, host); err != nil {
 			return nil, "", err
 		}
 		outcome = "is available again"
-		if _, soiled := host.Annotations[v1alpha1.LastTenantAnnotationKey]; soiled && !isCleaned(host) {
+		if _, soiled := host.Annotations[v1alpha1.LastTenantAnnotationKey]; soiled && !hosts.IsCleaned(host) {
 			outcome = "is released, and only Machines of namespace " + o.Namespace + " get it again: Metal3 was not seen to clean it"
 		}
 		if unclean, err = r.cleanAndRelease(ctx, o, host, machine.Annotations, true); err != nil || unclean != nil {
@@ -102,28 +103,28 @@ func (r *Reconciler) releaseHost(
 type servers struct {
 	client client.Client
 	live   client.Reader
-	claims hostClaims
+	hosts  hosts.Writer
 }
 
 // cleanAndRelease takes the release of an owner's host a step further. It returns the facts while the release is under
 // way, and nil once the host is released. It deletes the Secret before the claim: without the claim nobody would find
 // the Secret, and the next owner of the host must not find it. annotations are the Machine's: hooks and messages.
-func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1.BareMetalHost, annotations map[string]string,
+func (r servers) cleanAndRelease(ctx context.Context, o hosts.Owner, host *bmov1alpha1.BareMetalHost, annotations map[string]string,
 	withUserData bool) (*facts, error) {
 	var err error
-	if !isEmptied(host) {
+	if !hosts.IsEmptied(host) {
 		if leavesFirst(host) {
 			f, err := r.leaveNetwork(ctx, host, annotations)
 			return f, client.IgnoreNotFound(err)
 		}
-		if host, err = r.claims.Empty(ctx, host); err != nil {
+		if host, err = r.hosts.Empty(ctx, host); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
 	}
-	if host, err = r.claims.followEdit(ctx, host); err != nil {
+	if host, err = r.hosts.FollowEdit(ctx, host); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if why, stuck := unclean(host); why != "" {
+	if why, stuck := hosts.WhyUnclean(host); why != "" {
 		f := &facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, message: why, host: host}
 		if stuck {
 			f.reason = v1alpha1.ReasonHostError
@@ -135,10 +136,10 @@ func (r servers) cleanAndRelease(ctx context.Context, o owner, host *bmov1alpha1
 			return nil, err
 		}
 	}
-	if hooks := r.claims.returnHooks(host, annotations); len(hooks) > 0 {
+	if hooks := r.hosts.ReturnHooks(host, annotations); len(hooks) > 0 {
 		return heldBy(hooks, annotations, host, "cannot be claimed"), nil
 	}
-	return nil, client.IgnoreNotFound(r.claims.Release(ctx, host))
+	return nil, client.IgnoreNotFound(r.hosts.Release(ctx, host))
 }
 
 // heldBy returns the facts while hooks hold the release of a host.
@@ -153,14 +154,14 @@ func heldBy(hooks []string, annotations map[string]string, host *bmov1alpha1.Bar
 // isInstalling reports whether Metal3 is installing a host. Metal3 does not switch the host off before that has ended.
 // After an error, Metal3 deprovisions the host by itself.
 func isInstalling(host *bmov1alpha1.BareMetalHost) bool {
-	return host.Status.Provisioning.State == bmov1alpha1.StateProvisioning && hostError(host) == ""
+	return host.Status.Provisioning.State == bmov1alpha1.StateProvisioning && hosts.ErrorOf(host) == ""
 }
 
 // leavesFirst reports whether a host leaves its tenant's network before its image is removed, because the removal
 // erases its disks. Any other host in a network is cleaned there, and does not count as clean (expectCleaning): it
 // cannot be switched off, or Metal3 cleans it already because its installation has failed.
 func leavesFirst(host *bmov1alpha1.BareMetalHost) bool {
-	return networkOfHost(host) != "" && host.Spec.Image != nil && !host.Spec.DisablePowerOff &&
+	return hosts.NetworkOfHost(host) != "" && host.Spec.Image != nil && !host.Spec.DisablePowerOff &&
 		(isInstalling(host) || host.Status.Provisioning.State == bmov1alpha1.StateProvisioned)
 }
 
@@ -168,15 +169,15 @@ func leavesFirst(host *bmov1alpha1.BareMetalHost) bool {
 // only after Metal3 has seen it on: Metal3's report of the power may be older than the installation.
 func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHost, annotations map[string]string) (*facts, error) {
 	var err error
-	idle, seen := ignored(host), host.Status.PoweredOn || !host.Spec.Online
+	idle, seen := hosts.WhyIgnored(host), host.Status.PoweredOn || !host.Spec.Online
 	if idle == "" && seen && !isInstalling(host) && (host.Spec.Online || !inventory.IsReleasing(host)) {
-		if host, err = r.claims.SwitchOff(ctx, host); err != nil {
+		if host, err = r.hosts.SwitchOff(ctx, host); err != nil {
 			return nil, err
 		}
 	}
 	f := &facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, host: host}
 	name := host.Namespace + "/" + host.Name
-	switch message := hostError(host); {
+	switch message := hosts.ErrorOf(host); {
 	case idle != "":
 		f.reason, f.message = v1alpha1.ReasonHostError, idle
 	case inventory.IsOff(host):
@@ -185,7 +186,7 @@ func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHo
 		f.reason = v1alpha1.ReasonHostError
 		f.message = message + ". The server stays claimed, in its tenant's network, until Metal3 has switched it off"
 	case isInstalling(host):
-		f.message = fmt.Sprintf("server %s is %s: it is switched off, moved and cleaned once that has ended", name, stateSince(host))
+		f.message = fmt.Sprintf("server %s is %s: it is switched off, moved and cleaned once that has ended", name, hosts.StateSince(host))
 	default:
 		f.message = fmt.Sprintf("server %s is being switched off, to leave its tenant's network before it is cleaned", name)
 	}

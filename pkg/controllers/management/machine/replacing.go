@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
@@ -65,7 +66,7 @@ func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
 func (r *Reconciler) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, reason string) inventory.Quarantine {
 	return inventory.Quarantine{
 		Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
-		Suspect: reason != v1alpha1.ReasonHostError && hostError(host) == "",
+		Suspect: reason != v1alpha1.ReasonHostError && hosts.ErrorOf(host) == "",
 	}
 }
 
@@ -88,12 +89,12 @@ func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha
 	r.quarantining.Lock()
 	defer r.quarantining.Unlock()
 	if full := r.quarantineIsFull(host, why.Suspect); full != "" {
-		if host, err = r.claims.annotateOnce(ctx, host, "noting the fault of", v1alpha1.FaultAnnotationKey, why.String()); err == nil {
+		if host, err = r.hosts.AnnotateOnce(ctx, host, "noting the fault of", v1alpha1.FaultAnnotationKey, why.String()); err == nil {
 			r.inventory.SetHost(host)
 		}
 		return host, full, err
 	}
-	if host, err = r.claims.Quarantine(ctx, host, why); err != nil {
+	if host, err = r.hosts.Quarantine(ctx, host, why); err != nil {
 		return nil, "", err
 	}
 	r.inventory.SetHost(host)
@@ -178,47 +179,11 @@ func (r *Reconciler) watchGaveUp(_ context.Context, now *run) (result, error) {
 	}}, nil
 }
 
-// Quarantine keeps the server from being claimed until an operator removes the annotation. An existing one stays.
-func (c hostClaims) Quarantine(
-	ctx context.Context, host *bmov1alpha1.BareMetalHost, why inventory.Quarantine,
-) (*bmov1alpha1.BareMetalHost, error) {
-	return c.annotateOnce(ctx, host, "quarantining", v1alpha1.QuarantinedAnnotationKey, why.String())
-}
-
-// annotateOnce writes an annotation, unless the host has it with any value.
-func (c hostClaims) annotateOnce(ctx context.Context, host *bmov1alpha1.BareMetalHost, doing, key, value string) (
-	*bmov1alpha1.BareMetalHost, error) {
-	if _, has := host.Annotations[key]; has {
-		return host, nil
-	}
-	return c.write(ctx, host, doing, func(host *bmov1alpha1.BareMetalHost) { annotate(host, key, value) })
-}
-
 // provenAfter is how long a node must run on a server with a fault before the server counts as any other.
 const provenAfter = time.Hour
 
-// EndFault removes the fault from a server: it can be chosen like any other.
-func (c hostClaims) EndFault(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	return c.write(ctx, host, "ending the fault of", func(host *bmov1alpha1.BareMetalHost) {
-		delete(host.Annotations, v1alpha1.FaultAnnotationKey)
-	})
-}
-
-// EndQuarantine lets the server back into the pool once it is released.
-func (c hostClaims) EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	return c.write(ctx, host, "ending the quarantine of", func(host *bmov1alpha1.BareMetalHost) {
-		delete(host.Annotations, v1alpha1.QuarantinedAnnotationKey)
-	})
-}
-
 // rebooting is the condition that a Machine records for its node after a failed reboot. It is core's, of the NodeClaim.
 const rebooting = "Rebooting"
-
-// awaitsReboot reports whether Metal3 has not yet rebooted a host as requested. Metal3 then removes the annotation.
-func awaitsReboot(host *bmov1alpha1.BareMetalHost) bool {
-	_, asked := host.Annotations[bmov1alpha1.RebootAnnotationPrefix]
-	return asked || ignored(host) != "" || hostError(host) != ""
-}
 
 // EventUnhealthy: the server is quarantined, because the node on it was unhealthy.
 const EventUnhealthy EventReason = "QuarantinedUnhealthy"
@@ -233,8 +198,8 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 	}
 	quarantine := r.why(machine, host, v1alpha1.ReasonNodeUnhealthy)
 	quarantine.Message = why.String()
-	if why.Condition == rebooting && awaitsReboot(host) {
-		if !isEmptied(host) && !inventory.IsReleasing(host) { // only once
+	if why.Condition == rebooting && hosts.AwaitsReboot(host) {
+		if !hosts.IsEmptied(host) && !inventory.IsReleasing(host) { // only once
 			r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy), fmt.Sprintf(
 				"server %s/%s is not quarantined, although its reboot has failed: Metal3 has not rebooted it", host.Namespace, host.Name))
 		}
@@ -245,7 +210,7 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 		return nil, err
 	}
 	if full != "" {
-		if !isEmptied(host) && !inventory.IsReleasing(host) { // only once
+		if !hosts.IsEmptied(host) && !inventory.IsReleasing(host) { // only once
 			r.event(machine, corev1.EventTypeWarning, string(EventUnhealthy),
 				fmt.Sprintf("the node on server %s/%s was unhealthy (%s), and the server is not quarantined: %s",
 					host.Namespace, host.Name, why, full))

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 )
 
 func replaces(nodeType *v1alpha1.NodeType) { nodeType.Spec.OnError = v1alpha1.OnErrorReplace }
@@ -82,7 +83,7 @@ func TestOnError(t *testing.T) {
 			if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; quarantined != tc.givenUp {
 				t.Errorf("%s: quarantined %v, want %v", tc.reason, quarantined, tc.givenUp)
 			}
-			if !ownsHost(ownerOf(machine), &host) || host.Spec.Image == nil {
+			if !hosts.Owns(hosts.OwnerOf(machine), &host) || host.Spec.Image == nil {
 				t.Errorf("%s: the Machine has let its server go before it is deleted", tc.reason)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -47,7 +48,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice,
 		message: fmt.Sprintf("server %s is claimed for this Machine already", name),
 	}
-	if host.Spec.Image == nil && networkOfHost(host) == "" {
+	if host.Spec.Image == nil && hosts.NetworkOfHost(host) == "" {
 		// The host was moved back, or the tenant had no network then. It is moved before it is installed.
 		tenant, no, err := r.tenant(ctx, machine)
 		switch {
@@ -61,7 +62,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 	if machine.Status.PropertiesHash == "" && host.Spec.Image != nil {
 		// Nothing tells what was installed. Assume what would be installed now.
 		installed := machine.DeepCopy()
-		installed.Status.Network = networkOfHost(host)
+		installed.Status.Network = hosts.NetworkOfHost(host)
 		planned, err := plan.Resolve(ctx, r.objects, installed, nodeType)
 		if err == nil {
 			err = bootstrap.CheckPlan(planned, installed, host)
@@ -83,13 +84,13 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 // cache has none. It does that once: only this process can claim for the Machine later, and otherwise a tenant could
 // cause a read of all hosts with each patch of its Machine.
 func (r *Reconciler) serverOf(ctx context.Context, machine *v1alpha1.Machine) (*bmov1alpha1.BareMetalHost, error) {
-	o := ownerOf(machine)
+	o := hosts.OwnerOf(machine)
 	chosen, unreadable := machine.ChosenHost()
 	if chosen != nil {
 		host := &bmov1alpha1.BareMetalHost{}
-		if exists, err := kube.Find(ctx, r.live, hostKey(chosen.HostReference), host); err != nil {
+		if exists, err := kube.Find(ctx, r.live, hosts.Key(chosen.HostReference), host); err != nil {
 			return nil, err
-		} else if exists && ownsHost(o, host) {
+		} else if exists && hosts.Owns(o, host) {
 			return host, nil
 		}
 	}
@@ -104,45 +105,15 @@ func (r *Reconciler) serverOf(ctx context.Context, machine *v1alpha1.Machine) (*
 	if err := r.client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("looking for a server of Machine %s, %w", o, err)
 	}
-	if found := ownedAmong(all.Items, o); found != nil {
+	if found := hosts.OwnedAmong(all.Items, o); found != nil {
 		return found, nil
 	}
 	if uid, searched := r.searched.Load(o.NamespacedName); searched && uid == machine.UID {
 		return nil, nil
 	}
-	found, err := findServer(ctx, r.live, o)
+	found, err := hosts.FindOwned(ctx, r.live, o)
 	if err == nil && found == nil {
 		r.searched.Store(o.NamespacedName, machine.UID)
 	}
 	return found, err
-}
-
-// findServer finds the server that the owner has claimed, by live reads.
-func findServer(ctx context.Context, live client.Reader, o owner) (found *bmov1alpha1.BareMetalHost, err error) {
-	page := &bmov1alpha1.BareMetalHostList{}
-	for {
-		if err := live.List(ctx, page, client.Limit(hostsPerPage), client.Continue(page.Continue)); err != nil {
-			return nil, fmt.Errorf("looking for a server of Machine %s, %w", o, err)
-		}
-		if host := ownedAmong(page.Items, o); host != nil && (found == nil || found.Spec.Image == nil) {
-			found = host
-		}
-		if page.Continue == "" {
-			return found, nil
-		}
-	}
-}
-
-// ownedAmong returns the host that the owner has claimed, or nil. A crash can leave two: then it returns the host with
-// an image.
-func ownedAmong(list []bmov1alpha1.BareMetalHost, o owner) (found *bmov1alpha1.BareMetalHost) {
-	for i := range list {
-		if host := &list[i]; ownsHost(o, host) && (found == nil || found.Spec.Image == nil) {
-			found = host
-		}
-	}
-	if found == nil {
-		return nil
-	}
-	return found.DeepCopy()
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 )
 
 // restore does to objects what restoring a lost cluster with a tool that recreates objects does: they have other UIDs
@@ -74,7 +75,7 @@ func (w *fixture) pause(paused bool) {
 		before := host.DeepCopy()
 		delete(host.Annotations, bmov1alpha1.PausedAnnotation)
 		if paused {
-			annotate(&host, bmov1alpha1.PausedAnnotation, "restore")
+			metav1.SetMetaDataAnnotation(&host.ObjectMeta, bmov1alpha1.PausedAnnotation, "restore")
 		}
 		if err := w.client.Patch(w.t.Context(), &host, client.MergeFrom(before)); err != nil {
 			w.t.Fatal(err)
@@ -138,7 +139,7 @@ func TestRestored(t *testing.T) {
 					continue
 				}
 				host := &bmov1alpha1.BareMetalHost{}
-				if err := w.client.Get(t.Context(), hostKey(*is.Status.HostRef), host); err != nil {
+				if err := w.client.Get(t.Context(), hosts.Key(*is.Status.HostRef), host); err != nil {
 					t.Fatal(err)
 				}
 				if is.Status.HostRef.UID != host.UID {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -221,7 +222,7 @@ func (s *scheduler) forgetLocked(machine types.NamespacedName, hosts *inventory.
 func (s *scheduler) assumePool(machine *v1alpha1.Machine, pool *ipam.Pool) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
-	key, owner := client.ObjectKeyFromObject(machine), ownerOf(machine).machineReference()
+	key, owner := client.ObjectKeyFromObject(machine), hosts.OwnerOf(machine).Reference()
 	before, found := s.assumed[key]
 	if !found && pool == nil {
 		return
@@ -250,7 +251,7 @@ func (s *scheduler) assumedPools(except v1alpha1.MachineReference) (all []ipam.A
 func (s *scheduler) assumedBy(others *v1alpha1.Machine) []ipam.Assumed {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
-	return s.assumedPools(ownerOf(others).machineReference())
+	return s.assumedPools(hosts.OwnerOf(others).Reference())
 }
 
 // listen moves Machines when the inventory changes.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -59,7 +60,9 @@ func TestAssumptionsEnd(t *testing.T) {
 		"Deleted": {"cleaning its server takes long", func(p *process, assumed *v1alpha1.Machine) {
 			_, _ = p.release(t.Context(), &run{machine: assumed})
 		}},
-		"Vanished":    {"it was deleted by force", func(p *process, assumed *v1alpha1.Machine) { p.vanished(ownerOf(assumed).NamespacedName) }},
+		"Vanished": {"it was deleted by force", func(p *process, assumed *v1alpha1.Machine) {
+			p.vanished(hosts.OwnerOf(assumed).NamespacedName)
+		}},
 		"BindingLost": {"another manager has claimed the server", func(p *process, assumed *v1alpha1.Machine) { p.forget(assumed) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +78,8 @@ func TestAssumptionsEnd(t *testing.T) {
 				t.Fatal("there are two addresses")
 			}
 			since := p.scheduler.queue.Version()
-			p.scheduler.park(scheduling.Machine[candidate]{Key: ownerOf(waits).NamespacedName, Hints: []scheduling.Event{addressFreed("")}}, since)
+			p.scheduler.park(scheduling.Machine[candidate]{
+				Key: hosts.OwnerOf(waits).NamespacedName, Hints: []scheduling.Event{addressFreed("")}}, since)
 			tc.ends(p, assumed)
 			if moved, _, found := p.scheduler.queue.Pop(); !found || moved.Key.Name != "w" {
 				t.Errorf("%s: got %v, %v, want the Machine that waits", tc.reason, moved.Key, found)
@@ -158,7 +162,7 @@ func TestHooksFollowTheTenant(t *testing.T) {
 	setNetworkHooks(machine, networkFor(tenant))
 	tenant.Spec.Network.VLAN = ptr.To(int32(200))
 	setNetworkHooks(machine, networkFor(tenant))
-	for _, prefix := range hookPrefixes {
+	for _, prefix := range hosts.HookPrefixes {
 		if network := machine.Annotations[v1alpha1.HookKey(prefix, v1alpha1.NetworkHook)]; network != "vlan:200" {
 			t.Errorf("%s says network %s, want that of the tenant", prefix, network)
 		}

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -60,7 +61,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 	case !protected && (machine.Status.HostRef != nil || machine.IsRestored()):
 		return unprotected
 	case machine.IsRestored() && (machine.Status.HostRef == nil || machine.Status.NodeTypeRef == nil ||
-		ownsHost(ownerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
+		hosts.Owns(hosts.OwnerOf(machine), host) && host.UID != machine.Status.HostRef.UID):
 		return restored
 	case machine.Status.HostRef == nil && machine.HasHost():
 		return interrupted
@@ -70,9 +71,9 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return claiming
 	case meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionGivenUp) && !cameLate(machine, host):
 		return gaveUp
-	case !ownsHost(ownerOf(machine), host) || host.UID != machine.Status.HostRef.UID || inventory.IsReleasing(host):
+	case !hosts.Owns(hosts.OwnerOf(machine), host) || host.UID != machine.Status.HostRef.UID || inventory.IsReleasing(host):
 		return hostLost
-	case hostError(host) != "", !host.DeletionTimestamp.IsZero():
+	case hosts.ErrorOf(host) != "", !host.DeletionTimestamp.IsZero():
 		return errored
 	case host.Spec.Image == nil && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionProvisioned):
 		// Installing it again would make a second machine of the same name, with a join token that is long used up.
@@ -81,7 +82,7 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 		return waitingForHooks
 	case host.Spec.Image == nil:
 		return claimed
-	case !isProvisioned(host):
+	case !hosts.IsProvisioned(host):
 		return provisioning
 	case needsPowerChange(machine, host):
 		return switching
@@ -95,5 +96,5 @@ func stateOf(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) state {
 // was down and could not report it in time.
 func cameLate(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) bool {
 	return condition(machine, v1alpha1.ConditionGivenUp).Reason == v1alpha1.ReasonDeadlineExceeded &&
-		machine.ReportedNode().Name != "" && ownsHost(ownerOf(machine), host) && isProvisioned(host)
+		machine.ReportedNode().Name != "" && hosts.Owns(hosts.OwnerOf(machine), host) && hosts.IsProvisioned(host)
 }

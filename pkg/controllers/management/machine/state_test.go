@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 )
 
 // provisionedPair is a Machine and its host at their best; a case changes what it is about.
@@ -29,7 +30,7 @@ func provisionedPair() (*v1alpha1.Machine, *bmov1alpha1.BareMetalHost) {
 	machine.Status.NodeTypeRef = &v1alpha1.NameReference{Name: "type"}
 	machine.Status.ProviderID = "metal3://metal3/h/m"
 	host := &bmov1alpha1.BareMetalHost{ObjectMeta: metav1.ObjectMeta{Namespace: "metal3", Name: "h", UID: "host-uid"}}
-	host.Spec.ConsumerRef = ownerOf(machine).reference()
+	host.Spec.ConsumerRef = hosts.OwnerOf(machine).ConsumerRef()
 	host.Spec.Image, host.Status.Provisioning.Image = &image, image
 	host.Status.Provisioning.State = bmov1alpha1.StateProvisioned
 	return machine, host
@@ -244,7 +245,7 @@ func TestUnclean(t *testing.T) {
 			if tc.change != nil {
 				tc.change(host)
 			}
-			got, stuck := unclean(host)
+			got, stuck := hosts.WhyUnclean(host)
 			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) || stuck != tc.stuck {
 				t.Errorf("%s: got %q, stuck %v; want %q, stuck %v", tc.reason, got, stuck, tc.want, tc.stuck)
 			}
@@ -253,7 +254,7 @@ func TestUnclean(t *testing.T) {
 }
 
 func TestConsumerOf(t *testing.T) {
-	good := owner{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "m"}, UID: "u"}.reference
+	good := hosts.Owner{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "m"}, UID: "u"}.ConsumerRef
 	for name, tc := range map[string]struct {
 		reason    string
 		reference func() *corev1.ObjectReference
@@ -272,7 +273,7 @@ func TestConsumerOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host := &bmov1alpha1.BareMetalHost{}
 			host.Spec.ConsumerRef = tc.reference()
-			if _, got := consumerOf(host); got != tc.want {
+			if _, got := hosts.ConsumerOf(host); got != tc.want {
 				t.Errorf("%s: got %v, want %v", tc.reason, got, tc.want)
 			}
 		})
@@ -280,12 +281,12 @@ func TestConsumerOf(t *testing.T) {
 }
 
 func TestUserDataName(t *testing.T) {
-	o := owner{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "gpu-x7f2k"}, UID: "0123456789abcdef"}
-	if got, want := userDataName(o), "gpu-x7f2k-01234567-user-data"; got != want {
+	o := hosts.Owner{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "gpu-x7f2k"}, UID: "0123456789abcdef"}
+	if got, want := hosts.UserDataName(o), "gpu-x7f2k-01234567-user-data"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	o.Name = strings.Repeat("a", 234) + "." + strings.Repeat("b", 18)
-	if got := userDataName(o); len(got) > maxNameLength || strings.Contains(got, ".-") {
+	if got := hosts.UserDataName(o); len(got) > hosts.MaxNameLength || strings.Contains(got, ".-") {
 		t.Errorf("%d characters: %q is not the name of an object", len(got), got)
 	}
 	if got := labelValue(strings.Repeat("a", 62) + ".b"); len(got) > maxLabelLength || strings.HasSuffix(got, ".") {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/bootstrap"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
@@ -35,24 +36,15 @@ const (
 	// networkDataSecretKey is where Metal3 looks for network data in a Secret.
 	networkDataSecretKey = "networkData"
 
-	maxNameLength  = 253
 	maxLabelLength = 63
-	shortUIDLength = 8
 )
 
-// userDataName returns the name of the Secret in the host's namespace. The UID separates Machines of the same name.
-func userDataName(o owner) string {
-	uid := string(o.UID)
-	suffix := "-" + uid[:min(len(uid), shortUIDLength)] + "-user-data"
-	return strings.TrimRight(o.Name[:min(len(o.Name), maxNameLength-len(suffix))], "-.") + suffix
-}
-
 // userDataSecret returns the Secret with a Machine's user data. Metal3 reads it from the host's namespace.
-func userDataSecret(o owner, namespace string, boot bootstrap.Documents) *corev1.Secret {
+func userDataSecret(o hosts.Owner, namespace string, boot bootstrap.Documents) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
-			Name:      userDataName(o),
+			Name:      hosts.UserDataName(o),
 			Labels: map[string]string{
 				metal3EnvironmentLabel:      metal3EnvironmentValue,
 				v1alpha1.MachineLabelKey:    labelValue(o.Name),
@@ -111,7 +103,7 @@ func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine
 }
 
 // writeUserData makes the Secret in the host's namespace hold the documents, if any, also after a crash.
-func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace string, boot bootstrap.Documents) error {
+func (r *Reconciler) writeUserData(ctx context.Context, o hosts.Owner, namespace string, boot bootstrap.Documents) error {
 	secret := userDataSecret(o, namespace, boot)
 	if len(secret.Data) == 0 {
 		return nil
@@ -126,10 +118,10 @@ func (r *Reconciler) writeUserData(ctx context.Context, o owner, namespace strin
 	return nil
 }
 
-func (r *Reconciler) updateUserData(ctx context.Context, o owner, namespace string,
+func (r *Reconciler) updateUserData(ctx context.Context, o hosts.Owner, namespace string,
 	change func(map[string][]byte) map[string][]byte) error {
 	secret := &corev1.Secret{}
-	if err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, secret); err != nil {
+	if err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: hosts.UserDataName(o)}, secret); err != nil {
 		return err
 	}
 	if belongsTo, ok := secretOwner(secret); !ok || belongsTo != o {
@@ -145,7 +137,7 @@ func (r *Reconciler) updateUserData(ctx context.Context, o owner, namespace stri
 
 // blankUserData removes the user data from the Secret, because a join token must not outlive its use. The Secret itself stays
 // as long as the host refers to it.
-func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace string) error {
+func (r *Reconciler) blankUserData(ctx context.Context, o hosts.Owner, namespace string) error {
 	err := r.updateUserData(ctx, o, namespace, func(data map[string][]byte) map[string][]byte {
 		if _, found := data[v1alpha1.UserDataSecretKey]; found {
 			data[v1alpha1.UserDataSecretKey] = []byte{}
@@ -153,15 +145,15 @@ func (r *Reconciler) blankUserData(ctx context.Context, o owner, namespace strin
 		return data
 	})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("blanking Secret %s/%s, %w", namespace, userDataName(o), err)
+		return fmt.Errorf("blanking Secret %s/%s, %w", namespace, hosts.UserDataName(o), err)
 	}
 	return nil
 }
 
 // deleteUserData deletes the Secret in the host's namespace, if it exists and is the Machine's. A tenant may have
 // written the input of its name.
-func (r servers) deleteUserData(ctx context.Context, o owner, namespace string) error {
-	key, secret := types.NamespacedName{Namespace: namespace, Name: userDataName(o)}, &corev1.Secret{}
+func (r servers) deleteUserData(ctx context.Context, o hosts.Owner, namespace string) error {
+	key, secret := types.NamespacedName{Namespace: namespace, Name: hosts.UserDataName(o)}, &corev1.Secret{}
 	if len(content.IsPathSegmentName(key.Name)) > 0 {
 		return nil // no object can have that name, and a host must not stay claimed for it
 	}
@@ -215,9 +207,9 @@ func (o OrphanSecrets) sweep(ctx context.Context, secret *metav1.PartialObjectMe
 }
 
 // secretOwner returns the Machine of a Secret in a host's namespace. It returns false for any other Secret.
-func secretOwner(secret client.Object) (owner, bool) {
+func secretOwner(secret client.Object) (hosts.Owner, bool) {
 	uid := secret.GetLabels()[v1alpha1.MachineUIDLabelKey]
 	namespace, name, found := strings.Cut(secret.GetAnnotations()[v1alpha1.MachineAnnotationKey], "/")
-	o := owner{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, UID: types.UID(uid)}
-	return o, found && uid != "" && secret.GetName() == userDataName(o)
+	o := hosts.Owner{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}, UID: types.UID(uid)}
+	return o, found && uid != "" && secret.GetName() == hosts.UserDataName(o)
 }
