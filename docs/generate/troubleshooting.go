@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/explain"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/explain"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
@@ -36,7 +36,7 @@ const apiFolder = "pkg/apis/v1alpha1"
 // symptoms are in the order of the way from a pod to its node.
 var symptoms = []symptom{
 	{
-		title: "A pod stays pending", folders: []string{"pkg/fleet/explain"},
+		title: "A pod stays pending", folders: []string{"pkg/explain"},
 		text: "The reason is that of the newest event of the pod from `karpenter`: `kubectl --kubeconfig acme-admin.kubeconfig describe pod " +
 			"training-0`. `Nominated` is Karpenter's own: a server is on its way, and `ServerReady` of the NodeClaim in its message says how far " +
 			"([slow servers](finite-hardware/slow-servers.md)). `kubectl metal3 explain pod training-0 --tenant-kubeconfig acme-admin.kubeconfig` " +

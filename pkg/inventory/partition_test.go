@@ -43,7 +43,7 @@ func TestCountsAddUp(t *testing.T) {
 	check := func(what string, inventory *Inventory) {
 		t.Helper()
 		summary, _ := inventory.Summary("gpu")
-		notReady := max(0, capacity.Rest(summary.Capacity)-summary.Capacity.TooSmall) // as pkg/fleet/explain has it
+		notReady := max(0, capacity.Rest(summary.Capacity)-summary.Capacity.TooSmall) // as pkg/explain has it
 		for _, sentence := range []string{summary.Counts().String(), capacity.Describe(summary.Capacity, 0, notReady, "")} {
 			var numbers []int
 			for _, text := range regexp.MustCompile(`\(.*?\)|\d+`).FindAllString(sentence, -1) {
