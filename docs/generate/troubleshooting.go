@@ -163,7 +163,7 @@ var symptoms = []symptom{
 		},
 	},
 	{
-		title: "A node is not replaced, or was", folders: []string{"pkg/controllers/tenant/drift", "pkg/karpenter/rollout",
+		title: "A node is not replaced, or was", folders: []string{"pkg/karpenter/rollout",
 			"pkg/controllers/tenant/nodeclaimstatus", "pkg/controllers/tenant/garbagecollection", "pkg/controllers/tenant/repairs"},
 		text: "Events of its NodeClaim and of the Node ([drift](finite-hardware/drift.md)). `DisruptionBlocked` is Karpenter's own: its " +
 			"message has the budget, the pod or the PodDisruptionBudget.",

@@ -8,19 +8,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/drift"
-
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/tenant/nodeclaimstatus"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/tenant"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/faults"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/poll"
@@ -58,6 +59,9 @@ func newDriftFixture(t *testing.T, properties map[string]string) (*driftFixture,
 			t.Fatal(err)
 		}
 	}
+	meta.SetStatusCondition(&f.machine.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ConditionReady,
+	})
 	f.machine.Status.ProviderID = v1alpha1.ProviderID("metal3", "server-01", name)
 	f.nodeClaim.Status.ProviderID = f.machine.Status.ProviderID
 	for _, object := range []client.Object{f.nodeClaim, f.machine} {
@@ -66,6 +70,18 @@ func newDriftFixture(t *testing.T, properties map[string]string) (*driftFixture,
 		}
 	}
 	return f, cluster
+}
+
+func (f *driftFixture) controller(clusters tenant.Clusters) *nodeclaimstatus.Controller {
+	return nodeclaimstatus.NewController(clock.RealClock{}, clusters, events.NewRecorder(f.events), nodeclaimstatus.DefaultResourcesGrace)
+}
+
+// reconcile has a controller look at the NodeClaim.
+func (f *driftFixture) reconcile(c *nodeclaimstatus.Controller) {
+	f.t.Helper()
+	if _, err := c.Reconcile(f.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.nodeClaim)}); err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 func (f *driftFixture) setDrifted(status metav1.ConditionStatus, message string) {
@@ -100,7 +116,7 @@ func TestDriftIsPassedOn(t *testing.T) {
 			}); err != nil {
 			t.Fatal(err)
 		}
-		return drift.NewController(clusters, events.NewRecorder(f.events))
+		return f.controller(clusters)
 	})
 	eventually := func(what, want string) {
 		tenanttest.Eventually(t, what, func(ctx context.Context) (bool, error) {
@@ -110,9 +126,9 @@ func TestDriftIsPassedOn(t *testing.T) {
 	}
 	f.setDrifted(metav1.ConditionTrue, "the image is another")
 	eventually("the nodeclaim says why it has drifted", "OSImageChanged: the image is another")
-	// The controller tells it after it has written it.
-	if event := poll.Receive(t, "an event that says so", f.events.Events); !strings.Contains(event, "the image is another") {
-		t.Errorf("the event is %q", event)
+	// The controller tells it after it has written it, and has told before that the server is ready.
+	for event := ""; !strings.Contains(event, "the image is another"); {
+		event = poll.Receive(t, "an event that says that the image is another", f.events.Events)
 	}
 	f.setDrifted(metav1.ConditionFalse, "")
 	eventually("the nodeclaim says nothing once that is taken back", "")
@@ -127,7 +143,7 @@ func TestDriftIsPassedOn(t *testing.T) {
 		err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.machine), machine)
 		return v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyOSImage) == "new", err
 	})
-	// It has its server. A pin selects the server of a Machine without one. A manager of the version before knows these keys alone.
+	// It has its server. A pin selects the server of a Machine without one.
 	want := map[string]string{v1alpha1.PropertyOSImage: "new",
 		v1alpha1.PropertyServerName: "server-01"}
 	if diff := cmp.Diff(want, machine.Spec.Properties); diff != "" {
@@ -138,7 +154,7 @@ func TestDriftIsPassedOn(t *testing.T) {
 // TestClassWithOtherKeys: a class that has the same properties under their other keys changes nothing of its Machines.
 func TestClassWithOtherKeys(t *testing.T) {
 	f, cluster := newDriftFixture(t, map[string]string{v1alpha1.PropertyOSImage: "old"})
-	c := drift.NewController(tenanttest.Clusters(&environment, cluster, &faults.Connection{}), events.NewRecorder(f.events))
+	c := f.controller(tenanttest.Clusters(&environment, cluster, &faults.Connection{}))
 	get := func() *v1alpha1.Machine {
 		t.Helper()
 		machine := &v1alpha1.Machine{}
@@ -154,9 +170,7 @@ func TestClassWithOtherKeys(t *testing.T) {
 		if err := environment.Client.Patch(t.Context(), f.class, client.MergeFrom(before)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Reconcile(t.Context(), get()); err != nil {
-			t.Fatal(err)
-		}
+		f.reconcile(c)
 		if machine := get(); machine.ResourceVersion != version {
 			t.Errorf("the Machine of a class with %s has been written: %v", key, machine.Spec.Properties)
 		}
@@ -165,24 +179,29 @@ func TestClassWithOtherKeys(t *testing.T) {
 
 // TestDriftIgnoresOtherMachines: the Machines of others, and those of earlier NodeClaims, are left alone.
 func TestDriftIgnoresOtherMachines(t *testing.T) {
-	for name, change := range map[string]func(*v1alpha1.Machine){
-		"OtherTenant":    func(m *v1alpha1.Machine) { m.Spec.TenantClusterRef.Name = "green" },
-		"NoNodeClaim":    func(m *v1alpha1.Machine) { m.Labels = nil },
-		"OtherNodeClaim": func(m *v1alpha1.Machine) { m.Status.ProviderID = "metal3://metal3/server-02/other" },
+	for name, change := range map[string]func(*tenant.Clusters, *v1alpha1.Machine){
+		"OtherTenant":    func(c *tenant.Clusters, _ *v1alpha1.Machine) { c.TenantCluster.Name = "green" },
+		"NoNodeClaim":    func(_ *tenant.Clusters, m *v1alpha1.Machine) { m.Labels = nil },
+		"OtherNodeClaim": func(_ *tenant.Clusters, m *v1alpha1.Machine) { m.Status.ProviderID = "metal3://metal3/server-02/other" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, cluster := newDriftFixture(t, map[string]string{v1alpha1.PropertyOSImage: "old"})
 			f.setDrifted(metav1.ConditionTrue, "the image is another")
 			clusters := tenanttest.Clusters(&environment, cluster, &faults.Connection{})
-			c := drift.NewController(clusters, events.NewRecorder(f.events))
 			machine := &v1alpha1.Machine{}
 			if err := environment.Client.Get(t.Context(), client.ObjectKeyFromObject(f.machine), machine); err != nil {
 				t.Fatal(err)
 			}
-			change(machine)
-			if _, err := c.Reconcile(t.Context(), machine); err != nil {
+			change(&clusters, machine)
+			status := machine.Status
+			if err := environment.Client.Update(t.Context(), machine); err != nil {
 				t.Fatal(err)
 			}
+			machine.Status = status
+			if err := environment.Client.Status().Update(t.Context(), machine); err != nil {
+				t.Fatal(err)
+			}
+			f.reconcile(f.controller(clusters))
 			if told, err := f.annotation(t.Context()); told != "" || err != nil {
 				t.Errorf("the nodeclaim says %q (%v)", told, err)
 			}

@@ -4,6 +4,10 @@
 // Package nodeclaimstatus writes the conditions of NodeClaims that core does not know: ServerReady, from the Machine,
 // and ResourcesAdvertised and NodeAsPlanned, from the Node. It deletes the NodeClaim of a Machine that the manager has
 // given up, and sets ServerReady on Nodes whose server fails. Otherwise users could not see why a node is late.
+//
+// It passes drift on: the properties of a MetalNodeClass into the Machines of the class, so that the manager compares
+// them with status.installed, and the manager's result onto the NodeClaim. That change makes core check for drift at
+// once instead of within five minutes.
 package nodeclaimstatus
 
 import (
@@ -113,6 +117,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			return kube.RetryConflict(client.IgnoreNotFound(err))
 		}
 	}
+	// 5. What the Machine is installed with, and what a new server would be.
+	if nodeClaim.Status.ProviderID == machine.Status.ProviderID {
+		err := c.writeProperties(ctx, machine, nodeClaim)
+		if err == nil {
+			err = c.writeDrift(ctx, machine, nodeClaim)
+		}
+		if err != nil {
+			return kube.RetryConflict(client.IgnoreNotFound(err))
+		}
+	}
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
@@ -164,6 +178,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		}, predicate.NewPredicateFuncs(kube.Of(c.isOfNodeClaim)))).
 		Watches(&corev1.Node{}, kube.Enqueue(nodeClaimOf), builder.WithPredicates(kube.Only(kube.Updates),
 			kube.Changed(func(node *corev1.Node) corev1.ResourceList { return node.Status.Allocatable }))).
+		Watches(&v1alpha1.MetalNodeClass{}, kube.Enqueue(c.nodeClaimsOf), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: kube.Concurrency}).
 		Complete(c)
 }
