@@ -276,7 +276,8 @@ func reasonsOfManager(t *testing.T) []string {
 		})
 	}
 	named := sets.New[string]()
-	for _, file := range slices.Concat(parsed(t, "../controllers/management/machine"), parsed(t, "../inventory")) {
+	for _, file := range slices.Concat(parsed(t, "../controllers/management/machine"), parsed(t, "../controllers/management/hosts"),
+		parsed(t, "../inventory")) {
 		ast.Inspect(file, func(node ast.Node) bool {
 			if selector, ok := node.(*ast.SelectorExpr); ok && values[selector.Sel.Name] != "" {
 				named.Insert(values[selector.Sel.Name])

@@ -17,18 +17,19 @@ import (
 // harm finds the writes by which a server or a pod is gone for more than a minute: a Machine, a NodeClaim or a Node is deleted, or a host
 // is quarantined, rebooted, switched off, emptied or given back.
 var harm = regexp.MustCompile(`Delete\((q\.)?ctx, (c\.[\w.]+, )?(machine|nodeClaim|node)\b|` +
-	`annotate\(host, (v1alpha1\.Quarantined|bmov1alpha1\.Reboot)|Spec\.Online = false|Spec\.Image\b.* = nil|Spec\.ConsumerRef = nil`)
+	`SetMetaDataAnnotation\(&host\.ObjectMeta, bmov1alpha1\.Reboot|AnnotateOnce\(ctx, host, .*v1alpha1\.Quarantined|` +
+	`Spec\.Online = false|Spec\.Image\b.* = nil|Spec\.ConsumerRef = nil`)
 
-// TestEvidence compares the table of docs/architecture.md with the code: each function that it names is there, and each function that takes
+// TestEvidence compares the table of docs/internals.md with the code: each function that it names is there, and each function that takes
 // a server or a pod away is in it. Each row says which evidence is needed, what else could cause that, and how the effect ends.
 func TestEvidence(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "internals.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, found := strings.Cut(string(page), "\n## Evidence before harm\n")
 	if !found {
-		t.Fatal("docs/architecture.md has no section Evidence before harm")
+		t.Fatal("docs/internals.md has no section Evidence before harm")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	named, declared := map[string]bool{}, map[string]bool{}
@@ -62,7 +63,7 @@ func TestEvidence(t *testing.T) {
 			name := strings.TrimPrefix(filepath.Dir(path), "pkg/") + "." + function.Name.Name
 			body := string(text[files.Position(function.Pos()).Offset:files.Position(function.End()).Offset])
 			if harm.MatchString(body) && !named[name] {
-				t.Errorf("%s in %s takes a server or a pod away (%s), and is not in the table of docs/architecture.md: add which evidence it needs",
+				t.Errorf("%s in %s takes a server or a pod away (%s), and is not in the table of docs/internals.md: add which evidence it needs",
 					name, path, harm.FindString(body))
 			}
 			declared[name] = true
@@ -70,7 +71,7 @@ func TestEvidence(t *testing.T) {
 	}
 	for name := range named {
 		if !declared[name] {
-			t.Errorf("the table of docs/architecture.md names %s, which is not in pkg", name)
+			t.Errorf("the table of docs/internals.md names %s, which is not in pkg", name)
 		}
 	}
 }

@@ -25,8 +25,8 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, section, found := strings.Cut(string(page), "## One pod through the code\n")
-	section, _, ends := strings.Cut(section, "\n## ")
-	if !found || !ends {
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !found {
 		t.Fatal("docs/architecture.md does not follow a pod")
 	}
 	steps, named := 0, 0

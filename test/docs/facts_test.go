@@ -67,7 +67,7 @@ func TestVersions(t *testing.T) {
 
 // TestMessages compares the messages in docs/operations.md with the strings in the code, with … for values.
 func TestMessages(t *testing.T) {
-	says := messages(t, "pkg/controllers/management/machine", "pkg/inventory", "pkg/fleet/quota")
+	says := messages(t, "pkg/controllers/management/machine", "pkg/controllers/management/hosts", "pkg/inventory", "pkg/fleet/quota")
 	_, table, _ := strings.Cut(read(t, "docs/operations.md"), "| message |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	count := 0
