@@ -23,7 +23,7 @@ const severalStuck = 3
 // standstill returns why no comparable server makes progress now, or "" if there is no common reason. The tenant's
 // provider, which makes the join and reports the node, or Metal3, which installs the server, does not work. Neither
 // says anything about the Machine.
-func (r *Reconciler) standstill(ctx context.Context, machine *v1alpha1.Machine, f *facts, deadline time.Duration) (string, error) {
+func (r *Reconciler) standstill(ctx context.Context, machine *v1alpha1.Machine, f *observation, deadline time.Duration) (string, error) {
 	stage, underWay := stageOf(machine, f)
 	switch {
 	case !underWay:

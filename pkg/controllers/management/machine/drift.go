@@ -18,14 +18,14 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 )
 
-// checkDrift adds to the facts whether a new Machine would be installed in the same way.
-func (r *Reconciler) checkDrift(ctx context.Context, now *run, f *facts) error {
-	status := &now.machine.Status
-	if now.host == nil || now.host.Spec.Image == nil || f.installed != nil || status.NodeTypeRef == nil ||
+// checkDrift adds to the observation whether a new Machine would be installed in the same way.
+func (r *Reconciler) checkDrift(ctx context.Context, v *visit, f *observation) error {
+	status := &v.machine.Status
+	if v.host == nil || v.host.Spec.Image == nil || f.installed != nil || status.NodeTypeRef == nil ||
 		!plan.Comparable(status.PropertiesHash) {
 		return nil
 	}
-	planned, err := r.resolveAgain(ctx, now)
+	planned, err := r.resolveAgain(ctx, v)
 	if problem, wrong := plan.Problem(err); wrong {
 		// A replacement could not be installed: keep this one.
 		f.drifted = &metav1.Condition{

@@ -42,42 +42,36 @@ func setNetworkHooks(machine *v1alpha1.Machine, network string) {
 
 // recoverNetwork reads the network from the host if the status lacks it, because the Machine was restored. It is not
 // known whether an empty server is in that network, so recoverNetwork has it moved once more.
-func (r *Reconciler) recoverNetwork(ctx context.Context, now *run) (err error) {
-	if now.machine.Status.Network != "" || !hosts.Owns(hosts.OwnerOf(now.machine), now.host) || hosts.NetworkOfHost(now.host) == "" {
+func (r *Reconciler) recoverNetwork(ctx context.Context, v *visit) (err error) {
+	if v.machine.Status.Network != "" || !hosts.Owns(hosts.OwnerOf(v.machine), v.host) || hosts.NetworkOfHost(v.host) == "" {
 		return nil
 	}
-	if now.host.Spec.Image == nil {
-		if now.host, err = r.hosts.Move(ctx, now.host); err != nil {
+	if v.host.Spec.Image == nil {
+		if v.host, err = r.hosts.Move(ctx, v.host); err != nil {
 			return err
 		}
 	}
-	if now.written == nil {
-		now.written = now.machine.DeepCopy()
-	}
-	now.machine.Status.Network = hosts.NetworkOfHost(now.host)
+	v.changeStatus(func(status *v1alpha1.MachineStatus) { status.Network = hosts.NetworkOfHost(v.host) })
 	return nil
 }
 
 // waitForHooks waits until all hooks have been removed, before anything is installed. It corrects their copies on the
 // Machine for controllers that read them there.
-func (r *Reconciler) waitForHooks(ctx context.Context, now *run) (result, error) {
-	names, annotations := v1alpha1.Hooks(now.host.Annotations, v1alpha1.PreProvisionHookPrefix), now.machine.Annotations
+func (r *Reconciler) waitForHooks(ctx context.Context, v *visit) (result, error) {
+	names, annotations := v1alpha1.Hooks(v.host.Annotations, v1alpha1.PreProvisionHookPrefix), v.machine.Annotations
 	correct := func(machine *v1alpha1.Machine) {
 		for _, name := range names {
 			key := v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, name)
-			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, key, now.host.Annotations[key])
+			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, key, v.host.Annotations[key])
 		}
 	}
-	outcome := now.reports(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForHook, "%suntil then, nothing is installed on server %s",
-		describeHooks(names, annotations, v1alpha1.PreProvisionHookPrefix), client.ObjectKeyFromObject(now.host))
-	corrected := now.machine.DeepCopy()
+	outcome := v.reports(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForHook, "%suntil then, nothing is installed on server %s",
+		describeHooks(names, annotations, v1alpha1.PreProvisionHookPrefix), client.ObjectKeyFromObject(v.host))
+	corrected := v.machine.DeepCopy()
 	if correct(corrected); maps.Equal(corrected.Annotations, annotations) {
 		return outcome, nil
 	}
-	if err := r.flush(ctx, now); err != nil { // the patch reads the stored status
-		return result{}, err
-	}
-	return outcome, r.patch(ctx, now, "correcting the hooks of", correct)
+	return outcome, r.patch(ctx, v, "correcting the hooks of", correct)
 }
 
 // describeHooks lists the remaining hooks, with the messages of their owners.
@@ -111,14 +105,17 @@ func (r *Reconciler) reportIgnored(machine *v1alpha1.Machine) {
 }
 
 // patch changes the Machine's metadata, unless the change does nothing. It is a compare-and-swap.
-func (r *Reconciler) patch(ctx context.Context, now *run, doing string, change func(*v1alpha1.Machine)) error {
-	after := now.machine.DeepCopy()
-	if change(after); equality.Semantic.DeepEqual(after, now.machine) {
+func (r *Reconciler) patch(ctx context.Context, v *visit, doing string, change func(*v1alpha1.Machine)) error {
+	after := v.machine.DeepCopy()
+	if change(after); equality.Semantic.DeepEqual(after, v.machine) {
 		return nil
 	}
-	if err := kube.Patch(ctx, r.client, now.machine, doing, func() { change(now.machine) }); err != nil {
+	if err := r.flush(ctx, v); err != nil { // the answer of the API server replaces the status
 		return err
 	}
-	r.expectations.Expect(now.machine, r.clock.Now())
+	if err := kube.Patch(ctx, r.client, v.machine, doing, func() { change(v.machine) }); err != nil {
+		return err
+	}
+	r.expectations.Expect(v.machine, r.clock.Now())
 	return nil
 }

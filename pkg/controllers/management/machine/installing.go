@@ -27,11 +27,11 @@ import (
 )
 
 // install collects the parts of the installation, records them in the status, and then changes the host in one write.
-func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
-	machine, host := now.machine, now.host
-	planned, err := r.resolveAgain(ctx, now)
+func (r *Reconciler) install(ctx context.Context, v *visit) (result, error) {
+	machine, host := v.machine, v.host
+	planned, err := r.resolveAgain(ctx, v)
 	if err != nil {
-		return now.waitForCorrection(err)
+		return v.waitForCorrection(err)
 	}
 	join, missing, err := r.join(ctx, machine)
 	if err != nil {
@@ -40,24 +40,24 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	if missing != "" {
 		// After a restart, only this shows that the Machine needs an address.
 		r.scheduler.assumePool(machine, planned.Pool)
-		outcome := now.waitForUserData(missing)
+		outcome := v.waitForUserData(missing)
 		if machine.Spec.Bootstrap.DataSecretName == "" {
 			outcome.after = 0 // the Machine changes when the provider sets it
 		}
 		return outcome, nil
 	}
-	if err := r.flush(ctx, now); err != nil {
+	if err := r.flush(ctx, v); err != nil {
 		return result{}, err
 	}
-	if changed := now.changedPlan(planned); changed != nil {
-		return result{again: true, facts: changed}, nil
+	if changed := v.changedPlan(planned); changed != nil {
+		return result{again: true, observed: changed}, nil
 	}
 	// Reserve the next address for a Machine that already has its server, also after a restart.
 	r.scheduler.assumePool(machine, planned.Pool)
 	address, err := r.address(ctx, machine, planned)
 	var exhausted *ipam.ExhaustedError
 	if errors.As(err, &exhausted) {
-		return now.waitClaimed(v1alpha1.ReasonNoAddress, exhausted.Error(), objectChanged, addressFreed(planned.Pool.Network())), nil
+		return v.waitClaimed(v1alpha1.ReasonNoAddress, exhausted.Error(), objectChanged, addressFreed(planned.Pool.Network())), nil
 	}
 	if err != nil {
 		return result{}, err
@@ -68,21 +68,21 @@ func (r *Reconciler) install(ctx context.Context, now *run) (result, error) {
 	}
 	rendered, err := bootstrap.RenderPlan(planned, machine, complete, address, join)
 	if err != nil {
-		return now.waitForCorrection(err)
+		return v.waitForCorrection(err)
 	}
 	if err = r.writeUserData(ctx, hosts.OwnerOf(machine), host.Namespace, rendered); apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "Cannot write user data")
-		return now.waitForUserData(mayNotWrite(host.Namespace)), nil
+		return v.waitForUserData(mayNotWrite(host.Namespace)), nil
 	}
 	if err != nil {
 		return result{}, err
 	}
-	if now.host, err = r.hosts.Install(ctx, host, planned, rendered, address); err != nil {
+	if v.host, err = r.hosts.Install(ctx, host, planned, rendered, address); err != nil {
 		return result{}, err
 	}
-	outcome := now.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "Metal3 has been told to install %s on server %s",
+	outcome := v.reports(v1alpha1.MachineProvisioning, v1alpha1.ReasonProvisioning, "Metal3 has been told to install %s on server %s",
 		properties.PublicURL(planned.Image.URL), client.ObjectKeyFromObject(host))
-	outcome.again, outcome.putsOff = true, true
+	outcome.again = true
 	return outcome, nil
 }
 
@@ -95,18 +95,18 @@ func mayNotWrite(namespace string) string {
 // resolveAgain returns the plan of a Machine that has a server: the plan that the server was chosen with, or a new one
 // if an earlier run chose it, because hooks may have held the server for hours. If the new plan differs from the
 // status, resolveAgain checks it for the server. The error is a *plan.InvalidError if the plan cannot be carried out.
-func (r *Reconciler) resolveAgain(ctx context.Context, now *run) (*plan.Plan, error) {
-	if now.plan != nil {
-		return now.plan, nil
+func (r *Reconciler) resolveAgain(ctx context.Context, v *visit) (*plan.Plan, error) {
+	if v.plan != nil {
+		return v.plan, nil
 	}
-	planned, err := plan.Resolve(ctx, r.objects, now.machine, now.machine.Status.NodeTypeRef.Name)
-	if err == nil && plan.Hash(planned.Installed()) != now.machine.Status.PropertiesHash {
-		err = bootstrap.CheckPlan(planned, now.machine, now.host)
+	planned, err := plan.Resolve(ctx, r.objects, v.machine, v.machine.Status.NodeTypeRef.Name)
+	if err == nil && plan.Hash(planned.Installed()) != v.machine.Status.PropertiesHash {
+		err = bootstrap.CheckPlan(planned, v.machine, v.host)
 	}
 	if err != nil {
 		return nil, err
 	}
-	now.plan = planned
+	v.plan = planned
 	return planned, nil
 }
 
@@ -125,42 +125,42 @@ func (r *Reconciler) completeHost(
 }
 
 // reports returns a result that tells what the Machine is doing or waiting for.
-func (now *run) reports(phase v1alpha1.MachinePhase, reason, format string, arguments ...any) result {
-	return result{facts: &facts{phase: phase, reason: reason, message: fmt.Sprintf(format, arguments...), host: now.host}}
+func (v *visit) reports(phase v1alpha1.MachinePhase, reason, format string, arguments ...any) result {
+	return result{observed: &observation{phase: phase, reason: reason, message: fmt.Sprintf(format, arguments...), host: v.host}}
 }
 
 // waitClaimed keeps the Machine in the phase Claimed, for the reason.
-func (now *run) waitClaimed(reason, message string, hints ...scheduling.Event) result {
-	outcome := now.reports(v1alpha1.MachineClaimed, reason, "%s", message)
+func (v *visit) waitClaimed(reason, message string, hints ...scheduling.Event) result {
+	outcome := v.reports(v1alpha1.MachineClaimed, reason, "%s", message)
 	outcome.hints = hints
 	return outcome
 }
 
 // waitForUserData waits for a Secret, or for the right to write it.
-func (now *run) waitForUserData(missing string) result {
-	outcome := now.waitClaimed(v1alpha1.ReasonWaitingForBootstrapData, missing)
+func (v *visit) waitForUserData(missing string) result {
+	outcome := v.waitClaimed(v1alpha1.ReasonWaitingForBootstrapData, missing)
 	outcome.after = userDataRetry
 	return outcome
 }
 
 // waitForCorrection waits until an invalid object is corrected, which no watch reports. It returns other errors.
-func (now *run) waitForCorrection(err error) (result, error) {
+func (v *visit) waitForCorrection(err error) (result, error) {
 	if problem, wrong := plan.Problem(err); wrong {
-		return now.waitClaimed(v1alpha1.ReasonInvalidSpec, problem, objectChanged), nil
+		return v.waitClaimed(v1alpha1.ReasonInvalidSpec, problem, objectChanged), nil
 	}
 	return result{}, err
 }
 
 // changedPlan returns the status of the new plan if it differs from the plan in the status, which is from the choice of
 // the server. The status must match the installation.
-func (now *run) changedPlan(planned *plan.Plan) *facts {
-	status, effective, installed := &now.machine.Status, planned.Set.Entries(), planned.Installed()
+func (v *visit) changedPlan(planned *plan.Plan) *observation {
+	status, effective, installed := &v.machine.Status, planned.Set.Entries(), planned.Installed()
 	if equality.Semantic.DeepEqual(status.Properties, effective) && status.PropertiesHash == plan.Hash(installed) {
 		return nil
 	}
-	ready := condition(now.machine, v1alpha1.ConditionReady)
-	return &facts{
-		phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: now.host,
+	ready := condition(v.machine, v1alpha1.ConditionReady)
+	return &observation{
+		phase: v1alpha1.MachineClaimed, reason: ready.Reason, message: ready.Message, host: v.host,
 		properties: effective, installed: installed,
 	}
 }

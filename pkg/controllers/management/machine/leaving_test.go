@@ -306,7 +306,7 @@ func TestNetworkConditionOfARelease(t *testing.T) {
 	machine, host := provisionedPair()
 	machine.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse,
 		Reason: v1alpha1.ReasonWaitingForHook}}
-	next := nextStatus(machine, facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, host: host}, metav1.Now())
+	next := nextStatus(machine, observation{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, host: host}, metav1.Now())
 	machine.Status = next
 	if waitsForHook(machine) {
 		t.Error("whoever moves servers is told to move one that is being switched off")

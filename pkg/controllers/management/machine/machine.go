@@ -101,28 +101,26 @@ type Reconciler struct {
 	stillness    stillness
 }
 
-// run is one look at one Machine. Handlers update it with each write, for the next step.
-type run struct {
+// visit is one look at one Machine. Handlers update it with each write, for the next step.
+type visit struct {
 	machine *v1alpha1.Machine
 	host    *bmov1alpha1.BareMetalHost
-	// written is the Machine as the API server has it, while a newer status is put off; nil otherwise.
-	written *v1alpha1.Machine
+	// stored is the Machine as the API server has it, while machine has a newer status; nil otherwise.
+	stored *v1alpha1.Machine
 	// plan is the plan for the server's installation, once it has been resolved.
 	plan *plan.Plan
 }
 
 // handling does what a state needs. An error means that an API call failed, and everything is tried again later. A
 // problem of the Machine itself is no error but part of the result.
-type handling func(context.Context, *run) (result, error)
+type handling func(context.Context, *visit) (result, error)
 
 // result decides what is written into the status and when the Machine is reconciled again.
 type result struct {
-	// facts update the status; nil leaves it alone.
-	facts *facts
+	// observed updates the status; nil leaves it alone.
+	observed *observation
 	// again requests the next step at once.
 	again bool
-	// putsOff defers this status to the next write. A crash loses nothing: it can be computed again.
-	putsOff bool
 	// after is the time until the next reconcile without an event. Zero means the slow resync.
 	after time.Duration
 	// hints are events that no watch maps to this Machine and that could get it further: a server becomes free, or a
@@ -184,9 +182,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if !r.expectations.Satisfied(machine, r.clock.Now()) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
-	now := &run{machine: machine.DeepCopy()}
-	outcome, err := r.advance(ctx, now)
-	hasServer := now.machine.Status.HostRef != nil
+	v := &visit{machine: machine.DeepCopy()}
+	outcome, err := r.advance(ctx, v)
+	hasServer := v.machine.Status.HostRef != nil
 	if (err != nil || outcome.again) && !hasServer {
 		// The next decision may differ.
 		outcome.hints, outcome.candidate = []scheduling.Event{objectChanged, choiceChanged}, candidate{}
@@ -195,7 +193,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		Key: request.NamespacedName, Created: machine.CreationTimestamp.Time, HasServer: hasServer, Hints: outcome.hints,
 		Value: outcome.candidate,
 	}, since)
-	priority := ptr.To(urgency(now.machine))
+	priority := ptr.To(urgency(v.machine))
 	switch {
 	case apierrors.IsConflict(err), err == nil && outcome.again:
 		return ctrl.Result{RequeueAfter: conflictDelay, Priority: priority}, nil
@@ -207,18 +205,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: resync, Priority: priority}, nil
 }
 
-// advance takes the Machine from state to state, as far as it gets.
-func (r *Reconciler) advance(ctx context.Context, now *run) (outcome result, err error) {
+// advance takes the Machine from state to state, as far as it gets. It writes the status at the end. A crash loses
+// nothing: the status can be computed again. A step writes the status earlier where the order of writes matters: see
+// flush.
+func (r *Reconciler) advance(ctx context.Context, v *visit) (outcome result, err error) {
 	for range maxSteps {
-		if outcome, err = r.step(ctx, now); err != nil || !outcome.again {
+		if outcome, err = r.step(ctx, v); err != nil || !outcome.again {
 			break
 		}
 	}
-	if now.written != nil {
-		// A later step must not lose the status that was put off.
-		if late := r.flush(ctx, now); err == nil {
-			err = late
-		}
+	if late := r.flush(ctx, v); err == nil {
+		err = late
 	}
 	return outcome, err
 }
@@ -233,40 +230,43 @@ func (r *Reconciler) vanished(machine types.NamespacedName) {
 	r.scheduler.move(usageShrank(machine.Namespace))
 }
 
-// step does what the present state needs and writes the resulting status.
-func (r *Reconciler) step(ctx context.Context, now *run) (result, error) {
-	if err := r.lookAtHost(ctx, now); err != nil {
+// step does what the present state needs and computes the resulting status.
+func (r *Reconciler) step(ctx context.Context, v *visit) (result, error) {
+	if err := r.lookAtHost(ctx, v); err != nil {
 		return result{}, err
 	}
-	if err := r.recoverNetwork(ctx, now); err != nil {
+	if err := r.recoverNetwork(ctx, v); err != nil {
 		return result{}, err
 	}
-	outcome, err := r.handlers[stateOf(now.machine, now.host)](ctx, now)
-	if err != nil || outcome.facts == nil {
+	outcome, err := r.handlers[stateOf(v.machine, v.host)](ctx, v)
+	if err != nil || outcome.observed == nil {
 		return outcome, err
 	}
-	if outcome, err = r.trackProgress(ctx, now, outcome); err != nil {
+	if outcome, err = r.trackProgress(ctx, v, outcome); err != nil {
 		return result{}, err
 	}
-	if err := r.checkDrift(ctx, now, outcome.facts); err != nil {
+	if err := r.checkDrift(ctx, v, outcome.observed); err != nil {
 		return result{}, err
 	}
-	return outcome, r.writeStatus(ctx, now, *outcome.facts, outcome.putsOff && outcome.again)
+	v.changeStatus(func(status *v1alpha1.MachineStatus) {
+		*status = nextStatus(v.machine, *outcome.observed, metav1.NewTime(r.clock.Now()))
+	})
+	return outcome, nil
 }
 
 // lookAtHost reads the host of the Machine. If the cache shows the host as lost, it reads past the cache: a stale cache
 // must not make the manager give a server up.
-func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
-	reference := now.machine.Status.HostRef
-	if reference == nil || now.machine.Status.ProviderID == "" || !now.machine.DeletionTimestamp.IsZero() {
-		now.host = nil // these states read what they need for themselves
+func (r *Reconciler) lookAtHost(ctx context.Context, v *visit) error {
+	reference := v.machine.Status.HostRef
+	if reference == nil || v.machine.Status.ProviderID == "" || !v.machine.DeletionTimestamp.IsZero() {
+		v.host = nil // these states read what they need for themselves
 		return nil
 	}
-	owner, key := hosts.OwnerOf(now.machine), types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	owner, key := hosts.OwnerOf(v.machine), types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
 	trusted := func(host *bmov1alpha1.BareMetalHost) bool {
-		return hosts.Owns(owner, host) && stateOf(now.machine, host) != hostLost
+		return hosts.Owns(owner, host) && stateOf(v.machine, host) != hostLost
 	}
-	if trusted(now.host) {
+	if trusted(v.host) {
 		return nil
 	}
 	for _, reader := range []client.Reader{r.client, r.live} {
@@ -275,48 +275,37 @@ func (r *Reconciler) lookAtHost(ctx context.Context, now *run) error {
 		if err != nil {
 			return err
 		}
-		if now.host = nil; found {
-			now.host = host
+		if v.host = nil; found {
+			v.host = host
 		}
-		if trusted(now.host) {
+		if trusted(v.host) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// writeStatus is the only place that writes a status. putOff defers it to the next state, or to flush.
-func (r *Reconciler) writeStatus(ctx context.Context, now *run, f facts, putOff bool) error {
-	status := nextStatus(now.machine, f, metav1.NewTime(r.clock.Now()))
-	if now.written == nil {
-		now.written = now.machine.DeepCopy()
+// changeStatus changes the status in memory, until flush.
+func (v *visit) changeStatus(change func(*v1alpha1.MachineStatus)) {
+	if v.stored == nil {
+		v.stored = v.machine.DeepCopy()
 	}
-	now.machine.Status = status
-	if putOff && adds[stateOf(now.machine, now.host)] {
-		return nil
-	}
-	err := r.flush(ctx, now)
-	if err != nil && f.choice != nil {
-		r.forget(now.machine)
-	}
-	return err
+	change(&v.machine.Status)
 }
 
-// adds are the states with a handler that adds to a status that was put off.
-var adds = map[state]bool{claiming: true, waitingForHooks: true, claimed: true, provisioning: true}
-
-// flush writes the status. It is a compare-and-swap on the Machine's version.
-func (r *Reconciler) flush(ctx context.Context, now *run) error {
-	before := now.written
-	if now.written = nil; before == nil || equality.Semantic.DeepEqual(before.Status, now.machine.Status) {
+// flush writes the status. It is the only place that does. It is a compare-and-swap on the Machine's version. Call it
+// before anything is installed, and before the Machine is read again or its metadata is written.
+func (r *Reconciler) flush(ctx context.Context, v *visit) error {
+	before := v.stored
+	if v.stored = nil; before == nil || equality.Semantic.DeepEqual(before.Status, v.machine.Status) {
 		return nil
 	}
-	if err := kube.PatchStatus(ctx, r.client, before, now.machine); err != nil {
-		now.machine.Status = before.Status
+	if err := kube.PatchStatus(ctx, r.client, before, v.machine); err != nil {
+		v.machine.Status = before.Status
 		return err
 	}
-	r.expectations.Expect(now.machine, r.clock.Now())
-	r.recordTransition(before, now.machine)
+	r.expectations.Expect(v.machine, r.clock.Now())
+	r.recordTransition(before, v.machine)
 	return nil
 }
 

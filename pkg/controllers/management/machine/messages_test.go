@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -23,10 +24,12 @@ func TestLongMessages(t *testing.T) {
 	for len(recorded.Events) > 0 {
 		<-recorded.Events
 	}
-	machine := w.get(key)
-	now := &run{machine: machine}
-	if err := manager.writeStatus(t.Context(), now, facts{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError,
-		message: strings.Repeat("Fehler: ü ", 4000)}, false); err != nil {
+	v := &visit{machine: w.get(key)}
+	v.changeStatus(func(status *v1alpha1.MachineStatus) {
+		*status = nextStatus(v.machine, observation{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError,
+			message: strings.Repeat("Fehler: ü ", 4000)}, metav1.Now())
+	})
+	if err := manager.flush(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(condition(w.get(key), v1alpha1.ConditionReady).Message, "Fehler") {

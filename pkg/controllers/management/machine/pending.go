@@ -28,8 +28,8 @@ import (
 )
 
 // protect secures a Machine that already has a server, or had one before it was restored.
-func (r *Reconciler) protect(ctx context.Context, now *run) (result, error) {
-	err := r.patch(ctx, now, "adding the finalizer to", secure)
+func (r *Reconciler) protect(ctx context.Context, v *visit) (result, error) {
+	err := r.patch(ctx, v, "adding the finalizer to", secure)
 	// A Machine that is not found has been deleted, which the cache does not know yet.
 	return result{again: err == nil}, client.IgnoreNotFound(err)
 }
@@ -46,22 +46,22 @@ func secure(machine *v1alpha1.Machine) {
 // choose validates the objects that the Machine refers to, so that a typo ties up no server. Then it assumes a server,
 // a share of the quota and an address together, and writes the choice on the Machine. The write is a compare-and-swap:
 // of two managers, only one goes on to claim.
-func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
+func (r *Reconciler) choose(ctx context.Context, v *visit) (result, error) {
 	if resumed, err := r.resume(ctx); err != nil || !resumed {
 		return result{hints: []scheduling.Event{objectChanged}}, err
 	}
-	machine := now.machine
+	machine := v.machine
 	c, no, err := r.decision(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
 	if no != nil {
 		r.forget(machine) // the loop may have assumed a server before the Machine or its tenant changed
-		return refused(machine, c, no), r.dropChoice(ctx, now)
+		return refused(machine, c, no), r.dropChoice(ctx, v)
 	}
 	r.reportIgnored(machine)
 	choice, network := c.assigned.choice, c.machine.Status.Network
-	if err := r.patch(ctx, now, "writing the choice on", func(machine *v1alpha1.Machine) {
+	if err := r.patch(ctx, v, "writing the choice on", func(machine *v1alpha1.Machine) {
 		secure(machine)
 		setNetworkHooks(machine, network)
 		machine.SetChosenHost(choice.Host, choice.NodeType)
@@ -69,11 +69,11 @@ func (r *Reconciler) choose(ctx context.Context, now *run) (result, error) {
 		r.forget(machine)
 		return result{}, client.IgnoreNotFound(err) // the cache may not know yet that it has been deleted
 	}
-	now.plan = c.assigned.plan
+	v.plan = c.assigned.plan
 	// The status names the server once it is claimed. Until then the annotation does.
-	return result{again: true, putsOff: true, facts: &facts{
+	return result{again: true, observed: &observation{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice, network: network,
-		properties: now.plan.Set.Entries(), installed: now.plan.Installed(),
+		properties: v.plan.Set.Entries(), installed: v.plan.Installed(),
 		message: fmt.Sprintf("claiming server %s/%s of type %s", choice.Host.Namespace, choice.Host.Name, choice.NodeType),
 	}}, nil
 }
@@ -106,8 +106,8 @@ func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*
 
 // dropChoice removes the choice from a Machine that gets no server, or not the chosen one. While a choice is there, the
 // provider waits for its claim.
-func (r *Reconciler) dropChoice(ctx context.Context, now *run) error {
-	return r.patch(ctx, now, "taking the choice off", func(machine *v1alpha1.Machine) {
+func (r *Reconciler) dropChoice(ctx context.Context, v *visit) error {
+	return r.patch(ctx, v, "taking the choice off", func(machine *v1alpha1.Machine) {
 		delete(machine.Annotations, v1alpha1.ChosenHostAnnotationKey)
 	})
 }
@@ -118,7 +118,7 @@ func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable)
 	if isPinned(machine) && candidate != nil && no.hostless {
 		phase = v1alpha1.MachineFailed
 	}
-	outcome := result{facts: &facts{phase: phase, reason: no.reason, message: no.message}, hints: no.hints}
+	outcome := result{observed: &observation{phase: phase, reason: no.reason, message: no.message}, hints: no.hints}
 	if candidate != nil {
 		candidate.reason, candidate.message, candidate.alike, candidate.no = no.reason, no.message, no.alike, nil
 		candidate.request.ChosenHost, candidate.request.ChosenAs = v1alpha1.HostReference{}, ""
@@ -241,18 +241,18 @@ func (s *scheduler) claimableSince(machine *v1alpha1.Machine) time.Time {
 }
 
 // claim writes the consumerRef on the chosen server.
-func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
+func (r *Reconciler) claim(ctx context.Context, v *visit) (result, error) {
 	if resumed, err := r.resume(ctx); err != nil || !resumed {
 		return result{hints: []scheduling.Event{objectChanged}}, err
 	}
-	reference := *now.machine.Status.HostRef
+	reference := *v.machine.Status.HostRef
 	r.scheduler.deciding.Lock()
-	refused := r.hold(now.machine, reference, now.machine.Status.NodeTypeRef.Name)
+	refused := r.hold(v.machine, reference, v.machine.Status.NodeTypeRef.Name)
 	r.scheduler.deciding.Unlock()
 	if refused != "" {
-		return r.chooseAnother(ctx, now, &hosts.TakenError{Host: hosts.Key(reference).String(), Reason: "it " + refused})
+		return r.chooseAnother(ctx, v, &hosts.TakenError{Host: hosts.Key(reference).String(), Reason: "it " + refused})
 	}
-	host, err := r.hosts.Claim(ctx, reference, now.machine)
+	host, err := r.hosts.Claim(ctx, reference, v.machine)
 	var taken *hosts.TakenError
 	if errors.As(err, &taken) {
 		// The inventory may be behind, and would choose the same server again until its watch has caught up.
@@ -261,40 +261,40 @@ func (r *Reconciler) claim(ctx context.Context, now *run) (result, error) {
 		} else {
 			r.inventory.SetHost(taken.Live)
 		}
-		return r.chooseAnother(ctx, now, taken)
+		return r.chooseAnother(ctx, v, taken)
 	}
 	if apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "Cannot claim a server")
-		return result{after: userDataRetry, facts: &facts{
+		return result{after: userDataRetry, observed: &observation{
 			phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, message: mayNotWrite(reference.Namespace),
 		}}, nil
 	}
 	if err != nil {
 		return result{}, err
 	}
-	now.host = host
-	r.scheduler.bound(now.machine)
+	v.host = host
+	r.scheduler.bound(v.machine)
 	// The next state mostly reports something at once. Until then, a run after a crash finds the claim on the host.
-	return result{again: true, putsOff: true, facts: &facts{
+	return result{again: true, observed: &observation{
 		phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed, host: host,
-		claimNumber: r.inventory.ClaimNumber(hosts.Key(reference), now.machine.UID, now.machine.Status.NodeTypeRef.Name),
+		claimNumber: r.inventory.ClaimNumber(hosts.Key(reference), v.machine.UID, v.machine.Status.NodeTypeRef.Name),
 		message:     fmt.Sprintf("server %s/%s is claimed", host.Namespace, host.Name),
 	}}, nil
 }
 
 // chooseAnother drops the choice of a server that the Machine cannot have.
-func (r *Reconciler) chooseAnother(ctx context.Context, now *run, taken *hosts.TakenError) (result, error) {
-	r.forget(now.machine)
-	r.event(now.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
-	if now.written != nil {
-		now.machine.Status, now.written = now.written.Status, nil // nothing about this server has been written yet
+func (r *Reconciler) chooseAnother(ctx context.Context, v *visit, taken *hosts.TakenError) (result, error) {
+	r.forget(v.machine)
+	r.event(v.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
+	if v.stored != nil {
+		v.machine.Status, v.stored = v.stored.Status, nil // nothing about this server has been written yet
 	}
 	outcome := result{again: true}
-	if now.machine.Status.HostRef != nil {
-		outcome.facts = &facts{
+	if v.machine.Status.HostRef != nil {
+		outcome.observed = &observation{
 			phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, clearChoice: true,
 			message: taken.Error() + "; choosing another",
 		}
 	}
-	return outcome, r.dropChoice(ctx, now)
+	return outcome, r.dropChoice(ctx, v)
 }

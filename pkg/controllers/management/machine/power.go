@@ -55,58 +55,62 @@ func rebootRequest(machine *v1alpha1.Machine) (key, kind string, requested bool)
 }
 
 // switchPower switches the server on or off, or requests a reboot.
-func (r *Reconciler) switchPower(ctx context.Context, now *run) (result, error) {
-	powered, differs := powerToSet(now.machine, now.host)
+func (r *Reconciler) switchPower(ctx context.Context, v *visit) (result, error) {
+	powered, differs := powerToSet(v.machine, v.host)
 	if !differs {
-		return r.reboot(ctx, now)
+		return r.reboot(ctx, v)
 	}
-	host, err := r.hosts.Power(ctx, now.host, powered)
+	host, err := r.hosts.Power(ctx, v.host, powered)
 	if err != nil {
 		return result{}, err
 	}
-	now.host = host
+	v.host = host
 	return result{again: true}, nil
 }
 
 // reboot serves a request to reboot exactly once, in four writes: the host's annotations, the status, removing the
 // request, removing the mark from the host. It reads live: a cache may still show a request that has been served.
-func (r *Reconciler) reboot(ctx context.Context, now *run) (result, error) {
+func (r *Reconciler) reboot(ctx context.Context, v *visit) (result, error) {
 	machine, host := &v1alpha1.Machine{}, &bmov1alpha1.BareMetalHost{}
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(now.machine), machine); err != nil {
-		return result{}, fmt.Errorf("reading Machine %s to reboot its server, %w", client.ObjectKeyFromObject(now.machine), err)
+	if err := r.flush(ctx, v); err != nil {
+		return result{}, err
 	}
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(now.host), host); err != nil {
-		return result{}, fmt.Errorf("reading host %s/%s to reboot it, %w", now.host.Namespace, now.host.Name, err)
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(v.machine), machine); err != nil {
+		return result{}, fmt.Errorf("reading Machine %s to reboot its server, %w", client.ObjectKeyFromObject(v.machine), err)
 	}
-	if !hosts.Owns(hosts.OwnerOf(machine), host) || machine.UID != now.machine.UID {
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(v.host), host); err != nil {
+		return result{}, fmt.Errorf("reading host %s/%s to reboot it, %w", v.host.Namespace, v.host.Name, err)
+	}
+	if !hosts.Owns(hosts.OwnerOf(machine), host) || machine.UID != v.machine.UID {
 		return result{after: conflictDelay}, nil // the cache is behind
 	}
-	now.machine, now.host = machine, host
+	v.machine, v.host = machine, host
 	key, kind, requested := rebootRequest(machine)
 	lastReboot, rebooted := hosts.RebootedAt(host)
 	var err error
 	switch {
 	case rebooted && !recorded(machine, lastReboot):
 		ready := condition(machine, v1alpha1.ConditionReady)
-		return result{again: true, facts: &facts{phase: machine.Status.Phase, reason: ready.Reason, message: ready.Message, host: host}}, nil
+		return result{again: true, observed: &observation{phase: machine.Status.Phase, reason: ready.Reason, message: ready.Message,
+			host: host}}, nil
 	case requested && rebooted && hosts.RebootedFor(host, machine.Annotations[v1alpha1.RebootOperationAnnotationKey]):
-		err = r.clearRebootRequest(ctx, now)
+		err = r.clearRebootRequest(ctx, v)
 	case rebooted:
-		now.host, err = r.hosts.Rebooted(ctx, host)
+		v.host, err = r.hosts.Rebooted(ctx, host)
 	case requested && kind != "" && kind != v1alpha1.RebootHard && kind != v1alpha1.RebootSoft:
 		r.event(machine, corev1.EventTypeWarning, string(EventRebootRefused), fmt.Sprintf(
 			"annotation %s of Machine %s/%s is %q, which is neither hard nor soft: the server is not rebooted; set it to one of them",
 			key, machine.Namespace, machine.Name, kind))
-		err = r.clearRebootRequest(ctx, now)
+		err = r.clearRebootRequest(ctx, v)
 	case requested:
-		now.host, err = r.hosts.Reboot(ctx, host, kind == v1alpha1.RebootHard,
+		v.host, err = r.hosts.Reboot(ctx, host, kind == v1alpha1.RebootHard,
 			hosts.RebootMark(machine.Annotations[v1alpha1.RebootOperationAnnotationKey], r.clock.Now()))
 	}
 	return result{again: err == nil}, err
 }
 
-func (r *Reconciler) clearRebootRequest(ctx context.Context, now *run) error {
-	return r.patch(ctx, now, "removing the request to reboot from", func(machine *v1alpha1.Machine) {
+func (r *Reconciler) clearRebootRequest(ctx context.Context, v *visit) error {
+	return r.patch(ctx, v, "removing the request to reboot from", func(machine *v1alpha1.Machine) {
 		for _, key := range v1alpha1.Spellings(v1alpha1.RebootAnnotationKey) {
 			delete(machine.Annotations, key)
 		}

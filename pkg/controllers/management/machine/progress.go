@@ -44,7 +44,7 @@ var (
 )
 
 // stageOf returns the stage of a Machine. It returns false without a server, or if the server is in error.
-func stageOf(machine *v1alpha1.Machine, f *facts) (stage, bool) {
+func stageOf(machine *v1alpha1.Machine, f *observation) (stage, bool) {
 	switch f.phase {
 	case v1alpha1.MachineClaimed:
 		if len(v1alpha1.Hooks(machine.Annotations, v1alpha1.PreProvisionHookPrefix)) > 0 {
@@ -75,7 +75,9 @@ func stageOf(machine *v1alpha1.Machine, f *facts) (stage, bool) {
 
 // nextProgress returns the progress of a Machine, or nil before it has a claim. Progress changes when the Machine
 // reaches a stage, is suspended or is resumed. Time alone does not change it.
-func nextProgress(machine *v1alpha1.Machine, f *facts, estimate *v1alpha1.ProvisioningEstimate, now metav1.Time) *v1alpha1.MachineProgress {
+func nextProgress(
+	machine *v1alpha1.Machine, f *observation, estimate *v1alpha1.ProvisioningEstimate, now metav1.Time,
+) *v1alpha1.MachineProgress {
 	current, underWay := stageOf(machine, f)
 	if machine.Status.Progress == nil {
 		if !underWay || isArrival(machine, current) {
@@ -128,7 +130,7 @@ func isDone(progress *v1alpha1.MachineProgress) bool {
 
 // isSuspended reports whether the deadline does not count because the reason for the lack of progress is known: an
 // error, a paused host, a server that is to be off, or a standstill.
-func isSuspended(machine *v1alpha1.Machine, f *facts) bool {
+func isSuspended(machine *v1alpha1.Machine, f *observation) bool {
 	if f.standstill != "" {
 		return true
 	}
@@ -207,10 +209,10 @@ func (r *Reconciler) policyOf(ctx context.Context, machine *v1alpha1.Machine) (p
 	return p, nil
 }
 
-// trackProgress adds the progress of the Machine to the facts. It gives up a Machine that has made no progress within
-// its deadline, or whose server is in error if the policy is Replace.
-func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result) (result, error) {
-	machine, f := now.machine, outcome.facts
+// trackProgress adds the progress of the Machine to the observation. It gives up a Machine that has made no progress
+// within its deadline, or whose server is in error if the policy is Replace.
+func (r *Reconciler) trackProgress(ctx context.Context, v *visit, outcome result) (result, error) {
+	machine, f := v.machine, outcome.observed
 	if f.choice != nil || f.clearChoice || f.givenUp != "" || !machine.DeletionTimestamp.IsZero() {
 		return outcome, nil
 	}
@@ -232,16 +234,16 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 	if f.progress == nil {
 		return outcome, nil
 	}
-	if reason := decidedBefore(machine, now.host); reason != "" {
-		return r.giveUpOn(ctx, now, f, reason, policy)
+	if reason := decidedBefore(machine, v.host); reason != "" {
+		return r.giveUpOn(ctx, v, f, reason, policy)
 	}
 	if isDone(f.progress) {
 		return outcome, nil
 	}
 	if f.reason == v1alpha1.ReasonHostError {
 		outcome.hints = []scheduling.Event{objectChanged} // wait for a change of its NodeType
-		if policy.onError == v1alpha1.OnErrorReplace && isLasting(now.host) {
-			return r.replace(ctx, now, outcome, policy)
+		if policy.onError == v1alpha1.OnErrorReplace && isLasting(v.host) {
+			return r.replace(ctx, v, outcome, policy)
 		}
 	}
 	if f.progress.Suspended && f.standstill != "" {
@@ -258,7 +260,7 @@ func (r *Reconciler) trackProgress(ctx context.Context, now *run, outcome result
 			return result{}, err
 		}
 		if held == "" {
-			return r.giveUpOn(ctx, now, f, v1alpha1.ReasonDeadlineExceeded, policy)
+			return r.giveUpOn(ctx, v, f, v1alpha1.ReasonDeadlineExceeded, policy)
 		}
 		f.reason, f.message, due = v1alpha1.ReasonTooManyGivenUp, held, countPeriod
 	}

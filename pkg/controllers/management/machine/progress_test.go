@@ -27,7 +27,7 @@ func TestNextProgress(t *testing.T) {
 	}
 	paused := inState(bmov1alpha1.StateProvisioning)
 	paused.Annotations = map[string]string{bmov1alpha1.PausedAnnotation: ""}
-	writing := facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StateProvisioning)}
+	writing := observation{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StateProvisioning)}
 	progress := func(stage stage, last time.Duration, change func(*v1alpha1.MachineProgress)) *v1alpha1.MachineProgress {
 		p := &v1alpha1.MachineProgress{Stage: stage.name, Step: stage.step, Steps: 5, Description: stage.description, StartTime: midnight,
 			LastProgressTime: after(last)}
@@ -41,63 +41,65 @@ func TestNextProgress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason     string
 		before     *v1alpha1.MachineProgress
-		facts      facts
+		observed   observation
 		standAlone bool
 		held       bool
 		elapsed    time.Duration
 		want       *v1alpha1.MachineProgress
 	}{
-		"NotClaimed": {reason: "there is no way yet", facts: facts{phase: v1alpha1.MachinePending}},
+		"NotClaimed": {reason: "there is no way yet", observed: observation{phase: v1alpha1.MachinePending}},
 		"Claimed": {
-			reason: "the way begins with the claim", facts: facts{phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonWaitingForBootstrapData},
-			want: progress(stageUserData, 0, nil),
+			reason:   "the way begins with the claim",
+			observed: observation{phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonWaitingForBootstrapData},
+			want:     progress(stageUserData, 0, nil),
 		},
 		"Held": {
-			reason: "the network comes first", facts: facts{phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed}, held: true,
+			reason: "the network comes first", observed: observation{phase: v1alpha1.MachineClaimed, reason: v1alpha1.ReasonClaimed}, held: true,
 			want: progress(stageNetwork, 0, nil),
 		},
 		"OlderManager": {reason: "a Machine that joined before there was progress has no known duration",
-			facts: facts{phase: v1alpha1.MachineJoined}},
+			observed: observation{phase: v1alpha1.MachineJoined}},
 		"StandAloneArrived": {
 			reason: "it joins no cluster, so it is done once it is installed", standAlone: true,
 			before: progress(stageWriting, 0, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }), elapsed: time.Minute,
-			facts: facts{phase: v1alpha1.MachineProvisioned, host: inState(bmov1alpha1.StateProvisioned)},
-			want:  progress(stageProvisioned, time.Minute, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }),
+			observed: observation{phase: v1alpha1.MachineProvisioned, host: inState(bmov1alpha1.StateProvisioned)},
+			want:     progress(stageProvisioned, time.Minute, func(p *v1alpha1.MachineProgress) { p.Steps = 4 }),
 		},
 		"NotYet": {reason: "Metal3 has been told, and has not begun", before: progress(stageUserData, 0, nil), elapsed: time.Minute,
-			facts: facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StateAvailable)},
-			want:  progress(stageWaiting, time.Minute, nil)},
+			observed: observation{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StateAvailable)},
+			want:     progress(stageWaiting, time.Minute, nil)},
 		"Preparing": {reason: "a part of a step is progress too", before: progress(stageWaiting, 0, nil), elapsed: time.Minute,
-			facts: facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StatePreparing)},
-			want:  progress(stagePreparing, time.Minute, nil)},
+			observed: observation{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StatePreparing)},
+			want:     progress(stagePreparing, time.Minute, nil)},
 		"TimePasses": {
 			reason: "time alone is no progress, and no write", before: progress(stageWriting, 0, nil), elapsed: 50 * time.Minute,
-			facts: writing, want: progress(stageWriting, 0, nil),
+			observed: writing, want: progress(stageWriting, 0, nil),
 		},
 		"Back": {
 			reason: "to begin again is no progress, or a Metal3 that tries for ever would never be given up",
 			before: progress(stageWriting, 0, nil), elapsed: time.Minute,
-			facts: facts{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StatePreparing)}, want: progress(stageWriting, 0, nil),
+			observed: observation{phase: v1alpha1.MachineProvisioning, host: inState(bmov1alpha1.StatePreparing)},
+			want:     progress(stageWriting, 0, nil),
 		},
 		"Error": {
 			reason: "what becomes of errors is onError's business", before: progress(stageWriting, 0, nil), elapsed: time.Minute,
-			facts: facts{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError}, want: progress(stageWriting, 0, suspended),
+			observed: observation{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError}, want: progress(stageWriting, 0, suspended),
 		},
 		"Recovered": {
 			reason: "the time in error does not count", before: progress(stageWriting, 0, suspended), elapsed: 3 * time.Hour,
-			facts: writing, want: progress(stageWriting, 3*time.Hour, interrupted),
+			observed: writing, want: progress(stageWriting, 3*time.Hour, interrupted),
 		},
 		"Paused": {
 			reason: "nothing is to be expected of a host that is paused", before: progress(stageWriting, 0, nil), elapsed: time.Minute,
-			facts: facts{phase: v1alpha1.MachineProvisioning, host: paused}, want: progress(stageWriting, 0, suspended),
+			observed: observation{phase: v1alpha1.MachineProvisioning, host: paused}, want: progress(stageWriting, 0, suspended),
 		},
 		"Joined": {
 			reason: "it is there", before: progress(stageBooting, 0, nil), elapsed: 18 * time.Minute,
-			facts: facts{phase: v1alpha1.MachineJoined}, want: progress(stageJoined, 18*time.Minute, nil),
+			observed: observation{phase: v1alpha1.MachineJoined}, want: progress(stageJoined, 18*time.Minute, nil),
 		},
 		"AfterJoining": {
 			reason: "what happens to a node is no part of the way", before: progress(stageJoined, 18*time.Minute, nil), elapsed: time.Hour,
-			facts: facts{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError}, want: progress(stageJoined, 18*time.Minute, nil),
+			observed: observation{phase: v1alpha1.MachineFailed, reason: v1alpha1.ReasonHostError}, want: progress(stageJoined, 18*time.Minute, nil),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +111,7 @@ func TestNextProgress(t *testing.T) {
 				machine.Annotations[v1alpha1.HookKey(v1alpha1.PreProvisionHookPrefix, v1alpha1.NetworkHook)] = "vlan 7"
 			}
 			machine.Status.Progress = tc.before
-			got := nextProgress(machine, &tc.facts, nil, after(tc.elapsed))
+			got := nextProgress(machine, &tc.observed, nil, after(tc.elapsed))
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -119,7 +121,7 @@ func TestNextProgress(t *testing.T) {
 
 func TestExpectedReadyTime(t *testing.T) {
 	machine, _ := provisionedPair()
-	got := nextProgress(machine, &facts{phase: v1alpha1.MachineClaimed}, &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1080}, midnight)
+	got := nextProgress(machine, &observation{phase: v1alpha1.MachineClaimed}, &v1alpha1.ProvisioningEstimate{TypicalSeconds: 1080}, midnight)
 	if got.ExpectedReadyTime == nil || !got.ExpectedReadyTime.Time.Equal(after(18*time.Minute).Time) {
 		t.Errorf("expected to be ready at %v, want %v", got.ExpectedReadyTime, after(18*time.Minute))
 	}

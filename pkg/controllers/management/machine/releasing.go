@@ -20,20 +20,20 @@ import (
 )
 
 // done ends all assumptions for a Machine without a server. Only finalizers of others are left.
-func (r *Reconciler) done(_ context.Context, now *run) (result, error) {
-	r.forget(now.machine)
+func (r *Reconciler) done(_ context.Context, v *visit) (result, error) {
+	r.forget(v.machine)
 	return result{}, nil
 }
 
 // release cleans and releases the server and removes the finalizer.
-func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
-	owner, outcome := hosts.OwnerOf(now.machine), "no server was claimed"
+func (r *Reconciler) release(ctx context.Context, v *visit) (result, error) {
+	owner, outcome := hosts.OwnerOf(v.machine), "no server was claimed"
 	// The Machine gets no server or address any more, because cleaning takes long. It still owns its server.
-	r.scheduler.assumePool(now.machine, nil)
-	reference := now.machine.Status.HostRef
+	r.scheduler.assumePool(v.machine, nil)
+	reference := v.machine.Status.HostRef
 	if reference == nil {
-		r.forget(now.machine)
-		host, err := r.serverOf(ctx, now.machine)
+		r.forget(v.machine)
+		host, err := r.serverOf(ctx, v.machine)
 		if err != nil {
 			return result{}, err
 		}
@@ -42,12 +42,12 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 		}
 	}
 	if reference != nil {
-		unclean, what, err := r.releaseHost(ctx, now.machine, hosts.Key(*reference))
+		unclean, what, err := r.releaseHost(ctx, v.machine, hosts.Key(*reference))
 		if err != nil {
 			return result{}, err
 		}
 		if unclean != nil {
-			return result{facts: unclean}, nil
+			return result{observed: unclean}, nil
 		}
 		outcome = fmt.Sprintf("server %s %s", hosts.Key(*reference), what)
 		// The address stays until the server is off and clean: the server would still use it.
@@ -55,9 +55,9 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 			return result{}, err
 		}
 	}
-	before := now.machine.DeepCopy()
-	if err := kube.Patch(ctx, r.client, now.machine, "removing the finalizer from", func() {
-		controllerutil.RemoveFinalizer(now.machine, v1alpha1.MachineFinalizer)
+	before := v.machine.DeepCopy()
+	if err := kube.Patch(ctx, r.client, v.machine, "removing the finalizer from", func() {
+		controllerutil.RemoveFinalizer(v.machine, v1alpha1.MachineFinalizer)
 	}); client.IgnoreNotFound(err) != nil {
 		return result{}, err
 	}
@@ -66,10 +66,10 @@ func (r *Reconciler) release(ctx context.Context, now *run) (result, error) {
 }
 
 // releaseHost releases the host of a Machine, after a live read has shown that the Machine owns it. It returns the
-// facts while the release is under way, and a message once it is done.
+// observation while the release is under way, and a message once it is done.
 func (r *Reconciler) releaseHost(
 	ctx context.Context, machine *v1alpha1.Machine, key types.NamespacedName,
-) (unclean *facts, outcome string, err error) {
+) (unclean *observation, outcome string, err error) {
 	o, host := hosts.OwnerOf(machine), &bmov1alpha1.BareMetalHost{}
 	found, err := kube.Find(ctx, r.live, key, host)
 	switch {
@@ -106,11 +106,11 @@ type servers struct {
 	hosts  hosts.Writer
 }
 
-// cleanAndRelease takes the release of an owner's host a step further. It returns the facts while the release is under
-// way, and nil once the host is released. It deletes the Secret before the claim: without the claim nobody would find
-// the Secret, and the next owner of the host must not find it. annotations are the Machine's: hooks and messages.
+// cleanAndRelease takes the release of an owner's host a step further. It returns the observation while the release is
+// under way, and nil once the host is released. It deletes the Secret before the claim: without the claim nobody would
+// find the Secret, and the next owner of the host must not find it. annotations are the Machine's: hooks and messages.
 func (r servers) cleanAndRelease(ctx context.Context, o hosts.Owner, host *bmov1alpha1.BareMetalHost, annotations map[string]string,
-	withUserData bool) (*facts, error) {
+	withUserData bool) (*observation, error) {
 	var err error
 	if !hosts.IsEmptied(host) {
 		if leavesFirst(host) {
@@ -125,7 +125,7 @@ func (r servers) cleanAndRelease(ctx context.Context, o hosts.Owner, host *bmov1
 		return nil, client.IgnoreNotFound(err)
 	}
 	if why, stuck := hosts.WhyUnclean(host); why != "" {
-		f := &facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, message: why, host: host}
+		f := &observation{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, message: why, host: host}
 		if stuck {
 			f.reason = v1alpha1.ReasonHostError
 		}
@@ -142,9 +142,9 @@ func (r servers) cleanAndRelease(ctx context.Context, o hosts.Owner, host *bmov1
 	return nil, client.IgnoreNotFound(r.hosts.Release(ctx, host))
 }
 
-// heldBy returns the facts while hooks hold the release of a host.
-func heldBy(hooks []string, annotations map[string]string, host *bmov1alpha1.BareMetalHost, until string) *facts {
-	return &facts{
+// heldBy returns the observation while hooks hold the release of a host.
+func heldBy(hooks []string, annotations map[string]string, host *bmov1alpha1.BareMetalHost, until string) *observation {
+	return &observation{
 		phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonWaitingForHook, host: host,
 		message: fmt.Sprintf("%suntil then, server %s/%s %s", describeHooks(hooks, annotations, v1alpha1.PreReturnHookPrefix), host.Namespace,
 			host.Name, until),
@@ -167,7 +167,7 @@ func leavesFirst(host *bmov1alpha1.BareMetalHost) bool {
 
 // leaveNetwork switches a host off, with its image on, and then waits until it has been moved. It switches the host off
 // only after Metal3 has seen it on: Metal3's report of the power may be older than the installation.
-func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHost, annotations map[string]string) (*facts, error) {
+func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHost, annotations map[string]string) (*observation, error) {
 	var err error
 	idle, seen := hosts.WhyIgnored(host), host.Status.PoweredOn || !host.Spec.Online
 	if idle == "" && seen && !isInstalling(host) && (host.Spec.Online || !inventory.IsReleasing(host)) {
@@ -175,7 +175,7 @@ func (r servers) leaveNetwork(ctx context.Context, host *bmov1alpha1.BareMetalHo
 			return nil, err
 		}
 	}
-	f := &facts{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, host: host}
+	f := &observation{phase: v1alpha1.MachineReleasing, reason: v1alpha1.ReasonDeprovisioning, host: host}
 	name := host.Namespace + "/" + host.Name
 	switch message := hosts.ErrorOf(host); {
 	case idle != "":

@@ -43,23 +43,23 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 }
 
 // replace gives up a Machine whose server is in error, unless too many servers of its type are quarantined already.
-func (r *Reconciler) replace(ctx context.Context, now *run, outcome result, policy provisioningPolicy) (result, error) {
-	full := r.quarantineIsFull(now.host, false)
-	if full == "" && mayBeToBlame(outcome.facts) {
+func (r *Reconciler) replace(ctx context.Context, v *visit, outcome result, policy provisioningPolicy) (result, error) {
+	full := r.quarantineIsFull(v.host, false)
+	if full == "" && mayBeToBlame(outcome.observed) {
 		var err error
-		if full, err = r.quarantine(ctx, now, outcome.facts, v1alpha1.ReasonHostError); err != nil {
+		if full, err = r.quarantine(ctx, v, outcome.observed, v1alpha1.ReasonHostError); err != nil {
 			return result{}, err
 		}
 	}
 	if full != "" {
-		outcome.facts.message += ". It is not replaced, although its NodeType says so: " + full
+		outcome.observed.message += ". It is not replaced, although its NodeType says so: " + full
 		return outcome, nil
 	}
-	return r.giveUpOn(ctx, now, outcome.facts, v1alpha1.ReasonHostError, policy)
+	return r.giveUpOn(ctx, v, outcome.observed, v1alpha1.ReasonHostError, policy)
 }
 
 // mayBeToBlame reports whether the installation came so far that the server can be the cause.
-func mayBeToBlame(f *facts) bool { return f.progress.Step >= stageWaiting.step }
+func mayBeToBlame(f *observation) bool { return f.progress.Step >= stageWaiting.step }
 
 // why returns the reason to quarantine a server. If a Machine makes no progress, or its node is unhealthy, only its
 // tenant claims so, unless Metal3 reports an error, too. Then the server is a suspect.
@@ -71,14 +71,14 @@ func (r *Reconciler) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalH
 }
 
 // quarantine keeps the server of a Machine out of the pool, or returns why too many servers are quarantined.
-func (r *Reconciler) quarantine(ctx context.Context, now *run, f *facts, reason string) (full string, err error) {
-	host, full, err := r.quarantineWithinLimit(ctx, now.host, r.why(now.machine, now.host, reason))
+func (r *Reconciler) quarantine(ctx context.Context, v *visit, f *observation, reason string) (full string, err error) {
+	host, full, err := r.quarantineWithinLimit(ctx, v.host, r.why(v.machine, v.host, reason))
 	if err != nil || full != "" {
 		return full, err
 	}
-	r.recorder.Eventf(host, now.machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
+	r.recorder.Eventf(host, v.machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
 		conditions.Truncate(reason+": "+f.message, conditions.MaxEventNote))
-	now.host = host
+	v.host = host
 	return "", nil
 }
 
@@ -138,12 +138,12 @@ func decidedBefore(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost) s
 
 // giveUpOn gives a Machine up, in two writes. First it quarantines the server, if the server may be to blame. Then it
 // writes the status, and the provider deletes the Machine so that others look for a server.
-func (r *Reconciler) giveUpOn(ctx context.Context, now *run, f *facts, reason string, policy provisioningPolicy) (result, error) {
+func (r *Reconciler) giveUpOn(ctx context.Context, v *visit, f *observation, reason string, policy provisioningPolicy) (result, error) {
 	remedy := ""
-	_, quarantined := now.host.Annotations[v1alpha1.QuarantinedAnnotationKey]
+	_, quarantined := v.host.Annotations[v1alpha1.QuarantinedAnnotationKey]
 	if !quarantined && mayBeToBlame(f) {
 		var err error
-		if remedy, err = r.quarantine(ctx, now, f, reason); err != nil {
+		if remedy, err = r.quarantine(ctx, v, f, reason); err != nil {
 			return result{}, err
 		}
 		quarantined = remedy == ""
@@ -152,14 +152,14 @@ func (r *Reconciler) giveUpOn(ctx context.Context, now *run, f *facts, reason st
 		remedy = fmt.Sprintf("the server is quarantined: find out what is wrong with it, and remove the annotation %s from its BareMetalHost",
 			v1alpha1.QuarantinedAnnotationKey)
 	}
-	return result{facts: &facts{
-		phase: v1alpha1.MachineFailed, reason: reason, givenUp: reason, host: now.host, progress: f.progress,
+	return result{observed: &observation{
+		phase: v1alpha1.MachineFailed, reason: reason, givenUp: reason, host: v.host, progress: f.progress,
 		message: givenUpMessage(f, reason, policy, remedy),
 	}}, nil
 }
 
 // givenUpMessage tells where the Machine was, for how long, its last message, and what to do.
-func givenUpMessage(f *facts, reason string, policy provisioningPolicy, remedy string) string {
+func givenUpMessage(f *observation, reason string, policy provisioningPolicy, remedy string) string {
 	where := fmt.Sprintf("%s, step %d of %d", f.progress.Description, f.progress.Step, f.progress.Steps)
 	message := fmt.Sprintf("given up at %s, because its server is in error: %s", where, f.message)
 	if reason == v1alpha1.ReasonDeadlineExceeded {
@@ -172,10 +172,10 @@ func givenUpMessage(f *facts, reason string, policy provisioningPolicy, remedy s
 }
 
 // watchGaveUp keeps a Machine that was given up until it is deleted.
-func (r *Reconciler) watchGaveUp(_ context.Context, now *run) (result, error) {
-	givenUp := condition(now.machine, v1alpha1.ConditionGivenUp)
-	return result{facts: &facts{
-		phase: v1alpha1.MachineFailed, reason: givenUp.Reason, givenUp: givenUp.Reason, host: now.host, message: givenUp.Message,
+func (r *Reconciler) watchGaveUp(_ context.Context, v *visit) (result, error) {
+	givenUp := condition(v.machine, v1alpha1.ConditionGivenUp)
+	return result{observed: &observation{
+		phase: v1alpha1.MachineFailed, reason: givenUp.Reason, givenUp: givenUp.Reason, host: v.host, message: givenUp.Message,
 	}}, nil
 }
 

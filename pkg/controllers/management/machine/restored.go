@@ -22,21 +22,21 @@ import (
 // recoverServer finds the claimed server of a Machine whose status does not name it, because the Machine was restored
 // from a backup or a crash came between the claim and the status. The next state finds the claim on the server and
 // continues, as if the server had just been chosen. A Machine without a claimed server gets one like any other.
-func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error) {
+func (r *Reconciler) recoverServer(ctx context.Context, v *visit) (result, error) {
 	wait := func(message string) (result, error) {
-		return result{facts: &facts{phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, message: message},
+		return result{observed: &observation{phase: v1alpha1.MachinePending, reason: v1alpha1.ReasonClaiming, message: message},
 			hints: []scheduling.Event{objectChanged}}, nil
 	}
 	if !r.inventory.Synced() {
 		return result{hints: []scheduling.Event{objectChanged}}, nil
 	}
-	machine := now.machine
+	machine := v.machine
 	host, err := r.serverOf(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
 	if host == nil {
-		return r.choose(ctx, now)
+		return r.choose(ctx, v)
 	}
 	name, nodeType := host.Namespace+"/"+host.Name, host.Annotations[v1alpha1.NodeTypeAnnotationKey]
 	choice, known := r.inventory.ChoiceOf(host, nodeType)
@@ -44,7 +44,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		return wait(fmt.Sprintf("server %s is claimed for this Machine as NodeType %q, and there is none of that name yet", name,
 			nodeType))
 	}
-	f := &facts{
+	f := &observation{
 		phase: v1alpha1.MachineClaiming, reason: v1alpha1.ReasonClaiming, choice: &choice,
 		message: fmt.Sprintf("server %s is claimed for this Machine already", name),
 	}
@@ -75,7 +75,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, now *run) (result, error
 		}
 		f.properties, f.installed = planned.Set.Entries(), planned.Installed()
 	}
-	return result{again: true, putsOff: true, facts: f}, nil
+	return result{again: true, observed: f}, nil
 }
 
 // serverOf finds the claimed server of a Machine whose status names none or a wrong one. It reads the chosen host live:

@@ -58,7 +58,7 @@ func TestAssumptionsEnd(t *testing.T) {
 			p.scheduler.assumePool(named(assumed.Name, "another"), nil)
 		}},
 		"Deleted": {"cleaning its server takes long", func(p *process, assumed *v1alpha1.Machine) {
-			_, _ = p.release(t.Context(), &run{machine: assumed})
+			_, _ = p.release(t.Context(), &visit{machine: assumed})
 		}},
 		"Vanished": {"it was deleted by force", func(p *process, assumed *v1alpha1.Machine) {
 			p.vanished(hosts.OwnerOf(assumed).NamespacedName)

@@ -21,8 +21,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
-// facts is what a state handler learned; nextStatus turns it into a status.
-type facts struct {
+// observation is the result of a state handler; nextStatus turns it into a status.
+type observation struct {
 	phase v1alpha1.MachinePhase
 	// reason and message tell what the Machine is doing or waiting for.
 	reason, message string
@@ -50,8 +50,8 @@ type facts struct {
 	givenUp string
 }
 
-// nextStatus computes the whole status from the facts. Nothing else computes a status.
-func nextStatus(machine *v1alpha1.Machine, f facts, now metav1.Time) v1alpha1.MachineStatus {
+// nextStatus computes the whole status from the observation. Nothing else computes a status.
+func nextStatus(machine *v1alpha1.Machine, f observation, now metav1.Time) v1alpha1.MachineStatus {
 	status := *machine.Status.DeepCopy()
 	status.Phase, status.ObservedGeneration = f.phase, machine.Generation
 	setServer(machine, &status, &f)
@@ -98,7 +98,7 @@ func nodeLabels(labels, own map[string]string) map[string]string {
 }
 
 // setServer writes which server the Machine has, and the state of that server.
-func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *facts) {
+func setServer(machine *v1alpha1.Machine, status *v1alpha1.MachineStatus, f *observation) {
 	switch {
 	case f.choice != nil:
 		status.HostRef = ptr.To(f.choice.Host)
@@ -133,7 +133,7 @@ var steps = []struct{ condition, reasonDone string }{
 }
 
 // stepsDone returns how many steps the Machine has completed. It returns false for phases that keep the steps.
-func stepsDone(f *facts, status *v1alpha1.MachineStatus) (int, bool) {
+func stepsDone(f *observation, status *v1alpha1.MachineStatus) (int, bool) {
 	switch f.phase {
 	case v1alpha1.MachinePending, v1alpha1.MachineClaiming:
 		return 0, true
@@ -149,8 +149,8 @@ func stepsDone(f *facts, status *v1alpha1.MachineStatus) (int, bool) {
 	return 0, false
 }
 
-// nextConditions returns the conditions that the facts determine. The others stay as they are.
-func nextConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
+// nextConditions returns the conditions that the observation determines. The others stay as they are.
+func nextConditions(machine *v1alpha1.Machine, f *observation, status *v1alpha1.MachineStatus) []metav1.Condition {
 	all := append(stepConditions(machine, f, status), networkCondition(f, status)...)
 	if f.drifted != nil {
 		all = append(all, newCondition(v1alpha1.ConditionDrifted, f.drifted.Status, f.drifted.Reason, f.drifted.Message))
@@ -169,7 +169,7 @@ func newCondition(conditionType string, status metav1.ConditionStatus, reason, m
 }
 
 // isReady reports whether the server is in use: as a node, or provisioned if it has no tenant.
-func isReady(machine *v1alpha1.Machine, f *facts) bool {
+func isReady(machine *v1alpha1.Machine, f *observation) bool {
 	if f.reason == v1alpha1.ReasonPoweredOff {
 		return false
 	}
@@ -177,7 +177,7 @@ func isReady(machine *v1alpha1.Machine, f *facts) bool {
 }
 
 // stepConditions returns all step conditions, done or not, or only the failed one.
-func stepConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
+func stepConditions(machine *v1alpha1.Machine, f *observation, status *v1alpha1.MachineStatus) []metav1.Condition {
 	if wrong := failedStep(f, status); wrong != "" {
 		return []metav1.Condition{newCondition(wrong, metav1.ConditionFalse, f.reason, f.message)}
 	}
@@ -197,7 +197,7 @@ func stepConditions(machine *v1alpha1.Machine, f *facts, status *v1alpha1.Machin
 }
 
 // failedStep returns the condition that shows the fault, or the release; "" if the steps apply.
-func failedStep(f *facts, status *v1alpha1.MachineStatus) string {
+func failedStep(f *observation, status *v1alpha1.MachineStatus) string {
 	installed := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionProvisioned)
 	inError := f.reason == v1alpha1.ReasonHostError || f.reason == v1alpha1.ReasonHostDeleting
 	switch {
@@ -215,7 +215,7 @@ func failedStep(f *facts, status *v1alpha1.MachineStatus) string {
 
 // networkCondition returns the condition NetworkReady: whether the Machine waits for hooks. A Machine that never had a
 // hook does not have the condition.
-func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Condition {
+func networkCondition(f *observation, status *v1alpha1.MachineStatus) []metav1.Condition {
 	done, _ := stepsDone(f, status)
 	switch {
 	case f.reason == v1alpha1.ReasonWaitingForHook:
@@ -228,7 +228,7 @@ func networkCondition(f *facts, status *v1alpha1.MachineStatus) []metav1.Conditi
 	return nil
 }
 
-// messageDone returns the message of a completed step. It has only facts that stay the same, as the condition must.
+// messageDone returns the message of a completed step. It has only what stays the same, as the condition must.
 func messageDone(step string, machine *v1alpha1.Machine, status *v1alpha1.MachineStatus) string {
 	server := fmt.Sprintf("server %s/%s", status.HostRef.Namespace, status.HostRef.Name)
 	switch step {
