@@ -58,6 +58,12 @@ var rules = map[string]rule{
 		not: []string{"pkg/controllers", "pkg/tenant", "pkg/cloudprovider", "pkg/karpenter", "pkg/inventory", "pkg/webhooks", "pkg/dra",
 			"pkg/bootstrap", "pkg/instancetypes", "pkg/preflight"}, through: true,
 	},
+	"FirstFloor": {
+		reason: "values and decisions on them do not depend on their users",
+		from:   []string{"pkg/fleet"},
+		not: []string{"pkg/bootstrap", "pkg/cloudprovider", "pkg/controllers", "pkg/dra", "pkg/explain", "pkg/instancetypes", "pkg/inventory",
+			"pkg/karpenter", "pkg/preflight", "pkg/tenant", "pkg/webhooks"}, through: true,
+	},
 	"NothingAboveControllers": {
 		reason: "controllers are the top floor of pkg: only commands import them, and Karpenter's Install",
 		from: []string{"pkg/kube", "pkg/operator", "pkg/fleet", "pkg/inventory", "pkg/tenant", "pkg/instancetypes", "pkg/cloudprovider",

@@ -74,11 +74,11 @@ func TestRefusedMachineKeepsNoServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, 0)
 			p := w.start(w.client)
-			p.listen()
+			p.scheduler.listen()
 			refused := w.machine("refused", tc.spec)
 			p.look(refused)
 			p.rack("server-00")
-			p.schedulePending(t.Context())
+			p.scheduler.schedulePending(t.Context())
 			if _, assumed := p.scheduler.assumed[refused]; !assumed {
 				t.Fatal("no server is assumed for the first Machine")
 			}
@@ -110,7 +110,7 @@ func TestAssumedIsChosenOrQueued(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 29))
 			w := newFixture(t, 0)
 			p := w.start(w.client)
-			p.listen()
+			p.scheduler.listen()
 			var keys []types.NamespacedName
 			spec := func(machine *v1alpha1.Machine) {
 				if machine.Spec.Properties = nil; random.IntN(3) == 0 {
@@ -134,7 +134,7 @@ func TestAssumedIsChosenOrQueued(t *testing.T) {
 					})
 					p.scheduler.move(objectChanged)
 				case 4:
-					p.schedulePending(t.Context())
+					p.scheduler.schedulePending(t.Context())
 				default:
 					if len(keys) == 0 {
 						continue

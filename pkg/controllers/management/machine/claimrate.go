@@ -142,13 +142,13 @@ func (c *claimRate) allowed(now time.Time) (namespaces []string) {
 }
 
 // allowance returns a function that counts how many servers a namespace may have.
-func (r *Reconciler) allowance(ctx context.Context, namespace string) func() (int64, error) {
+func (s *scheduler) allowance(ctx context.Context, namespace string) func() (int64, error) {
 	return func() (int64, error) {
-		tenants, err := r.objects.tenants(ctx, namespace)
+		tenants, err := s.objects.tenants(ctx, namespace)
 		if err != nil {
 			return 0, err
 		}
-		nodeTypes, _, err := r.objects.Types(ctx)
-		return quota.Allowance(tenants, nodeTypes, r.inventory.Total), err
+		nodeTypes, _, err := s.objects.Types(ctx)
+		return quota.Allowance(tenants, nodeTypes, s.inventory.Total), err
 	}
 }

@@ -188,7 +188,7 @@ func TestTooManyClaims(t *testing.T) {
 		tenant.Spec.Quota = &v1alpha1.Quota{Servers: ptr.To(int64(2))}
 	})
 	p := w.start(w.client)
-	p.claimRate.perHour = DefaultUnusedClaimsPerHour
+	p.scheduler.claimRate.perHour = DefaultUnusedClaimsPerHour
 	for _, host := range w.hosts() {
 		p.inventory.SetHost(&host)
 	}
@@ -233,14 +233,14 @@ func TestTooManyClaims(t *testing.T) {
 		t.Errorf("a Machine of another namespace waits: %+v", machine.Status.Conditions)
 	}
 
-	p.moveAllowed()
-	p.schedulePending(t.Context())
+	moveAllowed(p)
+	p.scheduler.schedulePending(t.Context())
 	if p.look(key); w.get(key).Status.HostRef != nil {
 		t.Fatal("it has a server before its time")
 	}
 	clock.SetTime(clock.Now().Add(10 * time.Second))
-	p.moveAllowed()
-	p.schedulePending(t.Context())
+	moveAllowed(p)
+	p.scheduler.schedulePending(t.Context())
 	if _, assumed := p.scheduler.assumed[key]; !assumed {
 		t.Error("after its time nothing is decided about it")
 	}
@@ -254,15 +254,15 @@ func TestInstalledServerDoesNotCount(t *testing.T) {
 	w := newRichFixture(t, 1)
 	w.clock = clocktesting.NewFakePassiveClock(time.Now())
 	p := w.start(w.client)
-	p.claimRate.perHour = DefaultUnusedClaimsPerHour
+	p.scheduler.claimRate.perHour = DefaultUnusedClaimsPerHour
 	counted := 0.0
 	cycle(w, func() *process {
-		if unused := p.claimRate.namespaces[w.tenant]; unused != nil {
+		if unused := p.scheduler.claimRate.namespaces[w.tenant]; unused != nil {
 			counted = max(counted, unused.count)
 		}
 		return p
 	})
-	if unused := p.claimRate.namespaces[w.tenant]; counted != 1 || unused.count != 0 || len(unused.open) != 0 {
+	if unused := p.scheduler.claimRate.namespaces[w.tenant]; counted != 1 || unused.count != 0 || len(unused.open) != 0 {
 		t.Errorf("%v claims counted, and after the cycle %+v", counted, unused)
 	}
 }
@@ -339,5 +339,12 @@ func TestBytesOfUnusedClaims(t *testing.T) {
 		count.records/(cycles-1), each>>10, cycles-1, each*DefaultUnusedClaimsPerHour>>20)
 	if count.records == 0 || each*DefaultUnusedClaimsPerHour > perHour {
 		t.Errorf("%d bytes for each claim are %d in an hour, want at most %d", each, each*DefaultUnusedClaimsPerHour, perHour)
+	}
+}
+
+// moveAllowed moves the Machines of the namespaces that may claim again, as the loop does.
+func moveAllowed(p *process) {
+	for _, namespace := range p.scheduler.claimRate.allowed(p.clock.Now()) {
+		p.scheduler.queue.Move(claimsAllowed(namespace))
 	}
 }

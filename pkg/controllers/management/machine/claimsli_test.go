@@ -44,7 +44,7 @@ func TestClaimSLI(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(w.get(key).CreationTimestamp.Time)
 			w.clock = clock
 			p := w.start(w.client)
-			p.listen()
+			p.scheduler.listen()
 			tc.before(w, p)
 			if tc.after != nil {
 				p.look(key)
@@ -52,7 +52,7 @@ func TestClaimSLI(t *testing.T) {
 				tc.after(w, p)
 			}
 			clock.SetTime(clock.Now().Add(takes))
-			p.schedulePending(t.Context())
+			p.scheduler.schedulePending(t.Context())
 			p.look(key)
 			if w.get(key).Status.ProviderID == "" {
 				t.Fatalf("it has no server: %+v", w.get(key).Status.Conditions)

@@ -49,7 +49,7 @@ func (w slowFixture) pass(d time.Duration) {
 	for end := w.time.Now().Add(d); w.time.Now().Before(end); {
 		w.step(min(choiceDelay, end.Sub(w.time.Now())))
 		for _, p := range w.processes {
-			p.beat(w.t.Context())
+			p.deadlines.beat(w.t.Context())
 		}
 	}
 }

@@ -10,25 +10,40 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
 // severalStuck Machines that wait for Metal3 show that their servers are hardly to blame: as many are given up at once.
 const severalStuck = 3
 
+// deadlines knows how long Machines may take, and whether time that has passed says anything about them.
+type deadlines struct {
+	objects   objects
+	live      client.Reader
+	inventory *inventory.Inventory
+	clock     clock.PassiveClock
+	// deadline is the provisioning deadline of the types that set none.
+	deadline  time.Duration
+	heartbeat heartbeat
+	giveUps   giveUps
+	stillness stillness
+}
+
 // standstill returns why no comparable server makes progress now, or "" if there is no common reason. The tenant's
 // provider, which makes the join and reports the node, or Metal3, which installs the server, does not work. Neither
 // says anything about the Machine.
-func (r *Reconciler) standstill(ctx context.Context, machine *v1alpha1.Machine, f *observation, deadline time.Duration) (string, error) {
+func (d *deadlines) standstill(ctx context.Context, machine *v1alpha1.Machine, f *observation, deadline time.Duration) (string, error) {
 	stage, underWay := stageOf(machine, f)
 	switch {
 	case !underWay:
 	case machine.Spec.TenantClusterRef != nil && (stage == stageUserData || stage == stageBooting):
-		cluster, err := r.objects.ChargedTo(ctx, machine)
+		cluster, err := d.objects.ChargedTo(ctx, machine)
 		if err != nil || cluster == nil {
 			return "", err
 		}
@@ -40,12 +55,12 @@ func (r *Reconciler) standstill(ctx context.Context, machine *v1alpha1.Machine, 
 			}
 		}
 	case f.phase == v1alpha1.MachineProvisioning && f.host != nil && machine.Status.Progress != nil:
-		namespace, now := f.host.Namespace, r.clock.Now()
-		quiet := r.stillness.lasted(namespace, r.inventory.StateChanges(namespace), now)
+		namespace, now := f.host.Namespace, d.clock.Now()
+		quiet := d.stillness.lasted(namespace, d.inventory.StateChanges(namespace), now)
 		if enough := deadline / 2; quiet < enough || now.Sub(machine.Status.Progress.LastProgressTime.Time) < enough {
 			return "", nil
 		}
-		stuck, err := r.stuck(ctx, namespace, now.Add(-deadline/2))
+		stuck, err := d.stuck(ctx, namespace, now.Add(-deadline/2))
 		if err != nil || stuck < severalStuck {
 			return "", err
 		}
@@ -56,15 +71,15 @@ func (r *Reconciler) standstill(ctx context.Context, machine *v1alpha1.Machine, 
 }
 
 // stuck counts the Machines that Metal3 installs on hosts of a namespace and that have made no progress since then.
-func (r *Reconciler) stuck(ctx context.Context, namespace string, since time.Time) (count int, err error) {
+func (d *deadlines) stuck(ctx context.Context, namespace string, since time.Time) (count int, err error) {
 	list := &v1alpha1.MachineList{}
-	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := d.objects.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("counting the Machines that wait for Metal3, %w", err)
 	}
 	for i := range list.Items {
 		status := &list.Items[i].Status
 		if status.Phase == v1alpha1.MachineProvisioning && status.HostRef != nil && status.HostRef.Namespace == namespace &&
-			status.Progress != nil && r.heartbeat.isOld(status.Progress.LastProgressTime.Time, since) {
+			status.Progress != nil && d.heartbeat.isOld(status.Progress.LastProgressTime.Time, since) {
 			count++
 		}
 	}
@@ -88,9 +103,6 @@ func (q *stillness) lasted(namespace string, changes int64, now time.Time) time.
 	defer q.lock.Unlock()
 	seen, known := q.seen[namespace]
 	if !known || seen.changes != changes || now.Before(seen.since) {
-		if q.seen == nil {
-			q.seen = map[string]seenChanges{}
-		}
 		seen = seenChanges{changes, now}
 		q.seen[namespace] = seen
 	}
@@ -144,18 +156,21 @@ func (h *heartbeat) isOld(noted, before time.Time) bool {
 	return noted.Before(before) || !noted.After(h.ahead)
 }
 
-// earliest returns when a Machine with that deadline may be given up at the earliest. After a start and after a pause
-// the whole deadline begins again. Nobody knows how much has passed: Metal3 may have been stopped as well, and the clock
-// of another machine may have noted the last progress.
-func (h *heartbeat) earliest(deadline time.Duration) time.Time {
+// due returns when a Machine is given up that has made no progress since last. After a start and after a pause the whole
+// deadline begins again. Nobody knows how much has passed: Metal3 may have been stopped as well, and the clock of another
+// machine may have noted the last progress.
+func (h *heartbeat) due(last time.Time, deadline time.Duration) time.Time {
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	return h.since.Add(deadline)
+	if last.Before(h.since) {
+		last = h.since
+	}
+	return last.Add(deadline)
 }
 
 // beat notes that the manager runs.
-func (r *Reconciler) beat(ctx context.Context) {
-	if pause := r.heartbeat.beat(r.clock.Now()); pause != 0 {
+func (d *deadlines) beat(ctx context.Context) {
+	if pause := d.heartbeat.beat(d.clock.Now()); pause != 0 {
 		log.FromContext(ctx).Info("the manager was stopped, or its clock was set: the provisioning deadlines of all Machines begin again",
 			"pause", pause.String())
 	}
@@ -180,11 +195,11 @@ type giveUps struct {
 }
 
 // mayGiveUp returns why an overdue Machine is not given up yet, or "" if it may be.
-func (r *Reconciler) mayGiveUp(ctx context.Context, machine *v1alpha1.Machine) (string, error) {
-	g := &r.giveUps
+func (d *deadlines) mayGiveUp(ctx context.Context, machine *v1alpha1.Machine) (string, error) {
+	g := &d.giveUps
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	now := r.clock.Now()
+	now := d.clock.Now()
 	gone, most := map[string]int{}, 0
 	for namespace, recent := range g.recent {
 		if gone[namespace] = recent.Count(now); gone[namespace] == 0 {
@@ -198,7 +213,7 @@ func (r *Reconciler) mayGiveUp(ctx context.Context, machine *v1alpha1.Machine) (
 		return "", nil // a write has failed
 	}
 	if g.counted.IsZero() || now.Sub(g.counted).Abs() >= countPeriod {
-		if err := g.count(ctx, r.client, now); err != nil {
+		if err := g.count(ctx, d.objects.cache, now); err != nil {
 			return "", err
 		}
 	}
@@ -208,9 +223,6 @@ func (r *Reconciler) mayGiveUp(ctx context.Context, machine *v1alpha1.Machine) (
 				"look like a fault that they share (image, network, Metal3), so it is given up later", gone[namespace], g.underWay[namespace],
 				breaker.Window, limit), nil
 		}
-	}
-	if g.recent == nil {
-		g.recent = map[string]breaker.Recent{}
 	}
 	if g.recent[machine.Namespace] == nil {
 		g.recent[machine.Namespace] = breaker.Recent{}

@@ -30,29 +30,29 @@ type assignment struct {
 
 // decide assigns and assumes a server, a share of the quota and an address together, or returns why the Machine is
 // unschedulable. It reads caches and writes nothing. The caller must hold scheduler.deciding.
-func (r *Reconciler) decide(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
+func (s *scheduler) decide(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
 	if c.machine.Spec.Gang != nil && !c.machine.HasHost() {
-		return r.decideTogether(ctx, c)
+		return s.decideTogether(ctx, c)
 	}
-	return r.decideAlone(ctx, c)
+	return s.decideAlone(ctx, c)
 }
 
-func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
-	key, now := client.ObjectKeyFromObject(c.machine), r.clock.Now()
+func (s *scheduler) decideAlone(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
+	key, now := client.ObjectKeyFromObject(c.machine), s.clock.Now()
 	for {
 		var assigned *assignment
-		no, err := r.claimRate.check(key, c.machine.UID, now, r.allowance(ctx, key.Namespace))
+		no, err := s.claimRate.check(key, c.machine.UID, now, s.allowance(ctx, key.Namespace))
 		if err == nil && no == nil {
-			assigned, no, err = r.assign(ctx, c)
+			assigned, no, err = s.assign(ctx, c)
 		}
 		if err != nil || no != nil {
-			r.scheduler.forgetLocked(key, r.inventory)
+			s.forgetLocked(key)
 			return nil, no, err
 		}
 		// A host that was chosen before may be assumed for another Machine by now. The claim decides.
-		if r.inventory.Assume(assigned.choice, c.machine.UID) || assigned.choice.Host == c.request.ChosenHost {
-			r.claimRate.claimed(key, c.machine.UID, now)
-			r.scheduler.assumed[key] = assumption{
+		if s.inventory.Assume(assigned.choice, c.machine.UID) || assigned.choice.Host == c.request.ChosenHost {
+			s.claimRate.claimed(key, c.machine.UID, now)
+			s.assumed[key] = assumption{
 				uid: c.machine.UID, host: hosts.Key(assigned.choice.Host), nodeType: assigned.choice.NodeType,
 				claimable: c.claimable(now), owner: hosts.OwnerOf(c.machine).Reference(), pool: assigned.plan.Pool,
 			}
@@ -64,18 +64,20 @@ func (r *Reconciler) decideAlone(ctx context.Context, c *candidate) (*assignment
 
 // assign looks for a server of the cheapest type that the Machine may have, that is within the quota, that can be
 // installed and that has an address. If it can have none of several types, the refusal is for the cheapest.
-func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
-	request, tried, rest := c.request, map[string]bool{}, r.quotaOf(ctx, c)
+func (s *scheduler) assign(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
+	request, tried := c.request, map[string]bool{}
+	// It counts only when it is first called: most waiting Machines find no server.
+	rest := sync.OnceValues(func() (quota.Rest, error) { return s.restOfQuota(ctx, c) })
 	request.Allowed = func(nodeType, provider string) bool {
 		return !tried[nodeType] && (c.request.Allowed == nil || c.request.Allowed(nodeType, provider))
 	}
 	var first *unschedulable
 	for {
-		choice, no, err := r.chooseServer(c, request, rest)
+		choice, no, err := s.chooseServer(c, request, rest)
 		last := no != nil || request.NodeType != "" || request.ServerName != "" // there is no other
 		var assigned *assignment
 		if err == nil && no == nil {
-			assigned, no, err = r.assignAs(ctx, c, choice, rest)
+			assigned, no, err = s.assignAs(ctx, c, choice, rest)
 		}
 		switch {
 		case err != nil || no == nil:
@@ -83,7 +85,7 @@ func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *un
 		case first != nil:
 			first.hints, first.alike = append(first.hints, no.hints...), first.alike && no.alike
 		default:
-			if first, err = r.unlessInvalid(ctx, c.machine, no); err != nil || first != no {
+			if first, err = s.unlessInvalid(ctx, c.machine, no); err != nil || first != no {
 				return nil, first, err
 			}
 		}
@@ -95,9 +97,9 @@ func (r *Reconciler) assign(ctx context.Context, c *candidate) (*assignment, *un
 }
 
 // chooseServer chooses a server, or returns why there is none.
-func (r *Reconciler) chooseServer(c *candidate, request inventory.Request, rest func() (quota.Rest, error),
+func (s *scheduler) chooseServer(c *candidate, request inventory.Request, rest func() (quota.Rest, error),
 ) (inventory.Choice, *unschedulable, error) {
-	choice, err := inventory.ChooseWithin(request, r.inventory.Choose, func(nodeType string) error {
+	choice, err := inventory.ChooseWithin(request, s.inventory.Choose, func(nodeType string) error {
 		left, err := rest()
 		if err != nil {
 			return err
@@ -124,10 +126,10 @@ func (r *Reconciler) chooseServer(c *candidate, request inventory.Request, rest 
 
 // unlessInvalid returns the refusal of a Machine, unless the Machine's own settings are invalid. An invalid Machine
 // gets no server of any type until it is corrected.
-func (r *Reconciler) unlessInvalid(
+func (s *scheduler) unlessInvalid(
 	ctx context.Context, machine *v1alpha1.Machine, no *unschedulable,
 ) (*unschedulable, error) {
-	_, err := plan.Resolve(ctx, r.objects, machine, "")
+	_, err := plan.Resolve(ctx, s.objects, machine, "")
 	if problem, invalid := plan.Problem(err); invalid {
 		return refuse(v1alpha1.ReasonInvalidSpec, problem), nil
 	}
@@ -135,21 +137,21 @@ func (r *Reconciler) unlessInvalid(
 }
 
 // assignAs resolves the plan of the Machine on the chosen server. It checks the server's domains and a free address.
-func (r *Reconciler) assignAs(
+func (s *scheduler) assignAs(
 	ctx context.Context, c *candidate, choice inventory.Choice, rest func() (quota.Rest, error),
 ) (*assignment, *unschedulable, error) {
 	// Another server, of another type, may have addresses, and be described without a mistake.
 	no := func(reason, message string, hints ...scheduling.Event) *unschedulable {
 		return refuse(reason, message, append(hints, choiceChanged)...)
 	}
-	if refused, err := r.checkOpenings(c, choice, rest); err != nil || refused != nil {
+	if refused, err := s.checkOpenings(c, choice, rest); err != nil || refused != nil {
 		return nil, refused, err
 	}
 	host := &bmov1alpha1.BareMetalHost{}
-	if err := r.client.Get(ctx, hosts.Key(choice.Host), host); err != nil {
+	if err := s.objects.cache.Get(ctx, hosts.Key(choice.Host), host); err != nil {
 		return nil, nil, fmt.Errorf("reading host %s, which has been chosen, %w", hosts.Key(choice.Host), err)
 	}
-	planned, err := plan.Resolve(ctx, r.objects, c.machine, choice.NodeType)
+	planned, err := plan.Resolve(ctx, s.objects, c.machine, choice.NodeType)
 	if err == nil {
 		err = bootstrap.CheckPlan(planned, c.machine, host)
 	}
@@ -159,7 +161,7 @@ func (r *Reconciler) assignAs(
 	if err != nil {
 		return nil, nil, err
 	}
-	err = r.checkAddress(ctx, c.machine, planned.Pool)
+	err = s.checkAddress(ctx, c.machine, planned.Pool)
 	var exhausted *ipam.ExhaustedError
 	if errors.As(err, &exhausted) {
 		return nil, no(v1alpha1.ReasonNoAddress, exhausted.Error(), addressFreed(planned.Pool.Network())), nil
@@ -167,17 +169,11 @@ func (r *Reconciler) assignAs(
 	return &assignment{choice: choice, plan: planned}, nil, err
 }
 
-// quotaOf returns a function that computes the free part of the tenant's quota, beside the servers that the tenant has
-// or is about to get. It counts only when it is first called: most waiting Machines find no server.
-func (r *Reconciler) quotaOf(ctx context.Context, c *candidate) func() (quota.Rest, error) {
-	return sync.OnceValues(func() (quota.Rest, error) { return r.restOfQuota(ctx, c) })
-}
-
 // checkOpenings refuses a server that would give the tenant one domain too many.
-func (r *Reconciler) checkOpenings(
+func (s *scheduler) checkOpenings(
 	c *candidate, choice inventory.Choice, rest func() (quota.Rest, error),
 ) (*unschedulable, error) {
-	for _, opening := range r.inventory.Opens(choice) {
+	for _, opening := range s.inventory.Opens(choice) {
 		left, err := rest()
 		if err != nil {
 			return nil, err
@@ -193,22 +189,23 @@ func (r *Reconciler) checkOpenings(
 	return nil, nil
 }
 
-func (r *Reconciler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest, error) {
+// restOfQuota computes the free part of the tenant's quota, beside the servers that the tenant has or is about to get.
+func (s *scheduler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest, error) {
 	if c.tenant == nil || c.tenant.Spec.Quota == nil {
 		return quota.Rest{}, nil
 	}
 	machines := &v1alpha1.MachineList{}
-	if err := r.client.List(ctx, machines, client.InNamespace(c.tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.objects.cache.List(ctx, machines, client.InNamespace(c.tenant.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return quota.Rest{}, fmt.Errorf("counting the servers of TenantCluster %s, %w",
 			client.ObjectKeyFromObject(c.tenant), err)
 	}
-	tenants, err := r.objects.tenants(ctx, c.tenant.Namespace)
+	tenants, err := s.objects.tenants(ctx, c.tenant.Namespace)
 	if err != nil {
 		return quota.Rest{}, err
 	}
 	accelerators := map[string]int64{}
 	if c.tenant.Spec.Quota.GPUs != nil {
-		nodeTypes, _, err := r.objects.Types(ctx)
+		nodeTypes, _, err := s.objects.Types(ctx)
 		if err != nil {
 			return quota.Rest{}, err
 		}
@@ -217,7 +214,7 @@ func (r *Reconciler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest,
 		}
 	}
 	used := quota.Used(quota.Charged(c.tenant.Name, tenants, machines.Items), c.machine.UID, func(machine *v1alpha1.Machine) string {
-		if assumed := r.scheduler.assumed[client.ObjectKeyFromObject(machine)]; assumed.uid == machine.UID {
+		if assumed := s.assumed[client.ObjectKeyFromObject(machine)]; assumed.uid == machine.UID {
 			return assumed.nodeType
 		}
 		return ""
@@ -227,19 +224,14 @@ func (r *Reconciler) restOfQuota(ctx context.Context, c *candidate) (quota.Rest,
 
 // checkAddress looks for an address of the pool that is neither taken nor assumed. If pool is nil, the Machine needs
 // none. The error is an *ipam.ExhaustedError if no address is free.
-func (r *Reconciler) checkAddress(ctx context.Context, machine *v1alpha1.Machine, pool *ipam.Pool) error {
+func (s *scheduler) checkAddress(ctx context.Context, machine *v1alpha1.Machine, pool *ipam.Pool) error {
 	if pool == nil {
 		return nil
 	}
 	taken := &v1alpha1.IPAddressList{}
-	if err := r.client.List(ctx, taken, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.objects.cache.List(ctx, taken, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("reading which addresses of pool %s are taken, %w", pool, err)
 	}
 	owner := hosts.OwnerOf(machine).Reference()
-	return pool.Check(owner, taken.Items, r.scheduler.assumedPools(owner))
-}
-
-// forget ends all assumptions for a Machine.
-func (r *Reconciler) forget(machine *v1alpha1.Machine) {
-	r.scheduler.forget(client.ObjectKeyFromObject(machine), r.inventory)
+	return pool.Check(owner, taken.Items, s.assumedPools(owner))
 }

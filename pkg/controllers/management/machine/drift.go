@@ -58,50 +58,53 @@ const (
 	referenceField = "spec.properties"
 )
 
-func (r *Reconciler) installedOfType(ctx context.Context, nodeType *v1alpha1.NodeType) []reconcile.Request {
-	return r.machinesBy(ctx, client.MatchingFields{typeField: nodeType.Name})
+// dependents finds the Machines that a change of another object may concern.
+type dependents struct{ client client.Reader }
+
+func (d dependents) installedOfType(ctx context.Context, nodeType *v1alpha1.NodeType) []reconcile.Request {
+	return d.machinesBy(ctx, client.MatchingFields{typeField: nodeType.Name})
 }
 
-func (r *Reconciler) installedOfProvider(ctx context.Context, provider *v1alpha1.NodeProvider) []reconcile.Request {
-	return r.installedOfTypes(ctx, func(nodeType *v1alpha1.NodeType) bool { return nodeType.Spec.ProviderRef.Name == provider.Name })
+func (d dependents) installedOfProvider(ctx context.Context, provider *v1alpha1.NodeProvider) []reconcile.Request {
+	return d.installedOfTypes(ctx, func(nodeType *v1alpha1.NodeType) bool { return nodeType.Spec.ProviderRef.Name == provider.Name })
 }
 
 // installedWith returns the Machines whose own or type's properties refer to the object: a replacement would use it.
-func (r *Reconciler) installedWith(ctx context.Context, object client.Object) []reconcile.Request {
+func (d dependents) installedWith(ctx context.Context, object client.Object) []reconcile.Request {
 	reference := referenceTo(object)
-	requests := r.machinesBy(ctx, client.MatchingFields{referenceField: reference})
-	return append(requests, r.installedOfTypes(ctx, func(nodeType *v1alpha1.NodeType) bool {
+	requests := d.machinesBy(ctx, client.MatchingFields{referenceField: reference})
+	return append(requests, d.installedOfTypes(ctx, func(nodeType *v1alpha1.NodeType) bool {
 		provider := &v1alpha1.NodeProvider{}
 		// A type without a provider refers to nothing that could be installed.
-		if err := r.client.Get(ctx, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider); err != nil {
+		if err := d.client.Get(ctx, types.NamespacedName{Name: nodeType.Spec.ProviderRef.Name}, provider); err != nil {
 			return false
 		}
 		set := properties.Merge(properties.OfProvider(provider), properties.OfType(nodeType))
-		return slices.Contains(r.references(ctx, set), reference)
+		return slices.Contains(d.references(ctx, set), reference)
 	})...)
 }
 
 // installedOfTypes returns the Machines of the NodeTypes that satisfy holds. All NodeTypes are in the cache.
-func (r *Reconciler) installedOfTypes(ctx context.Context, holds func(*v1alpha1.NodeType) bool) (requests []reconcile.Request) {
+func (d dependents) installedOfTypes(ctx context.Context, holds func(*v1alpha1.NodeType) bool) (requests []reconcile.Request) {
 	nodeTypes := &v1alpha1.NodeTypeList{}
 	// The read from the cache fails only when the process is stopping.
-	if err := r.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := d.client.List(ctx, nodeTypes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil
 	}
 	for i := range nodeTypes.Items {
 		if nodeType := &nodeTypes.Items[i]; holds(nodeType) {
-			requests = append(requests, r.installedOfType(ctx, nodeType)...)
+			requests = append(requests, d.installedOfType(ctx, nodeType)...)
 		}
 	}
 	return requests
 }
 
 // references returns the objects that a set of properties names, directly or through its OSImage.
-func (r *Reconciler) references(ctx context.Context, set properties.Set) []string {
+func (d dependents) references(ctx context.Context, set properties.Set) []string {
 	all := set.References()
 	if len(all) > 0 && all[0].Kind == properties.KindOSImage {
 		osImage := &v1alpha1.OSImage{}
-		if err := r.client.Get(ctx, types.NamespacedName{Name: all[0].Name}, osImage); err == nil {
+		if err := d.client.Get(ctx, types.NamespacedName{Name: all[0].Name}, osImage); err == nil {
 			all = append(all, set.WithOSImage(osImage).References()...)
 		}
 	}

@@ -38,18 +38,18 @@ type refusedMember struct {
 // tenants that want the same servers for their gangs could get half of them each, and neither could work. It leaves the
 // decisions about the other Machines in the queue for their workers, as the loop does. If the binding of a Machine
 // fails later, it is decided on again, with the members that have no server by then. Bound servers stay bound.
-func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
-	key, version := client.ObjectKeyFromObject(c.machine), r.scheduler.queue.Version()
-	if decided, found := r.scheduler.queue.Value(key); found && decided.assigned != nil && r.stands(&decided, c.machine) {
+func (s *scheduler) decideTogether(ctx context.Context, c *candidate) (*assignment, *unschedulable, error) {
+	key, version := client.ObjectKeyFromObject(c.machine), s.queue.Version()
+	if decided, found := s.queue.Value(key); found && decided.assigned != nil && s.stands(&decided, c.machine) {
 		return decided.assigned, nil, nil
 	}
-	r.scheduler.forgetLocked(key, r.inventory)
-	others, count, err := r.othersOf(ctx, c)
+	s.forgetLocked(key)
+	others, count, err := s.othersOf(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
 	if gang := c.machine.Spec.Gang; count < int(gang.MinCount) {
-		if refused := r.scheduler.refused[key]; refused.uid == c.machine.UID {
+		if refused := s.refused[key]; refused.uid == c.machine.UID {
 			return nil, refused.no, nil // others are gone already, for the same reason
 		}
 		return nil, refuse(v1alpha1.ReasonGangIncomplete, fmt.Sprintf("%d of the %d Machines of gang %s exist: none gets a server before all do",
@@ -59,13 +59,13 @@ func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignm
 	var no *unschedulable
 	for i, member := range members {
 		if no = member.no; no == nil {
-			member.assigned, no, err = r.decideAlone(ctx, member)
+			member.assigned, no, err = s.decideAlone(ctx, member)
 		}
 		if err == nil && no == nil {
 			continue
 		}
 		for _, assigned := range members[:i] {
-			r.undo(assigned)
+			s.undo(assigned)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -79,9 +79,9 @@ func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignm
 		break
 	}
 	for _, member := range members {
-		delete(r.scheduler.refused, client.ObjectKeyFromObject(member.machine))
+		delete(s.refused, client.ObjectKeyFromObject(member.machine))
 		if no != nil {
-			r.scheduler.refused[client.ObjectKeyFromObject(member.machine)] = refusedMember{member.machine.UID, no}
+			s.refused[client.ObjectKeyFromObject(member.machine)] = refusedMember{member.machine.UID, no}
 		}
 	}
 	for _, other := range others {
@@ -91,18 +91,18 @@ func (r *Reconciler) decideTogether(ctx context.Context, c *candidate) (*assignm
 		if no != nil {
 			waiting.Hints = no.hints
 		} else {
-			r.scheduler.queue.Served(waiting.Key.Namespace)
+			s.queue.Served(waiting.Key.Namespace)
 		}
-		r.scheduler.queue.Park(waiting, version)
-		r.scheduler.notify(waiting.Key, false)
+		s.queue.Park(waiting, version)
+		s.notify(waiting.Key, false)
 	}
 	return c.assigned, no, nil
 }
 
 // othersOf returns the other Machines of the gang that have no server, and how many Machines the gang has in all.
-func (r *Reconciler) othersOf(ctx context.Context, c *candidate) (others []*candidate, count int, err error) {
+func (s *scheduler) othersOf(ctx context.Context, c *candidate) (others []*candidate, count int, err error) {
 	machines := &v1alpha1.MachineList{}
-	if err := r.client.List(ctx, machines, client.InNamespace(c.machine.Namespace),
+	if err := s.objects.cache.List(ctx, machines, client.InNamespace(c.machine.Namespace),
 		client.MatchingFields{gangField: c.machine.Spec.Gang.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, 0, fmt.Errorf("listing the Machines of gang %s, %w", c.machine.Spec.Gang.Name, err)
 	}
@@ -115,16 +115,16 @@ func (r *Reconciler) othersOf(ctx context.Context, c *candidate) (others []*cand
 			continue
 		}
 		count++
-		if assumed := r.scheduler.assumed[key]; machine.HasHost() || assumed.uid == machine.UID && assumed.nodeType != "" {
+		if assumed := s.assumed[key]; machine.HasHost() || assumed.uid == machine.UID && assumed.nodeType != "" {
 			continue
 		}
-		tenant, no, err := r.tenant(ctx, machine)
+		tenant, no, err := s.tenant(ctx, machine)
 		if err != nil {
 			return nil, 0, err
 		}
 		other := newCandidate(machine.DeepCopy(), tenant, inventory.RequestOf(machine, tenant))
 		other.no, other.machine.Status.Network = no, c.machine.Status.Network
-		if known, found := r.scheduler.queue.Value(key); found {
+		if known, found := s.queue.Value(key); found {
 			other.reason, other.message = known.reason, known.message
 		}
 		others = append(others, &other)
@@ -133,10 +133,10 @@ func (r *Reconciler) othersOf(ctx context.Context, c *candidate) (others []*cand
 }
 
 // undo ends a new assumption for a Machine. Nobody has seen the assumption, so undo is no event for waiting Machines.
-func (r *Reconciler) undo(c *candidate) {
+func (s *scheduler) undo(c *candidate) {
 	key := client.ObjectKeyFromObject(c.machine)
-	delete(r.scheduler.assumed, key)
-	r.inventory.Forget(hosts.Key(c.assigned.choice.Host), c.machine.UID)
-	r.claimRate.uncount(key, c.machine.UID, r.clock.Now())
+	delete(s.assumed, key)
+	s.inventory.Forget(hosts.Key(c.assigned.choice.Host), c.machine.UID)
+	s.claimRate.uncount(key, c.machine.UID, s.clock.Now())
 	c.assigned = nil
 }

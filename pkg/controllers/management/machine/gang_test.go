@@ -36,7 +36,7 @@ func newGangWorld(t *testing.T, seed uint64) *gangWorld {
 	w.create(other)
 	w.others = []string{other.Namespace}
 	w.process = w.start(w.fixture.client)
-	w.listen()
+	w.scheduler.listen()
 	for _, host := range w.hosts() {
 		w.process.inventory.SetHost(&host)
 	}
@@ -64,7 +64,7 @@ func (w *gangWorld) settle() {
 		for _, machine := range machines {
 			_, _ = w.Reconcile(w.fixture.t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machine)})
 			if w.random.IntN(3) == 0 {
-				w.schedulePending(w.fixture.t.Context())
+				w.scheduler.schedulePending(w.fixture.t.Context())
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func (w *fixture) other(namespace, name string) types.NamespacedName {
 func TestNewMachinesDoNotTakeWhatOthersWaitFor(t *testing.T) {
 	w := newFixture(t, 0)
 	p := w.start(w.client)
-	p.listen()
+	p.scheduler.listen()
 	waits := w.machine("waits", nil)
 	p.look(waits)
 	p.inventory.SetHost(w.api.CreateHost(t, env.AvailableHost(w.metal3, "server-00", nil)))

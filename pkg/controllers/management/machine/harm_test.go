@@ -116,7 +116,7 @@ func (h *history) restart(faulty bool) {
 	h.processes = nil // the one before has ended
 	h.manager = h.startWith(h.connection.Client(cache.Client(h.api.Client)), h.connection.Client(h.api.Client))
 	h.manager.random = h.random
-	h.manager.beat(h.t.Context())
+	h.manager.deadlines.beat(h.t.Context())
 }
 
 func (h *history) tenants() []string { return append([]string{h.tenant}, h.others...) }

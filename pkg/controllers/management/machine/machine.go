@@ -27,6 +27,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -50,6 +51,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/ipam"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/metrics"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/usage"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -88,17 +90,12 @@ type Reconciler struct {
 	claimLatency prometheus.Histogram
 	claimSLI     prometheus.Histogram
 	scheduler    *scheduler
-	claimRate    claimRate
 	expectations kube.Expectations
 	handlers     map[state]handling
-	deadline     time.Duration
+	deadlines    *deadlines
+	quarantines  *quarantines
 	// searched has, by name, the UIDs of Machines whose server a live read of all hosts did not find.
 	searched sync.Map
-	// quarantining is held while quarantined servers are counted and one is added.
-	quarantining sync.Mutex
-	heartbeat    heartbeat
-	giveUps      giveUps
-	stillness    stillness
 }
 
 // visit is one look at one Machine. Handlers update it with each write, for the next step.
@@ -133,9 +130,9 @@ type result struct {
 
 // New returns a Reconciler.
 func New(d Dependencies) *Reconciler {
-	claims := hosts.Writer{Client: d.Client, Live: d.Live, Record: d.Record, Hooks: sets.New(d.Hooks...)}
+	writer := hosts.Writer{Client: d.Client, Live: d.Live, Record: d.Record, Hooks: sets.New(d.Hooks...)}
 	r := &Reconciler{
-		servers:      servers{client: d.Client, live: d.Live, hosts: claims},
+		servers:      servers{client: d.Client, live: d.Live, hosts: writer},
 		objects:      objects{d.Client},
 		addresses:    ipam.Allocator{Client: d.Client, Live: d.Live},
 		inventory:    d.Inventory,
@@ -143,9 +140,11 @@ func New(d Dependencies) *Reconciler {
 		clock:        d.Clock,
 		claimLatency: metrics.NewClaimDuration(),
 		claimSLI:     metrics.NewClaimSLIDuration(),
-		scheduler:    newScheduler(d.Clock),
-		claimRate:    claimRate{perHour: d.UnusedClaimsPerHour, namespaces: map[string]*unusedClaims{}},
-		deadline:     d.Deadline,
+		scheduler:    newScheduler(d),
+		deadlines: &deadlines{objects: objects{d.Client}, live: d.Live, inventory: d.Inventory, clock: d.Clock,
+			deadline: cmp.Or(d.Deadline, DefaultProvisioningDeadline), giveUps: giveUps{recent: map[string]breaker.Recent{}},
+			stillness: stillness{seen: map[string]seenChanges{}}},
+		quarantines: &quarantines{hosts: writer, inventory: d.Inventory, recorder: d.Recorder, clock: d.Clock},
 	}
 	r.handlers = map[state]handling{
 		gone:            r.done,
@@ -170,7 +169,7 @@ func New(d Dependencies) *Reconciler {
 
 // Reconcile moves one Machine forward until it has to wait.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	r.beat(ctx)
+	r.deadlines.beat(ctx)
 	since := r.scheduler.queue.Version()
 	machine := &v1alpha1.Machine{}
 	if err := r.client.Get(ctx, request.NamespacedName, machine); err != nil {
@@ -224,9 +223,9 @@ func (r *Reconciler) advance(ctx context.Context, v *visit) (outcome result, err
 func (r *Reconciler) vanished(machine types.NamespacedName) {
 	r.expectations.Forget(machine)
 	r.searched.Delete(machine)
-	r.claimRate.vanished(machine)
+	r.scheduler.claimRate.vanished(machine)
 	r.scheduler.park(scheduling.Machine[candidate]{Key: machine}, 0)
-	r.scheduler.forget(machine, r.inventory)
+	r.scheduler.forget(machine)
 	r.scheduler.move(usageShrank(machine.Namespace))
 }
 
@@ -319,7 +318,7 @@ func (r *Reconciler) recordTransition(before, after *v1alpha1.Machine) {
 		r.event(after, corev1.EventTypeNormal, v1alpha1.ReasonClaimed, condition(after, v1alpha1.ConditionClaimed).Message)
 	}
 	if condition(after, v1alpha1.ConditionProvisioned).Status == metav1.ConditionTrue {
-		r.claimRate.uncount(client.ObjectKeyFromObject(after), after.UID, r.clock.Now())
+		r.scheduler.claimRate.uncount(client.ObjectKeyFromObject(after), after.UID, r.clock.Now())
 	}
 	r.recordDrift(before, after)
 	ready := condition(after, v1alpha1.ConditionReady)

@@ -47,16 +47,16 @@ func secure(machine *v1alpha1.Machine) {
 // a share of the quota and an address together, and writes the choice on the Machine. The write is a compare-and-swap:
 // of two managers, only one goes on to claim.
 func (r *Reconciler) choose(ctx context.Context, v *visit) (result, error) {
-	if resumed, err := r.resume(ctx); err != nil || !resumed {
+	if resumed, err := r.scheduler.resume(ctx); err != nil || !resumed {
 		return result{hints: []scheduling.Event{objectChanged}}, err
 	}
 	machine := v.machine
-	c, no, err := r.decision(ctx, machine)
+	c, no, err := r.scheduler.decision(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
 	if no != nil {
-		r.forget(machine) // the loop may have assumed a server before the Machine or its tenant changed
+		r.scheduler.forget(client.ObjectKeyFromObject(machine)) // the loop may have assumed a server before the Machine or its tenant changed
 		return refused(machine, c, no), r.dropChoice(ctx, v)
 	}
 	r.reportIgnored(machine)
@@ -66,7 +66,7 @@ func (r *Reconciler) choose(ctx context.Context, v *visit) (result, error) {
 		setNetworkHooks(machine, network)
 		machine.SetChosenHost(choice.Host, choice.NodeType)
 	}); err != nil {
-		r.forget(machine)
+		r.scheduler.forget(client.ObjectKeyFromObject(machine))
 		return result{}, client.IgnoreNotFound(err) // the cache may not know yet that it has been deleted
 	}
 	v.plan = c.assigned.plan
@@ -80,11 +80,11 @@ func (r *Reconciler) choose(ctx context.Context, v *visit) (result, error) {
 
 // decision returns the decision about a Machine, from the loop or made now: a candidate with an assignment, or why the
 // Machine is unschedulable. Then a nil candidate means that the Machine gets no server from its tenant.
-func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*candidate, *unschedulable, error) {
-	if c, decided := r.take(machine); decided {
+func (s *scheduler) decision(ctx context.Context, machine *v1alpha1.Machine) (*candidate, *unschedulable, error) {
+	if c, decided := s.take(machine); decided {
 		return c, c.no, nil
 	}
-	tenant, no, err := r.tenant(ctx, machine)
+	tenant, no, err := s.tenant(ctx, machine)
 	if err != nil || no != nil {
 		return nil, no, err
 	}
@@ -95,11 +95,11 @@ func (r *Reconciler) decision(ctx context.Context, machine *v1alpha1.Machine) (*
 	c := newCandidate(machine.DeepCopy(), tenant, inventory.RequestOf(machine, tenant))
 	c.machine.Status.Network = networkFor(tenant) // its addresses are of that network
 	// A free server goes to waiting Machines first: else a namespace that makes Machines without end would get all.
-	r.schedulePending(ctx)
-	r.scheduler.deciding.Lock()
-	defer r.scheduler.deciding.Unlock()
-	if c.assigned, no, err = r.decide(ctx, &c); c.assigned != nil {
-		r.scheduler.queue.Served(machine.Namespace)
+	s.schedulePending(ctx)
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	if c.assigned, no, err = s.decide(ctx, &c); c.assigned != nil {
+		s.queue.Served(machine.Namespace)
 	}
 	return &c, no, err
 }
@@ -134,8 +134,8 @@ func isPinned(machine *v1alpha1.Machine) bool {
 }
 
 // tenant returns the TenantCluster that the Machine is charged to, if any, or why the Machine gets no server.
-func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
-	tenants, err := r.objects.tenants(ctx, machine.Namespace)
+func (s *scheduler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1alpha1.TenantCluster, *unschedulable, error) {
+	tenants, err := s.objects.tenants(ctx, machine.Namespace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,9 +143,11 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 	if machine.Spec.TenantClusterRef == nil {
 		var labels map[string]string
 		if len(tenants) == 0 {
-			if labels, err = r.namespaceLabels(ctx, machine.Namespace); err != nil {
+			namespace := kube.NamespaceMetadata()
+			if _, err := kube.Find(ctx, s.objects.cache, types.NamespacedName{Name: machine.Namespace}, namespace); err != nil {
 				return nil, nil, err
 			}
+			labels = namespace.Labels
 		}
 		if problem := quota.StandAloneProblem(machine, tenants, labels); problem != "" {
 			return nil, refuse(v1alpha1.ReasonNotAllowed, problem), nil
@@ -167,18 +169,10 @@ func (r *Reconciler) tenant(ctx context.Context, machine *v1alpha1.Machine) (*v1
 	return tenant, nil, nil
 }
 
-// namespaceLabels returns the labels of a namespace, from a cache of metadata.
-func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	namespace := kube.NamespaceMetadata()
-	_, err := kube.Find(ctx, r.client, types.NamespacedName{Name: name}, namespace)
-	return namespace.Labels, err
-}
-
 // resume reports whether decisions can be made: the inventory is complete, and the servers that an earlier process has
 // chosen but not claimed are assumed, as far as they are known. A claim of that process may still arrive.
-func (r *Reconciler) resume(ctx context.Context) (bool, error) {
-	s := r.scheduler
-	if s.resumed.Load() || !r.inventory.Synced() {
+func (s *scheduler) resume(ctx context.Context) (bool, error) {
+	if s.resumed.Load() || !s.inventory.Synced() {
 		return s.resumed.Load(), nil
 	}
 	s.deciding.Lock()
@@ -187,14 +181,14 @@ func (r *Reconciler) resume(ctx context.Context) (bool, error) {
 		return true, nil // the caches may still show choices that have been dropped since
 	}
 	machines := &v1alpha1.MachineList{}
-	if err := r.client.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.objects.cache.List(ctx, machines, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("listing Machines for the servers that were chosen for them, %w", err)
 	}
 	for i := range machines.Items {
 		machine := &machines.Items[i]
 		if chosen, _ := machine.ChosenHost(); chosen != nil && machine.Status.ProviderID == "" {
 			// If the Machine cannot have the server any more, hold assumes nothing.
-			r.hold(machine, chosen.HostReference, chosen.NodeType)
+			s.hold(machine, chosen.HostReference, chosen.NodeType)
 		}
 	}
 	s.resumed.Store(true)
@@ -204,10 +198,10 @@ func (r *Reconciler) resume(ctx context.Context) (bool, error) {
 // hold assumes the server that was chosen for a Machine until it is claimed, if its domain is for one tenant. It
 // returns why another tenant's domain, or another Machine's claim, prevents that. The caller must hold
 // scheduler.deciding.
-func (r *Reconciler) hold(machine *v1alpha1.Machine, host v1alpha1.HostReference, nodeType string) (refused string) {
-	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
+func (s *scheduler) hold(machine *v1alpha1.Machine, host v1alpha1.HostReference, nodeType string) (refused string) {
+	key := client.ObjectKeyFromObject(machine)
 	choice := inventory.Choice{Tenant: machine.Namespace, Host: host, NodeType: nodeType}
-	if refused = r.inventory.Hold(choice, machine.UID); refused != "" {
+	if refused = s.inventory.Hold(choice, machine.UID); refused != "" {
 		return refused
 	}
 	assumed := s.assumed[key]
@@ -242,12 +236,12 @@ func (s *scheduler) claimableSince(machine *v1alpha1.Machine) time.Time {
 
 // claim writes the consumerRef on the chosen server.
 func (r *Reconciler) claim(ctx context.Context, v *visit) (result, error) {
-	if resumed, err := r.resume(ctx); err != nil || !resumed {
+	if resumed, err := r.scheduler.resume(ctx); err != nil || !resumed {
 		return result{hints: []scheduling.Event{objectChanged}}, err
 	}
 	reference := *v.machine.Status.HostRef
 	r.scheduler.deciding.Lock()
-	refused := r.hold(v.machine, reference, v.machine.Status.NodeTypeRef.Name)
+	refused := r.scheduler.hold(v.machine, reference, v.machine.Status.NodeTypeRef.Name)
 	r.scheduler.deciding.Unlock()
 	if refused != "" {
 		return r.chooseAnother(ctx, v, &hosts.TakenError{Host: hosts.Key(reference).String(), Reason: "it " + refused})
@@ -284,7 +278,7 @@ func (r *Reconciler) claim(ctx context.Context, v *visit) (result, error) {
 
 // chooseAnother drops the choice of a server that the Machine cannot have.
 func (r *Reconciler) chooseAnother(ctx context.Context, v *visit, taken *hosts.TakenError) (result, error) {
-	r.forget(v.machine)
+	r.scheduler.forget(client.ObjectKeyFromObject(v.machine))
 	r.event(v.machine, corev1.EventTypeNormal, string(EventTaken), taken.Error())
 	if v.stored != nil {
 		v.machine.Status, v.stored = v.stored.Status, nil // nothing about this server has been written yet

@@ -41,14 +41,14 @@ func (w *fixture) startQueued() *queued {
 	if err := q.scheduler.start(w.t.Context(), q.queue); err != nil {
 		w.t.Fatal(err)
 	}
-	q.listen()
+	q.scheduler.listen()
 	return q
 }
 
 // drain schedules, and reconciles what is in the queue and what is added meanwhile, until it is empty.
 func (q *queued) drain() {
 	q.fixture.t.Helper()
-	for q.schedulePending(context.Background()); q.queue.Len() > 0; q.schedulePending(context.Background()) {
+	for q.scheduler.schedulePending(context.Background()); q.queue.Len() > 0; q.scheduler.schedulePending(context.Background()) {
 		request, _ := q.queue.Get()
 		if _, err := q.Reconcile(context.Background(), request); err != nil {
 			q.fixture.t.Fatal(err)

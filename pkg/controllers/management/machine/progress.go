@@ -188,15 +188,15 @@ type provisioningPolicy struct {
 }
 
 // policyOf reads the policy from the type of a Machine. Defaults apply if a live read finds no type.
-func (r *Reconciler) policyOf(ctx context.Context, machine *v1alpha1.Machine) (provisioningPolicy, error) {
-	p := provisioningPolicy{deadline: cmp.Or(r.deadline, DefaultProvisioningDeadline), onError: v1alpha1.OnErrorHold}
+func (d *deadlines) policyOf(ctx context.Context, machine *v1alpha1.Machine) (provisioningPolicy, error) {
+	p := provisioningPolicy{deadline: d.deadline, onError: v1alpha1.OnErrorHold}
 	if machine.Status.NodeTypeRef == nil {
 		return p, nil
 	}
 	key, nodeType := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, &v1alpha1.NodeType{}
-	found, err := kube.Find(ctx, r.client, key, nodeType, client.UnsafeDisableDeepCopy)
+	found, err := kube.Find(ctx, d.objects.cache, key, nodeType, client.UnsafeDisableDeepCopy)
 	if err == nil && !found {
-		found, err = kube.Find(ctx, r.live, key, nodeType)
+		found, err = kube.Find(ctx, d.live, key, nodeType)
 	}
 	if err != nil || !found {
 		return p, err
@@ -222,12 +222,12 @@ func (r *Reconciler) trackProgress(ctx context.Context, v *visit, outcome result
 	if isDone(machine.Status.Progress) && machine.Status.Progress != nil {
 		return outcome, nil // it has arrived: no need to read its type
 	}
-	policy, err := r.policyOf(ctx, machine)
+	policy, err := r.deadlines.policyOf(ctx, machine)
 	if err != nil {
 		return result{}, err
 	}
 	moment := metav1.NewTime(r.clock.Now())
-	if f.standstill, err = r.standstill(ctx, machine, f, policy.deadline); err != nil {
+	if f.standstill, err = r.deadlines.standstill(ctx, machine, f, policy.deadline); err != nil {
 		return result{}, err
 	}
 	f.progress = nextProgress(machine, f, policy.estimate, moment)
@@ -253,9 +253,9 @@ func (r *Reconciler) trackProgress(ctx context.Context, v *visit, outcome result
 	if f.progress.Suspended || outcome.again {
 		return outcome, nil
 	}
-	due := r.due(f.progress, policy.deadline).Sub(moment.Time)
+	due := r.deadlines.heartbeat.due(f.progress.LastProgressTime.Time, policy.deadline).Sub(moment.Time)
 	if due <= 0 {
-		held, err := r.mayGiveUp(ctx, machine)
+		held, err := r.deadlines.mayGiveUp(ctx, machine)
 		if err != nil {
 			return result{}, err
 		}
@@ -267,13 +267,4 @@ func (r *Reconciler) trackProgress(ctx context.Context, v *visit, outcome result
 	f.message = withProgress(condition(machine, v1alpha1.ConditionReady).Message, f.message, f.progress, policy.estimate, moment)
 	outcome.after = min(cmp.Or(outcome.after, due), due, staleMinutes*time.Minute)
 	return outcome, nil
-}
-
-// due returns when a Machine without further progress is given up.
-func (r *Reconciler) due(progress *v1alpha1.MachineProgress, deadline time.Duration) time.Time {
-	due, earliest := progress.LastProgressTime.Add(deadline), r.heartbeat.earliest(deadline)
-	if due.Before(earliest) {
-		return earliest
-	}
-	return due
 }

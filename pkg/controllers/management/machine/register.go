@@ -73,27 +73,29 @@ func (r *Reconciler) Register(ctx context.Context, mgr manager.Manager) error {
 
 // register enqueues a Machine only if the changed object is part of what it was installed from. It moves waiting ones.
 func (r *Reconciler) register(mgr manager.Manager) error {
-	r.listen()
-	if err := mgr.Add(manager.RunnableFunc(r.runScheduler)); err != nil {
+	r.scheduler.listen()
+	run := func(ctx context.Context) error { return r.scheduler.run(ctx, r.deadlines.beat) }
+	if err := mgr.Add(manager.RunnableFunc(run)); err != nil {
 		return err
 	}
+	changed := dependents{r.client}
 	b, onSpec := builder.ControllerManagedBy(mgr), builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	for _, kind := range []client.Object{&v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{}} {
-		b.Watches(kind, kube.Enqueue(r.installedWith), onSpec)
+		b.Watches(kind, kube.Enqueue(changed.installedWith), onSpec)
 	}
-	b.Watches(&v1alpha1.NodeType{}, kube.Enqueue(r.installedOfType), onSpec)
-	b.Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(r.installedOfProvider), onSpec)
+	b.Watches(&v1alpha1.NodeType{}, kube.Enqueue(changed.installedOfType), onSpec)
+	b.Watches(&v1alpha1.NodeProvider{}, kube.Enqueue(changed.installedOfProvider), onSpec)
 	for _, kind := range []client.Object{&v1alpha1.OSImage{}, &v1alpha1.SSHKey{}, &v1alpha1.MachineConfigTemplate{}, &v1alpha1.NodeType{},
 		&v1alpha1.NodeProvider{}, &v1alpha1.NodeProfile{}, &v1alpha1.TenantCluster{}} {
-		b.Watches(kind, r.movePending(), onSpec)
+		b.Watches(kind, r.scheduler.movePending(), onSpec)
 	}
 	return b.
 		Named(controllerName).
 		For(&v1alpha1.Machine{}).
 		Watches(&v1alpha1.Machine{}, claimsFirst()).
-		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(r.machinesOfHost), builder.WithPredicates(hostUpdated)).
-		WatchesMetadata(&corev1.Namespace{}, r.movePending(), builder.WithPredicates(standAloneChanged)).
-		Watches(&v1alpha1.IPAddress{}, r.movePendingForAddress()).
+		Watches(&bmov1alpha1.BareMetalHost{}, kube.Enqueue(changed.machinesOfHost), builder.WithPredicates(hostUpdated)).
+		WatchesMetadata(&corev1.Namespace{}, r.scheduler.movePending(), builder.WithPredicates(standAloneChanged)).
+		Watches(&v1alpha1.IPAddress{}, r.scheduler.movePendingForAddress()).
 		WatchesRawSource(source.Func(r.scheduler.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -148,33 +150,29 @@ var standAloneChanged = predicate.Funcs{
 }
 
 // machinesOfHost returns the Machines that depend on a host's state: its consumer, and the Machines that want it.
-func (r *Reconciler) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
-	requests := r.machinesBy(ctx, client.MatchingFields{hostField: client.ObjectKeyFromObject(host).String()})
+func (d dependents) machinesOfHost(ctx context.Context, host *bmov1alpha1.BareMetalHost) []reconcile.Request {
+	requests := d.machinesBy(ctx, client.MatchingFields{hostField: client.ObjectKeyFromObject(host).String()})
 	if consumer, ours := hosts.ConsumerOf(host); ours {
 		requests = append(requests, reconcile.Request{NamespacedName: consumer.NamespacedName})
 	}
 	return requests
 }
 
-func (r *Reconciler) machinesBy(ctx context.Context, options ...client.ListOption) []reconcile.Request {
-	return kube.Requests(ctx, r.client, &v1alpha1.MachineList{}, options...)
+func (d dependents) machinesBy(ctx context.Context, options ...client.ListOption) []reconcile.Request {
+	return kube.Requests(ctx, d.client, &v1alpha1.MachineList{}, options...)
 }
 
 // movePending moves the waiting Machines: an object that they refer to may have been created or changed. A deletion
 // counts, too: a stand-alone Machine gets no server while two TenantClusters in its namespace allow it.
-func (r *Reconciler) movePending() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(context.Context, event.CreateEvent, queue) { r.scheduler.move(objectChanged) },
-		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.scheduler.move(objectChanged) },
-		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.scheduler.move(objectChanged) },
-	}
+func (s *scheduler) movePending() handler.EventHandler {
+	return kube.Enqueue(func(context.Context, client.Object) []reconcile.Request { s.move(objectChanged); return nil })
 }
 
 // movePendingForAddress moves the Machines that could take a released address.
-func (r *Reconciler) movePendingForAddress() handler.EventHandler {
+func (s *scheduler) movePendingForAddress() handler.EventHandler {
 	return handler.Funcs{DeleteFunc: func(_ context.Context, deleted event.DeleteEvent, _ queue) {
 		if address, ok := deleted.Object.(*v1alpha1.IPAddress); ok {
-			r.scheduler.move(addressFreed(address.Spec.Network))
+			s.move(addressFreed(address.Spec.Network))
 		}
 	}}
 }

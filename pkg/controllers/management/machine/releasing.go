@@ -21,7 +21,7 @@ import (
 
 // done ends all assumptions for a Machine without a server. Only finalizers of others are left.
 func (r *Reconciler) done(_ context.Context, v *visit) (result, error) {
-	r.forget(v.machine)
+	r.scheduler.forget(client.ObjectKeyFromObject(v.machine))
 	return result{}, nil
 }
 
@@ -32,7 +32,7 @@ func (r *Reconciler) release(ctx context.Context, v *visit) (result, error) {
 	r.scheduler.assumePool(v.machine, nil)
 	reference := v.machine.Status.HostRef
 	if reference == nil {
-		r.forget(v.machine)
+		r.scheduler.forget(client.ObjectKeyFromObject(v.machine))
 		host, err := r.serverOf(ctx, v.machine)
 		if err != nil {
 			return result{}, err

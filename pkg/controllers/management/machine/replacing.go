@@ -6,10 +6,13 @@ package machine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -44,10 +47,10 @@ func isLasting(host *bmov1alpha1.BareMetalHost) bool {
 
 // replace gives up a Machine whose server is in error, unless too many servers of its type are quarantined already.
 func (r *Reconciler) replace(ctx context.Context, v *visit, outcome result, policy provisioningPolicy) (result, error) {
-	full := r.quarantineIsFull(v.host, false)
+	full := r.quarantines.quarantineIsFull(v.host, false)
 	if full == "" && mayBeToBlame(outcome.observed) {
 		var err error
-		if full, err = r.quarantine(ctx, v, outcome.observed, v1alpha1.ReasonHostError); err != nil {
+		if full, err = r.quarantines.quarantine(ctx, v, outcome.observed, v1alpha1.ReasonHostError); err != nil {
 			return result{}, err
 		}
 	}
@@ -61,22 +64,32 @@ func (r *Reconciler) replace(ctx context.Context, v *visit, outcome result, poli
 // mayBeToBlame reports whether the installation came so far that the server can be the cause.
 func mayBeToBlame(f *observation) bool { return f.progress.Step >= stageWaiting.step }
 
+// quarantines keeps faulty servers out of the pool, within limits.
+type quarantines struct {
+	hosts     hosts.Writer
+	inventory *inventory.Inventory
+	recorder  events.EventRecorder
+	clock     clock.PassiveClock
+	// adding is held while quarantined servers are counted and one is added.
+	adding sync.Mutex
+}
+
 // why returns the reason to quarantine a server. If a Machine makes no progress, or its node is unhealthy, only its
 // tenant claims so, unless Metal3 reports an error, too. Then the server is a suspect.
-func (r *Reconciler) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, reason string) inventory.Quarantine {
+func (q *quarantines) why(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalHost, reason string) inventory.Quarantine {
 	return inventory.Quarantine{
-		Reason: reason, Since: r.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
+		Reason: reason, Since: q.clock.Now(), Machine: client.ObjectKeyFromObject(machine),
 		Suspect: reason != v1alpha1.ReasonHostError && hosts.ErrorOf(host) == "",
 	}
 }
 
 // quarantine keeps the server of a Machine out of the pool, or returns why too many servers are quarantined.
-func (r *Reconciler) quarantine(ctx context.Context, v *visit, f *observation, reason string) (full string, err error) {
-	host, full, err := r.quarantineWithinLimit(ctx, v.host, r.why(v.machine, v.host, reason))
+func (q *quarantines) quarantine(ctx context.Context, v *visit, f *observation, reason string) (full string, err error) {
+	host, full, err := q.quarantineWithinLimit(ctx, v.host, q.why(v.machine, v.host, reason))
 	if err != nil || full != "" {
 		return full, err
 	}
-	r.recorder.Eventf(host, v.machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
+	q.recorder.Eventf(host, v.machine, corev1.EventTypeWarning, string(EventQuarantined), string(EventQuarantined), "%s",
 		conditions.Truncate(reason+": "+f.message, conditions.MaxEventNote))
 	v.host = host
 	return "", nil
@@ -84,29 +97,29 @@ func (r *Reconciler) quarantine(ctx context.Context, v *visit, f *observation, r
 
 // quarantineWithinLimit quarantines one server at a time: a fault of a whole type shows on all servers at once, and the
 // watch reports the quarantined ones only later.
-func (r *Reconciler) quarantineWithinLimit(ctx context.Context, host *bmov1alpha1.BareMetalHost,
+func (q *quarantines) quarantineWithinLimit(ctx context.Context, host *bmov1alpha1.BareMetalHost,
 	why inventory.Quarantine) (quarantined *bmov1alpha1.BareMetalHost, full string, err error) {
-	r.quarantining.Lock()
-	defer r.quarantining.Unlock()
-	if full := r.quarantineIsFull(host, why.Suspect); full != "" {
-		if host, err = r.hosts.AnnotateOnce(ctx, host, "noting the fault of", v1alpha1.FaultAnnotationKey, why.String()); err == nil {
-			r.inventory.SetHost(host)
+	q.adding.Lock()
+	defer q.adding.Unlock()
+	if full := q.quarantineIsFull(host, why.Suspect); full != "" {
+		if host, err = q.hosts.AnnotateOnce(ctx, host, "noting the fault of", v1alpha1.FaultAnnotationKey, why.String()); err == nil {
+			q.inventory.SetHost(host)
 		}
 		return host, full, err
 	}
-	if host, err = r.hosts.Quarantine(ctx, host, why); err != nil {
+	if host, err = q.hosts.Quarantine(ctx, host, why); err != nil {
 		return nil, "", err
 	}
-	r.inventory.SetHost(host)
+	q.inventory.SetHost(host)
 	return host, "", nil
 }
 
 // quarantineIsFull returns why no more servers of a host's type may be quarantined, or "" if they may. The host names
 // its type even if its Machine has lost its status. Suspects have a limit of their own, so that no tenant uses up the
 // limit for faults that Metal3 finds.
-func (r *Reconciler) quarantineIsFull(host *bmov1alpha1.BareMetalHost, suspect bool) string {
+func (q *quarantines) quarantineIsFull(host *bmov1alpha1.BareMetalHost, suspect bool) string {
 	nodeType := host.Annotations[v1alpha1.NodeTypeAnnotationKey]
-	summary, known := r.inventory.Summary(nodeType)
+	summary, known := q.inventory.Summary(nodeType)
 	if !known {
 		return ""
 	}
@@ -143,7 +156,7 @@ func (r *Reconciler) giveUpOn(ctx context.Context, v *visit, f *observation, rea
 	_, quarantined := v.host.Annotations[v1alpha1.QuarantinedAnnotationKey]
 	if !quarantined && mayBeToBlame(f) {
 		var err error
-		if remedy, err = r.quarantine(ctx, v, f, reason); err != nil {
+		if remedy, err = r.quarantines.quarantine(ctx, v, f, reason); err != nil {
 			return result{}, err
 		}
 		quarantined = remedy == ""
@@ -196,7 +209,7 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 	if _, quarantined := host.Annotations[v1alpha1.QuarantinedAnnotationKey]; why == nil || quarantined {
 		return host, nil
 	}
-	quarantine := r.why(machine, host, v1alpha1.ReasonNodeUnhealthy)
+	quarantine := r.quarantines.why(machine, host, v1alpha1.ReasonNodeUnhealthy)
 	quarantine.Message = why.String()
 	if why.Condition == rebooting && hosts.AwaitsReboot(host) {
 		if !hosts.IsEmptied(host) && !inventory.IsReleasing(host) { // only once
@@ -205,7 +218,7 @@ func (r *Reconciler) quarantineUnhealthy(ctx context.Context, machine *v1alpha1.
 		}
 		return host, nil
 	}
-	host, full, err := r.quarantineWithinLimit(ctx, host, quarantine)
+	host, full, err := r.quarantines.quarantineWithinLimit(ctx, host, quarantine)
 	if err != nil {
 		return nil, err
 	}

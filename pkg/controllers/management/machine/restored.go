@@ -50,7 +50,7 @@ func (r *Reconciler) recoverServer(ctx context.Context, v *visit) (result, error
 	}
 	if host.Spec.Image == nil && hosts.NetworkOfHost(host) == "" {
 		// The host was moved back, or the tenant had no network then. It is moved before it is installed.
-		tenant, no, err := r.tenant(ctx, machine)
+		tenant, no, err := r.scheduler.tenant(ctx, machine)
 		switch {
 		case err != nil:
 			return result{}, err

@@ -27,6 +27,10 @@ import (
 // scheduler decides which Machine gets which server, quota and address, from memory alone and one Machine at a time. It
 // assumes each decision until the caches show it, or until forget ends it because binding has failed.
 type scheduler struct {
+	objects   objects
+	inventory *inventory.Inventory
+	clock     clock.PassiveClock
+	claimRate claimRate
 	// deciding is held from the first look at the caches until the decision is assumed.
 	deciding sync.Mutex
 	assumed  map[types.NamespacedName]assumption
@@ -41,7 +45,7 @@ type scheduler struct {
 	refused map[types.NamespacedName]refusedMember
 	// choiceChanged: the inventory has changed since the last event choiceChanged.
 	choiceChanged atomic.Bool
-	// kick wakes runScheduler. workers is the queue of the controller, whose workers bind.
+	// kick wakes run. workers is the queue of the controller, whose workers bind.
 	kick    chan struct{}
 	started sync.Mutex
 	workers queue
@@ -138,10 +142,12 @@ func usageShrank(namespace string) scheduling.Event {
 // decision may render a template, and a moving fleet must not cost one for every server that moves.
 const choiceDelay = 5 * time.Second
 
-func newScheduler(clock clock.PassiveClock) *scheduler {
+func newScheduler(d Dependencies) *scheduler {
 	return &scheduler{
-		assumed: map[types.NamespacedName]assumption{}, failed: map[string]struct{}{}, refused: map[types.NamespacedName]refusedMember{},
-		queue: scheduling.NewQueue[candidate](clock), kick: make(chan struct{}, 1),
+		objects: objects{d.Client}, inventory: d.Inventory, clock: d.Clock,
+		claimRate: claimRate{perHour: d.UnusedClaimsPerHour, namespaces: map[string]*unusedClaims{}},
+		assumed:   map[types.NamespacedName]assumption{}, failed: map[string]struct{}{}, refused: map[types.NamespacedName]refusedMember{},
+		queue: scheduling.NewQueue[candidate](d.Clock), kick: make(chan struct{}, 1),
 	}
 }
 
@@ -167,7 +173,7 @@ func (s *scheduler) notify(machine types.NamespacedName, hasServer bool) {
 	enqueue(s.workers, reconcile.Request{NamespacedName: machine}, priority)
 }
 
-// move makes the Machines active that an event could make schedulable, and wakes runScheduler.
+// move makes the Machines active that an event could make schedulable, and wakes run.
 func (s *scheduler) move(event scheduling.Event) {
 	s.queue.Move(event)
 	s.wake()
@@ -194,13 +200,13 @@ func (s *scheduler) park(machine scheduling.Machine[candidate], since scheduling
 }
 
 // forget ends all assumptions for a Machine: its host, its share of the quota, and its address.
-func (s *scheduler) forget(machine types.NamespacedName, hosts *inventory.Inventory) {
+func (s *scheduler) forget(machine types.NamespacedName) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
-	s.forgetLocked(machine, hosts)
+	s.forgetLocked(machine)
 }
 
-func (s *scheduler) forgetLocked(machine types.NamespacedName, hosts *inventory.Inventory) {
+func (s *scheduler) forgetLocked(machine types.NamespacedName) {
 	assumed, found := s.assumed[machine]
 	if !found {
 		return
@@ -208,7 +214,7 @@ func (s *scheduler) forgetLocked(machine types.NamespacedName, hosts *inventory.
 	delete(s.assumed, machine)
 	if assumed.nodeType != "" {
 		if !assumed.claimed {
-			hosts.Forget(assumed.host, assumed.uid)
+			s.inventory.Forget(assumed.host, assumed.uid)
 		}
 		s.move(usageShrank(machine.Namespace))
 	}
@@ -255,17 +261,17 @@ func (s *scheduler) assumedBy(others *v1alpha1.Machine) []ipam.Assumed {
 }
 
 // listen moves Machines when the inventory changes.
-func (r *Reconciler) listen() {
-	r.inventory.OnChange(func([]string) {
-		r.scheduler.choiceChanged.Store(true)
-		r.scheduler.move(hostChanged)
+func (s *scheduler) listen() {
+	s.inventory.OnChange(func([]string) {
+		s.choiceChanged.Store(true)
+		s.move(hostChanged)
 	})
 }
 
-// runScheduler is the loop that takes Machines off the queue, until the context ends.
-func (r *Reconciler) runScheduler(ctx context.Context) error {
-	if r.inventory.WaitForSync(ctx) == nil {
-		r.scheduler.move(objectChanged)
+// run is the loop that takes Machines off the queue, until the context ends.
+func (s *scheduler) run(ctx context.Context, beat func(context.Context)) error {
+	if s.inventory.WaitForSync(ctx) == nil {
+		s.move(objectChanged)
 	}
 	choices := time.NewTicker(choiceDelay)
 	defer choices.Stop()
@@ -273,33 +279,27 @@ func (r *Reconciler) runScheduler(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.scheduler.kick:
+		case <-s.kick:
 		case <-choices.C:
-			r.beat(ctx)
-			r.moveAllowed()
-			if r.scheduler.choiceChanged.Swap(false) {
-				r.scheduler.queue.Move(choiceChanged)
+			beat(ctx)
+			for _, namespace := range s.claimRate.allowed(s.clock.Now()) {
+				s.queue.Move(claimsAllowed(namespace))
+			}
+			if s.choiceChanged.Swap(false) {
+				s.queue.Move(choiceChanged)
 			}
 		}
-		r.schedulePending(ctx)
-	}
-}
-
-// moveAllowed moves the Machines of the namespaces that may claim again.
-func (r *Reconciler) moveAllowed() {
-	for _, namespace := range r.claimRate.allowed(r.clock.Now()) {
-		r.scheduler.queue.Move(claimsAllowed(namespace))
+		s.schedulePending(ctx)
 	}
 }
 
 // schedulePending decides on the active Machines in order, and has workers look at each Machine with a new answer.
-func (r *Reconciler) schedulePending(ctx context.Context) {
-	for r.scheduleNext(ctx) {
+func (s *scheduler) schedulePending(ctx context.Context) {
+	for s.scheduleNext(ctx) {
 	}
 }
 
-func (r *Reconciler) scheduleNext(ctx context.Context) bool {
-	s := r.scheduler
+func (s *scheduler) scheduleNext(ctx context.Context) bool {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
 	waiting, version, found := s.queue.Pop()
@@ -320,7 +320,7 @@ func (r *Reconciler) scheduleNext(ctx context.Context) bool {
 	}
 	c := &waiting.Value
 	c.assigned, c.no, c.moved = nil, nil, waiting.Moved
-	assigned, no, err := r.decide(ctx, c)
+	assigned, no, err := s.decide(ctx, c)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Error(err, "deciding on a server", "Machine", waiting.Key.String())
@@ -347,20 +347,20 @@ func (r *Reconciler) scheduleNext(ctx context.Context) bool {
 // take returns the loop's decision about a Machine, for the worker that binds it. It returns false if there is no
 // decision, if an event could have changed the decision since, if the Machine has changed, or if the assumption for it
 // no longer stands.
-func (r *Reconciler) take(machine *v1alpha1.Machine) (*candidate, bool) {
-	s, key := r.scheduler, client.ObjectKeyFromObject(machine)
+func (s *scheduler) take(machine *v1alpha1.Machine) (*candidate, bool) {
+	key := client.ObjectKeyFromObject(machine)
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
 	waiting, found := s.queue.Take(key)
 	c := &waiting.Value
-	return c, found && (c.assigned != nil || c.no != nil) && r.stands(c, machine)
+	return c, found && (c.assigned != nil || c.no != nil) && s.stands(c, machine)
 }
 
 // stands reports whether a decision about a Machine can still be carried out. The caller must hold scheduler.deciding.
-func (r *Reconciler) stands(c *candidate, machine *v1alpha1.Machine) bool {
+func (s *scheduler) stands(c *candidate, machine *v1alpha1.Machine) bool {
 	if c.machine.UID != machine.UID || c.machine.Generation != machine.Generation {
 		return false
 	}
-	return c.assigned == nil || r.scheduler.assumed[client.ObjectKeyFromObject(machine)].uid == machine.UID &&
-		r.inventory.Assume(c.assigned.choice, machine.UID)
+	return c.assigned == nil || s.assumed[client.ObjectKeyFromObject(machine)].uid == machine.UID &&
+		s.inventory.Assume(c.assigned.choice, machine.UID)
 }

@@ -63,18 +63,20 @@ func TestAssumptionsEnd(t *testing.T) {
 		"Vanished": {"it was deleted by force", func(p *process, assumed *v1alpha1.Machine) {
 			p.vanished(hosts.OwnerOf(assumed).NamespacedName)
 		}},
-		"BindingLost": {"another manager has claimed the server", func(p *process, assumed *v1alpha1.Machine) { p.forget(assumed) }},
+		"BindingLost": {"another manager has claimed the server", func(p *process, assumed *v1alpha1.Machine) {
+			p.scheduler.forget(client.ObjectKeyFromObject(assumed))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache := fake.NewClientBuilder().WithScheme(env.Scheme()).Build()
 			p := &process{Reconciler: New(Dependencies{Client: cache, Live: cache, Clock: clock.RealClock{}, Recorder: events.NewFakeRecorder(10),
 				Inventory: inventory.NewInventory(inventory.Options{})})}
 			pool, assumed, waits := single(t, "192.0.2.1/30"), named("assumed", "1"), named("w", "2")
-			if err := p.checkAddress(t.Context(), assumed, pool); err != nil {
+			if err := p.scheduler.checkAddress(t.Context(), assumed, pool); err != nil {
 				t.Fatal(err)
 			}
 			p.scheduler.assumePool(assumed, pool)
-			if err := p.checkAddress(t.Context(), waits, pool); err == nil {
+			if err := p.scheduler.checkAddress(t.Context(), waits, pool); err == nil {
 				t.Fatal("there are two addresses")
 			}
 			since := p.scheduler.queue.Version()
@@ -84,7 +86,7 @@ func TestAssumptionsEnd(t *testing.T) {
 			if moved, _, found := p.scheduler.queue.Pop(); !found || moved.Key.Name != "w" {
 				t.Errorf("%s: got %v, %v, want the Machine that waits", tc.reason, moved.Key, found)
 			}
-			if err := p.checkAddress(t.Context(), waits, pool); err != nil {
+			if err := p.scheduler.checkAddress(t.Context(), waits, pool); err != nil {
 				t.Errorf("%s: and still %v", tc.reason, err)
 			}
 		})
@@ -108,7 +110,7 @@ func TestDecidedOnce(t *testing.T) {
 			})
 		}, 2, false},
 		"Forgotten": {"its server and its share of the quota may be another's", func(p *process, machine *v1alpha1.Machine) {
-			p.forget(machine)
+			p.scheduler.forget(client.ObjectKeyFromObject(machine))
 		}, 2, false},
 		"Taken": {"another manager has claimed the server", func(p *process, _ *v1alpha1.Machine) {
 			host := p.fixture.hosts()[0]
@@ -127,10 +129,10 @@ func TestDecidedOnce(t *testing.T) {
 				}
 				return c.Get(ctx, key, object, options...)
 			}}))
-			p.listen()
+			p.scheduler.listen()
 			p.look(key)
 			p.inventory.SetHost(w.api.CreateHost(t, env.AvailableHost(w.metal3, "server-00", nil)))
-			p.schedulePending(t.Context())
+			p.scheduler.schedulePending(t.Context())
 			if plans != 1 {
 				t.Fatalf("the loop has resolved %d plans", plans)
 			}
@@ -146,10 +148,10 @@ func TestDecidedOnce(t *testing.T) {
 
 // TestDeletedTenantsMove: without tenants in its namespace, a Machine that stands alone may have any type.
 func TestDeletedTenantsMove(t *testing.T) {
-	r := &Reconciler{scheduler: newScheduler(clock.RealClock{})}
+	r := &Reconciler{scheduler: newScheduler(Dependencies{Clock: clock.RealClock{}})}
 	r.scheduler.park(scheduling.Machine[candidate]{Key: types.NamespacedName{Name: "a"},
 		Hints: []scheduling.Event{objectChanged, hostChanged}}, 0)
-	r.movePending().Delete(t.Context(), event.DeleteEvent{Object: &v1alpha1.TenantCluster{}}, nil)
+	r.scheduler.movePending().Delete(t.Context(), event.DeleteEvent{Object: &v1alpha1.TenantCluster{}}, nil)
 	if moved, _, found := r.scheduler.queue.Pop(); !found || moved.MovedBy != objectChanged {
 		t.Errorf("got %v, %v, want the Machine", moved, found)
 	}

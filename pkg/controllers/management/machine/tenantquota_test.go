@@ -268,12 +268,12 @@ func (c *concurrent) counts() (claimed, refused int) {
 func (c *concurrent) run(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	c.listen()
+	c.scheduler.listen()
 	if err := c.scheduler.start(ctx, c.queue); err != nil {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = c.runScheduler(ctx) })
+	running.Go(func() { _ = c.scheduler.run(ctx, c.deadlines.beat) })
 	for range workers {
 		running.Go(func() {
 			for {

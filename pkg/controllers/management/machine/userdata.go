@@ -79,7 +79,7 @@ func labelValue(name string) string {
 const userDataRetry = 5 * time.Second
 
 // readUserData reads the Secret in the Machine's namespace. Without user data it returns the reason.
-func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
+func (r servers) readUserData(ctx context.Context, machine *v1alpha1.Machine) (data []byte, missing string, err error) {
 	key := types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.Bootstrap.DataSecretName}
 	secret := &corev1.Secret{}
 	found, err := kube.Find(ctx, r.live, key, secret)
@@ -103,7 +103,7 @@ func (r *Reconciler) readUserData(ctx context.Context, machine *v1alpha1.Machine
 }
 
 // writeUserData makes the Secret in the host's namespace hold the documents, if any, also after a crash.
-func (r *Reconciler) writeUserData(ctx context.Context, o hosts.Owner, namespace string, boot bootstrap.Documents) error {
+func (r servers) writeUserData(ctx context.Context, o hosts.Owner, namespace string, boot bootstrap.Documents) error {
 	secret := userDataSecret(o, namespace, boot)
 	if len(secret.Data) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (r *Reconciler) writeUserData(ctx context.Context, o hosts.Owner, namespace
 	return nil
 }
 
-func (r *Reconciler) updateUserData(ctx context.Context, o hosts.Owner, namespace string,
+func (r servers) updateUserData(ctx context.Context, o hosts.Owner, namespace string,
 	change func(map[string][]byte) map[string][]byte) error {
 	secret := &corev1.Secret{}
 	if err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: hosts.UserDataName(o)}, secret); err != nil {
@@ -137,7 +137,7 @@ func (r *Reconciler) updateUserData(ctx context.Context, o hosts.Owner, namespac
 
 // blankUserData removes the user data from the Secret, because a join token must not outlive its use. The Secret itself stays
 // as long as the host refers to it.
-func (r *Reconciler) blankUserData(ctx context.Context, o hosts.Owner, namespace string) error {
+func (r servers) blankUserData(ctx context.Context, o hosts.Owner, namespace string) error {
 	err := r.updateUserData(ctx, o, namespace, func(data map[string][]byte) map[string][]byte {
 		if _, found := data[v1alpha1.UserDataSecretKey]; found {
 			data[v1alpha1.UserDataSecretKey] = []byte{}

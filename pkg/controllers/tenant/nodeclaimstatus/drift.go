@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,12 +41,8 @@ func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Mach
 		return client.IgnoreNotFound(err)
 	}
 	has := v1alpha1.ByCanonicalKey(machine.Spec.Properties)
-	wanted := maps.Clone(v1alpha1.ByCanonicalKey(class.Spec.Properties))
-	delete(wanted, v1alpha1.PropertyServerName)
+	wanted := lo.OmitByKeys(v1alpha1.ByCanonicalKey(class.Spec.Properties), []string{v1alpha1.PropertyServerName})
 	if pin, pinned := has[v1alpha1.PropertyServerName]; pinned {
-		if wanted == nil {
-			wanted = map[string]string{}
-		}
 		wanted[v1alpha1.PropertyServerName] = pin
 	}
 	if !class.DeletionTimestamp.IsZero() || maps.Equal(wanted, has) {
