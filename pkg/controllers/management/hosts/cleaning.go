@@ -41,9 +41,9 @@ func (w Writer) eligibility(
 	return eligibility.For(machine.Namespace, provider.Spec.Metal3.UncleanedServers == v1alpha1.UncleanedServersAnyTenant), nil
 }
 
-// MarkUncleaned records, on a host that is about to be installed, whose data its disks hold from now on. The record is
+// markUncleaned records, on a host that is about to be installed, whose data its disks hold from now on. The record is
 // part of the write of the image, so that no crash leaves a host without it.
-func MarkUncleaned(host *bmov1alpha1.BareMetalHost) {
+func markUncleaned(host *bmov1alpha1.BareMetalHost) {
 	if _, uncleaned := host.Annotations[v1alpha1.LastTenantAnnotationKey]; uncleaned {
 		delete(host.Annotations, v1alpha1.CleaningAnnotationKey)
 	} else {
@@ -55,12 +55,12 @@ func MarkUncleaned(host *bmov1alpha1.BareMetalHost) {
 	metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.LastTenantAnnotationKey, host.Spec.ConsumerRef.Namespace)
 }
 
-// ExpectCleaning is part of the write that removes the image from a host. Metal3 then deprovisions the host if it has
+// expectCleaning is part of the write that removes the image from a host. Metal3 then deprovisions the host if it has
 // begun to install it, and cleans it unless cleaning is disabled by then. Cleaning in a tenant's network does not
 // count: another machine there can answer Ironic in the place of the agent that erases.
-func ExpectCleaning(host *bmov1alpha1.BareMetalHost) {
+func expectCleaning(host *bmov1alpha1.BareMetalHost) {
 	if host.Spec.Image == nil { // taken off by a person, and Metal3 may have deprovisioned it already, or by us, and somebody has set others
-		if Follows(host) {
+		if follows(host) {
 			awaitCleaning(host)
 		}
 		return
@@ -86,11 +86,11 @@ func ExpectCleaning(host *bmov1alpha1.BareMetalHost) {
 // matter for the cleaning.
 func awaitCleaning(host *bmov1alpha1.BareMetalHost) {
 	becomesClean(host)
-	host.Annotations[v1alpha1.CleaningAnnotationKey] += Awaited + cleaningOf(host)
+	host.Annotations[v1alpha1.CleaningAnnotationKey] += awaited + cleaningOf(host)
 }
 
-// Awaited separates the generation from the digest of cleaningOf in the annotation of a host.
-const Awaited = "/"
+// awaited separates the generation from the digest of cleaningOf in the annotation of a host.
+const awaited = "/"
 
 // cleaningOf returns a digest of the fields that identify a server and decide whether Metal3 cleans it.
 func cleaningOf(host *bmov1alpha1.BareMetalHost) string {
@@ -98,10 +98,10 @@ func cleaningOf(host *bmov1alpha1.BareMetalHost) string {
 		host.Spec.BMC.Address, host.Spec.BootMACAddress))
 }
 
-// Follows reports whether nothing that matters for the cleaning of a host has changed since awaitCleaning. Two edits
+// follows reports whether nothing that matters for the cleaning of a host has changed since awaitCleaning. Two edits
 // are too many: the first may have disabled the cleaning, and the second may have enabled it again.
-func Follows(host *bmov1alpha1.BareMetalHost) bool {
-	noted, cleaning, is := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], Awaited)
+func follows(host *bmov1alpha1.BareMetalHost) bool {
+	noted, cleaning, is := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], awaited)
 	generation, err := strconv.ParseInt(noted, 10, 64)
 	edits := host.Generation - generation
 	return is && err == nil && 0 <= edits && edits <= 1 && host.Spec.Image == nil && cleaning == cleaningOf(host)
@@ -110,8 +110,8 @@ func Follows(host *bmov1alpha1.BareMetalHost) bool {
 // FollowEdit notes an edit of a host that is being cleaned, if the edit does not matter. The next edit is compared with
 // this one.
 func (w Writer) FollowEdit(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
-	note := strconv.FormatInt(host.Generation, 10) + Awaited + cleaningOf(host)
-	if !Follows(host) || host.Annotations[v1alpha1.CleaningAnnotationKey] == note {
+	note := strconv.FormatInt(host.Generation, 10) + awaited + cleaningOf(host)
+	if !follows(host) || host.Annotations[v1alpha1.CleaningAnnotationKey] == note {
 		return host, nil
 	}
 	return w.write(ctx, host, "noting that others have edited", func(host *bmov1alpha1.BareMetalHost) {
@@ -139,6 +139,6 @@ func lastInstallation(host *bmov1alpha1.BareMetalHost) string {
 // was on ever since the image was removed, and Metal3 has deprovisioned the last installation.
 func IsCleaned(host *bmov1alpha1.BareMetalHost) bool {
 	history := host.Status.OperationHistory
-	return Follows(host) && (history.Provision.Start.IsZero() ||
+	return follows(host) && (history.Provision.Start.IsZero() ||
 		!history.Deprovision.End.IsZero() && !history.Deprovision.Start.Before(&history.Provision.Start))
 }

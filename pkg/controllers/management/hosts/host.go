@@ -24,8 +24,8 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 )
 
-// MachineKind is the kind of the consumer of a host that a Machine has claimed.
-const MachineKind = "Machine"
+// machineKind is the kind of the consumer of a host that a Machine has claimed.
+const machineKind = "Machine"
 
 // Owner identifies a Machine by name and claim UID. The name alone would not do: a Machine that was deleted and
 // recreated has no right to the first one's server, unless it was restored from a backup. The UID alone would not do
@@ -44,7 +44,7 @@ func OwnerOf(machine *v1alpha1.Machine) Owner {
 func (o Owner) ConsumerRef() *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(),
-		Kind:       MachineKind,
+		Kind:       machineKind,
 		Namespace:  o.Namespace,
 		Name:       o.Name,
 		UID:        o.UID,

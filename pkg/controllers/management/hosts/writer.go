@@ -154,7 +154,7 @@ func (w Writer) Install(
 		consumer, _ := ConsumerOf(host)
 		secret := corev1.SecretReference{Namespace: host.Namespace, Name: UserDataName(consumer)}
 		host.Spec.Image = imageOf(planned)
-		MarkUncleaned(host)
+		markUncleaned(host)
 		restoreDocuments(host)
 		userData, networkData := documentsOf(host)
 		if userData.replace(nil); documents.UserData != nil {
@@ -211,7 +211,7 @@ func (w Writer) SwitchOff(ctx context.Context, host *bmov1alpha1.BareMetalHost) 
 // Empty tells Metal3 to remove the image and all data from the server and to switch it off.
 func (w Writer) Empty(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*bmov1alpha1.BareMetalHost, error) {
 	return w.write(ctx, host, "taking the image off", func(host *bmov1alpha1.BareMetalHost) {
-		ExpectCleaning(host)
+		expectCleaning(host)
 		host.Spec.Image = nil
 		restoreDocuments(host)
 		host.Spec.Online = host.Spec.DisablePowerOff

@@ -162,7 +162,7 @@ func (h *history) look() {
 func (h *history) forgetEdits() {
 	h.t.Helper()
 	for _, host := range h.hosts() {
-		noted, _, waits := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], hosts.Awaited)
+		noted, _, waits := strings.Cut(host.Annotations[v1alpha1.CleaningAnnotationKey], "/")
 		if !waits || noted == strconv.FormatInt(host.Generation, 10) {
 			delete(h.edited, host.Name)
 		}

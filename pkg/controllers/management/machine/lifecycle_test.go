@@ -196,7 +196,7 @@ func TestHostLost(t *testing.T) {
 				t.Errorf("address %s is left", address.Name)
 			}
 			for _, host := range w.hosts() {
-				if host.Spec.ConsumerRef != nil && host.Spec.ConsumerRef.Kind == hosts.MachineKind {
+				if host.Spec.ConsumerRef != nil && host.Spec.ConsumerRef.Kind == "Machine" {
 					t.Errorf("host %s is left with consumer %v", host.Name, host.Spec.ConsumerRef)
 				}
 				if name == "Taken" && host.Spec.ConsumerRef != nil && host.Spec.Image == nil {
