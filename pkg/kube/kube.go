@@ -29,6 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 )
 
 const (
@@ -149,6 +151,17 @@ func Find(ctx context.Context, reader client.Reader, key client.ObjectKey, objec
 		return false, fmt.Errorf("reading %s, %w", describe(object, key), err)
 	}
 	return true, nil
+}
+
+// FindMachine returns the Machine that claims under the UID of a reference. It returns nil if that Machine is gone, also
+// if there is another one of its name: what the reference is on belongs to nobody.
+func FindMachine(ctx context.Context, reader client.Reader, reference v1alpha1.MachineReference) (*v1alpha1.Machine, error) {
+	machine := &v1alpha1.Machine{}
+	found, err := Find(ctx, reader, client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}, machine)
+	if err != nil || !found || machine.ClaimUID() != reference.UID {
+		return nil, err
+	}
+	return machine, nil
 }
 
 // Patch writes only the changes that change makes to an object, so fields of a newer API version survive. It is a

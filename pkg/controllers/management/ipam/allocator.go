@@ -164,8 +164,8 @@ func (s *Sweep) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	// A Machine in the cache may be deleted already; then the deletion event follows. A Machine that is not in the
 	// cache may exist.
 	for _, reader := range []client.Reader{s.allocator.Client, s.allocator.Live} {
-		exists, err := machineExists(ctx, reader, address.Spec.MachineRef)
-		if err != nil || exists {
+		machine, err := kube.FindMachine(ctx, reader, address.Spec.MachineRef)
+		if err != nil || machine != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -182,12 +182,6 @@ func (s *Sweep) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	log.FromContext(ctx).Info("Released an address whose Machine does not exist", "address", address.Spec.Address,
 		"Machine", address.Spec.MachineRef.Namespace+"/"+address.Spec.MachineRef.Name, "UID", address.Spec.MachineRef.UID)
 	return ctrl.Result{}, nil
-}
-
-func machineExists(ctx context.Context, reader client.Reader, reference v1alpha1.MachineReference) (bool, error) {
-	machine := &v1alpha1.Machine{}
-	found, err := kube.Find(ctx, reader, client.ObjectKey{Namespace: reference.Namespace, Name: reference.Name}, machine)
-	return found && machine.ClaimUID() == reference.UID, err
 }
 
 // Register adds the controller to a manager. The manager must have the client and cache of the Allocator.

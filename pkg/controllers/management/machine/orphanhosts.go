@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
@@ -93,9 +92,8 @@ func (o OrphanHosts) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (o OrphanHosts) claimedBy(
 	ctx context.Context, reader client.Reader, consumer hosts.Owner, host types.NamespacedName,
 ) (claims, exists bool, err error) {
-	machine := &v1alpha1.Machine{}
-	found, err := kube.Find(ctx, reader, consumer.NamespacedName, machine)
-	if err != nil || !found || machine.ClaimUID() != consumer.UID {
+	machine, err := kube.FindMachine(ctx, reader, consumer.Reference())
+	if err != nil || machine == nil {
 		return false, false, err
 	}
 	// A Machine that was restored without its status looks for the host that names it.

@@ -194,9 +194,7 @@ func (o OrphanSecrets) sweep(ctx context.Context, secret *metav1.PartialObjectMe
 	if !ok {
 		return nil
 	}
-	machine := &v1alpha1.Machine{}
-	found, err := kube.Find(ctx, o.live, owner.NamespacedName, machine)
-	if err != nil || found && machine.ClaimUID() == owner.UID {
+	if machine, err := kube.FindMachine(ctx, o.live, owner.Reference()); err != nil || machine != nil {
 		return err
 	}
 	if err := kube.Delete(ctx, o.client, secret, "deleting"); err != nil {

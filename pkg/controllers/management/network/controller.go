@@ -222,12 +222,11 @@ func (o orphans) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	consumer := host.Spec.ConsumerRef
-	machine := &v1alpha1.Machine{}
-	found, err := kube.Find(ctx, o.live, types.NamespacedName{Namespace: consumer.Namespace, Name: consumer.Name}, machine)
+	machine, err := kube.FindMachine(ctx, o.live,
+		v1alpha1.MachineReference{Namespace: consumer.Namespace, Name: consumer.Name, UID: consumer.UID})
 	// A Machine that has this server, or may still find it, waits for the hook itself. One with another does not.
-	reference := machine.Status.HostRef
-	if err != nil || found && machine.ClaimUID() == consumer.UID && (reference == nil ||
-		types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name} == request.NamespacedName) {
+	if err != nil || machine != nil && (machine.Status.HostRef == nil ||
+		types.NamespacedName{Namespace: machine.Status.HostRef.Namespace, Name: machine.Status.HostRef.Name} == request.NamespacedName) {
 		return ctrl.Result{RequeueAfter: lastRetry}, err // no event tells when that changes
 	}
 	switch err := o.endpoint.Move(ctx, o.moveOf(host)); {

@@ -160,10 +160,8 @@ func (r Record) claimOn(ctx context.Context, host *bmov1alpha1.BareMetalHost) (*
 	if claim == nil || !claim.Start.IsZero() {
 		return claim, nil
 	}
-	machine := &v1alpha1.Machine{}
-	key := types.NamespacedName{Namespace: claim.Machine.Namespace, Name: claim.Machine.Name}
-	found, err := kube.Find(ctx, r.Client, key, machine)
-	if err != nil || !found || machine.ClaimUID() != claim.Machine.UID {
+	machine, err := kube.FindMachine(ctx, r.Client, claim.Machine)
+	if err != nil || machine == nil {
 		return claim, err
 	}
 	if claimed := conditions.Find(machine.Status.Conditions, v1alpha1.ConditionClaimed); claimed.Status == metav1.ConditionTrue {
