@@ -255,7 +255,7 @@ func TestFaultsOnAPIServer(t *testing.T) {
 			hosts++
 		}
 	}
-	// The numbers are those of the table in docs/internals.md.
+	// The numbers in the names of the cases are the rows of the table in docs/internals.md.
 	claim, claimed, lock, document, install, release := nth{host, 1}, nth{status, 1}, nth{address, 1}, nth{secret, 1}, nth{host, 2},
 		nth{host, hosts}
 	for name, tc := range map[string]struct {

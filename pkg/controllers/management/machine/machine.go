@@ -261,7 +261,7 @@ func (r *Reconciler) lookAtHost(ctx context.Context, v *visit) error {
 		v.host = nil // these states read what they need for themselves
 		return nil
 	}
-	owner, key := hosts.OwnerOf(v.machine), types.NamespacedName{Namespace: reference.Namespace, Name: reference.Name}
+	owner, key := hosts.OwnerOf(v.machine), hosts.Key(*reference)
 	trusted := func(host *bmov1alpha1.BareMetalHost) bool {
 		return hosts.Owns(owner, host) && stateOf(v.machine, host) != hostLost
 	}
