@@ -99,7 +99,7 @@ func TestNodeOfPodThatIsBoundLate(t *testing.T) {
 }
 
 // TestNodeOfPodWhoseNodeIsTaken: kube-scheduler has bound a pod to the node that core has planned another pod for, and nominated a node
-// for that one which a third pod was planned for. Core is busy.
+// for that one which a third pod was planned for. Core has seen that, and has planned nothing since.
 func TestNodeOfPodWhoseNodeIsTaken(t *testing.T) {
 	w := newTenantWorld(t, nil)
 	pods := []*corev1.Pod{whole("a"), whole("b"), whole("c")}
@@ -113,8 +113,10 @@ func TestNodeOfPodWhoseNodeIsTaken(t *testing.T) {
 	w.clock.Step(time.Hour)
 	pods[0].Spec.NodeName = planned(pods[1])
 	w.must(w.api.Update(w.ctx, pods[0]))
+	w.sees(pods[0])
 	pods[1].Status.NominatedNodeName = planned(pods[2])
 	w.must(w.api.Status().Update(w.ctx, pods[1]))
+	w.sees(pods[1])
 	if got := w.empty(); len(got) != 0 {
 		t.Errorf("%v can be taken away as empty, want none: the third pod needs the node of the first", got)
 	}
