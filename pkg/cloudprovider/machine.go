@@ -42,7 +42,7 @@ func machineFor(nodeClaim *karpv1.NodeClaim, class *v1alpha1.MetalNodeClass, typ
 			Gang:             gangFor(nodeClaim),
 			Resources:        resourcesFor(nodeClaim, types),
 			RequestedDrivers: driversFor(nodeClaim, types),
-			Properties:       maps.Clone(v1alpha1.ByCanonicalKey(class.Spec.Properties)),
+			Properties:       maps.Clone(class.Spec.Properties),
 			TenantClusterRef: &v1alpha1.NameReference{Name: options.TenantCluster},
 			// Core removes the last taint once it has put labels and taints on the node: until then no pod may run.
 			Taints:        append(slices.Clone(nodeClaim.Spec.Taints), karpv1.UnregisteredNoExecuteTaint),

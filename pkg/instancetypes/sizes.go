@@ -48,7 +48,7 @@ type nodeSize struct {
 }
 
 func newSizeKey(nodeType string, properties map[string]string, args v1alpha1.KubeletArgs) sizeKey {
-	return sizeKey{nodeType, sha256.Sum256([]byte(fmt.Sprint(v1alpha1.ByCanonicalKey(properties), args)))} // fmt sorts maps
+	return sizeKey{nodeType, sha256.Sum256([]byte(fmt.Sprint(properties, args)))} // fmt sorts maps
 }
 
 // Observe remembers the size of the node of a Machine of the tenant. The catalog then plans with it for Machines with

@@ -404,7 +404,7 @@ func RequestOf(machine *v1alpha1.Machine, tenant *v1alpha1.TenantCluster) Reques
 		Resources:    machine.Spec.Resources,
 		KubeletArgs:  machine.Spec.KubeletArgs,
 		Drivers:      machine.Spec.RequestedDrivers,
-		ServerName:   v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyServerName),
+		ServerName:   machine.Spec.Properties[v1alpha1.PropertyServerName],
 	}
 	if tenant != nil {
 		request.Allowed = tenant.Allows

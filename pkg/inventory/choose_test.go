@@ -5,7 +5,6 @@ package inventory
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"testing"
 
@@ -239,7 +238,6 @@ func TestChoiceLabels(t *testing.T) {
 			"rack": "r7", "team": "ml", "karpenter.metal3.io/os-image": "ubuntu",
 		},
 	}
-	maps.Copy(want.Labels, v1alpha1.OtherSpellings(want.Labels))
 	if diff := cmp.Diff(want, choice); diff != "" {
 		t.Errorf("Choose (-want +got):\n%s", diff)
 	}

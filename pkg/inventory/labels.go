@@ -20,7 +20,7 @@ import (
 )
 
 // typeLabels returns the labels that all nodes of a type have: its name, its size, and its properties that can be
-// labels. A label that this package sets wins over a property. A label with two keys is there under both. choices has
+// labels. A label that this package sets wins over a property. choices has
 // the properties with several values, or any: each node has one of them.
 func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 	set, choices = labels.Set{}, matching.Offered{}
@@ -51,7 +51,6 @@ func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 			delete(set, key)
 		}
 	}
-	maps.Copy(set, v1alpha1.OtherSpellings(set))
 	return set, choices
 }
 

@@ -152,7 +152,7 @@ func (w *fixture) imageURL(t *testing.T) string {
 	if err := w.management.Get(t.Context(), client.ObjectKey{Name: w.fleetProperties(t)[v1alpha1.PropertyOSImage]}, image); err != nil {
 		t.Fatal(err)
 	}
-	return properties.PublicURL(v1alpha1.Value(image.Spec.Properties, v1alpha1.PropertyImageURL))
+	return properties.PublicURL(image.Spec.Properties[v1alpha1.PropertyImageURL])
 }
 
 // newImage makes an OSImage that is the fleet's under another name, and takes it away after the test.

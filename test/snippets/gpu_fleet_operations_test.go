@@ -300,7 +300,7 @@ spec:
 	poll.Eventually(t, "the manager knows that the node type refers to the new image", func(ctx context.Context) error {
 		nodeType := w.nodeType("h100-8x", 3)
 		synced := meta.FindStatusCondition(nodeType.Status.Conditions, v1alpha1.ConditionSynced)
-		if got := v1alpha1.Value(nodeType.Spec.Properties, v1alpha1.PropertyOSImage); got != "ubuntu-noble-gpu-2" || synced == nil ||
+		if got := nodeType.Spec.Properties[v1alpha1.PropertyOSImage]; got != "ubuntu-noble-gpu-2" || synced == nil ||
 			synced.ObservedGeneration != nodeType.Generation {
 			return fmt.Errorf("it refers to %s, and its condition is %+v", got, synced)
 		}

@@ -216,7 +216,7 @@ func checkPools(t *testing.T, w *fixture) {
 		}
 		return errors.New("there is none")
 	})
-	if got := v1alpha1.Value(held.Spec.Properties, v1alpha1.PropertySSHKeys); got != "operator" {
+	if got := held.Spec.Properties[v1alpha1.PropertySSHKeys]; got != "operator" {
 		t.Errorf("the Machine of the pool has properties %v", held.Spec.Properties)
 	}
 	args := v1alpha1.KubeletArgs{"topology-manager-policy": "single-numa-node", "cpu-manager-policy": "static",
@@ -235,7 +235,7 @@ func checkPools(t *testing.T, w *fixture) {
 	}
 	// No type has the key of NotExists.
 	wantRequirements := []requirement{
-		{"vcluster.com/node-type", "In", "gpu-node,another"}, {"example.com/site", "Exists", ""}, {"rack", "NotIn", "rack-z"},
+		{v1alpha1.NodeTypeLabelKey, "In", "gpu-node,another"}, {"example.com/site", "Exists", ""}, {"rack", "NotIn", "rack-z"},
 	}
 	if !slices.Equal(requirements, wantRequirements) {
 		t.Errorf("the pool selects %v, want %v", requirements, wantRequirements)
@@ -266,8 +266,8 @@ func checkPools(t *testing.T, w *fixture) {
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: "training"}, class); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{v1alpha1.PropertySSHKeys: "operator", v1alpha1.PropertyUserDataTemplate: "ubuntu"},
-		v1alpha1.ByCanonicalKey(class.Spec.Properties)); diff != "" {
+	if diff := cmp.Diff(v1alpha1.Properties{v1alpha1.PropertySSHKeys: "operator", v1alpha1.PropertyUserDataTemplate: "ubuntu"},
+		class.Spec.Properties); diff != "" {
 		t.Errorf("properties of the pool (-want +got):\n%s", diff)
 	}
 	args["max-pods"] = "64"

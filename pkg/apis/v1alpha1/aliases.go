@@ -3,7 +3,10 @@
 
 package v1alpha1
 
-import "maps"
+import (
+	"encoding/json"
+	"maps"
+)
 
 // ReferenceDomain is the domain of the reference's keys, which also use its subdomains.
 const ReferenceDomain = "vcluster.com"
@@ -73,40 +76,50 @@ func Spellings(key string) []string {
 	return []string{key}
 }
 
-// ByCanonicalKey returns values by our keys. If a value is there under both keys, ours wins. The result may be the
-// given map, so the caller must not change it.
-func ByCanonicalKey[V any](values map[string]V) map[string]V {
-	var result map[string]V
-	for key, value := range values {
-		ours, is := canonical[key]
-		if !is {
+// Properties are properties of machines by key. JSON may have the reference's keys. Decoding puts our keys in their place,
+// so a program reads and stores our keys only. A key of the reference stays beside our key if their values differ. Our key
+// counts then, and the webhook denies such an object.
+//
+// +kubebuilder:validation:MaxProperties=64
+type Properties map[string]string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Properties) UnmarshalJSON(data []byte) error {
+	var read map[string]string
+	if err := json.Unmarshal(data, &read); err != nil {
+		return err
+	}
+	for key, value := range read {
+		ours := CanonicalKey(key)
+		if own, both := read[ours]; ours == key || both && own != value {
 			continue
 		}
-		if result == nil {
-			result = maps.Clone(values)
-		}
-		delete(result, key)
-		if _, has := values[ours]; !has {
-			result[ours] = value
-		}
+		delete(read, key)
+		read[ours] = value
 	}
-	if result == nil {
-		return values
-	}
-	return result
+	*p = read
+	return nil
 }
 
-// Value returns the value of one of our keys. If that is missing, it returns the value of the reference's key.
-func Value(values map[string]string, key string) string {
-	if value, found := values[key]; found {
-		return value
+// InBothSpellings adds the reference's keys. A merge patch removes only keys that the object has before: a stored object may
+// have the reference's key where a program reads ours.
+func (p Properties) InBothSpellings() Properties {
+	both := maps.Clone(p)
+	maps.Copy(both, OtherSpellings(p))
+	return both
+}
+
+// NodeProfileOf returns the name of the NodeProfile in the labels of a NodePool, empty for none.
+func NodeProfileOf(labels map[string]string) string {
+	if name, found := labels[NodeProfileLabelKey]; found {
+		return name
 	}
-	return values[ReferenceKey(key)]
+	return labels[ReferenceKey(NodeProfileLabelKey)]
 }
 
 // OtherSpellings returns the values that are there under only one of two keys, by the other key.
-func OtherSpellings[V any](values map[string]V) map[string]V {
-	others := map[string]V{}
+func OtherSpellings[V any, M ~map[string]V](values M) M {
+	others := M{}
 	for key, value := range values {
 		for _, spelling := range Spellings(key) {
 			if _, has := values[spelling]; !has {

@@ -67,9 +67,8 @@ type AutoNodes struct {
 	// Properties of every Machine of these pools. They win over the NodeType's and the NodeProvider's. A property of
 	// your own that a NodeType has too narrows the NodeTypes, to one value, several separated by commas, or any (*).
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on a static pool of quantity 1, not on all pools of a provider"
-	Properties map[string]string `json:"properties,omitempty"`
+	Properties Properties `json:"properties,omitempty"`
 	// Static pools have a fixed number of servers.
 	// +optional
 	// +listType=atomic
@@ -99,8 +98,7 @@ type NodesTemplate struct {
 	// Properties of the pool's Machines. They win over the properties of the provider's entry, and narrow its NodeTypes
 	// in the same way. karpenter.metal3.io/server-name pins a static pool of one server.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
-	Properties map[string]string `json:"properties,omitempty"`
+	Properties Properties `json:"properties,omitempty"`
 	// KubeletArgs are extra arguments of the kubelet of every node of the pool, as in a MetalNodeClass. They win over
 	// the arguments from privateNodes.kubelet.config. A change replaces the nodes, within the budgets of the pool.
 	// +optional

@@ -57,10 +57,9 @@ type MachineSpec struct {
 	RequestedDrivers []string `json:"requestedDrivers,omitempty"`
 	// Properties of this Machine. They win over the properties of the NodeType and the NodeProvider.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
 	// +kubebuilder:validation:XValidation:rule="self.map(key, size(key) + size(self[key])).sum() <= 131072",message="all keys and values have at most 131072 characters together: have the server fetch large files at boot, or refer to a MachineConfigTemplate"
-	Properties map[string]string `json:"properties,omitempty"`
+	Properties Properties `json:"properties,omitempty"`
 	// TenantClusterRef names the TenantCluster, in the Machine's namespace, that the server joins. Without it the
 	// server stands alone and joins nothing: the spec.standAloneMachines of a TenantCluster in the namespace must allow
 	// that. Without any TenantCluster, the namespace needs the label karpenter.metal3.io/stand-alone-machines=allowed.

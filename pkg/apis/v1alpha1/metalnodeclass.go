@@ -23,10 +23,9 @@ type MetalNodeClassSpec struct {
 	ProviderRef *NameReference `json:"providerRef,omitempty"`
 	// Properties of every Machine of this class. They win over the properties of the NodeType and the NodeProvider.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317)",message="a key has at most 317 characters"
 	// +kubebuilder:validation:XValidation:rule="self.map(key, size(key) + size(self[key])).sum() <= 131072",message="all keys and values have at most 131072 characters together: have the server fetch large files at boot, or refer to a MachineConfigTemplate"
-	Properties map[string]string `json:"properties,omitempty"`
+	Properties Properties `json:"properties,omitempty"`
 	// KubeletArgs are extra arguments of the kubelet of every node of this class.
 	// +optional
 	KubeletArgs KubeletArgs `json:"kubeletArgs,omitempty"`

@@ -25,9 +25,8 @@ type NodeProviderSpec struct {
 	// Properties apply to every NodeType of this provider. The more specific value wins (NodeProvider < NodeType <
 	// MetalNodeClass < Machine).
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on a NodeProvider"
-	Properties map[string]string `json:"properties,omitempty"`
+	Properties Properties `json:"properties,omitempty"`
 	// ImageHosts are the hosts that this provider's servers may fetch images and checksums from: a name or an address,
 	// with a port to allow only that port (images.example.com:8443). They bind all layers of properties, and OSImages.
 	// Redirects of these hosts are followed. If it is empty, all hosts are allowed.

@@ -56,9 +56,8 @@ type HardwareProfile struct {
 	MaxCapacity *int32 `json:"maxCapacity,omitempty"`
 	// Properties of this type. They win over the properties of the NodeProvider.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on a NodeType"
-	Properties map[string]string `json:"properties,omitempty"`
+	Properties Properties `json:"properties,omitempty"`
 	// ProvisioningDeadline is how long a Machine of this type may make no progress, from the claim until its node has
 	// registered, before it is given up: a duration such as 90m. Default 60m.
 	// +optional

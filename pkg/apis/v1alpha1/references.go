@@ -122,10 +122,9 @@ type OSImageSpec struct {
 	// Properties of the image: karpenter.metal3.io/image-url (http, https, or oci with a digest; no server can be
 	// installed without it), karpenter.metal3.io/image-checksum and karpenter.metal3.io/image-checksum-type.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/image-url$') || ['http://', 'https://', 'oci://'].exists(scheme, self[key].startsWith(scheme) && self[key] != scheme))",message="karpenter.metal3.io/image-url must be an http, https or oci URL"
 	// +kubebuilder:validation:XValidation:rule="self.all(key, !key.matches('metal3[.].+/server-name$'))",message="karpenter.metal3.io/server-name pins one Machine to one server: set it on the Machine, not on an OSImage"
-	Properties map[string]string `json:"properties,omitempty"`
+	Properties Properties `json:"properties,omitempty"`
 }
 
 // OSImage is an operating system that servers can be provisioned with. An edit changes no running Machine: make a new

@@ -222,7 +222,6 @@ func TestStatusFollowsHosts(t *testing.T) {
 			{Key: "kubernetes.io/arch", Values: []string{"amd64"}}, {Key: "kubernetes.io/os", Values: []string{"linux"}},
 			{Key: "node.kubernetes.io/instance-type", Values: []string{name}}, {Key: "rack", Values: []string{"r-server-01", "r-server-02"}},
 			{Key: "topology.kubernetes.io/zone", Values: []string{"dc1"}},
-			{Key: v1alpha1.ReferenceKey(v1alpha1.NodeTypeLabelKey), Values: []string{name}},
 		},
 	}
 	if diff := cmp.Diff(want, got.Status); diff != "" {

@@ -141,10 +141,10 @@ func TestDriftIsPassedOn(t *testing.T) {
 	machine := &v1alpha1.Machine{}
 	tenanttest.Eventually(t, "the machine has the properties of its class", func(ctx context.Context) (bool, error) {
 		err := environment.Client.Get(ctx, client.ObjectKeyFromObject(f.machine), machine)
-		return v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyOSImage) == "new", err
+		return machine.Spec.Properties[v1alpha1.PropertyOSImage] == "new", err
 	})
 	// It has its server. A pin selects the server of a Machine without one.
-	want := map[string]string{v1alpha1.PropertyOSImage: "new",
+	want := v1alpha1.Properties{v1alpha1.PropertyOSImage: "new",
 		v1alpha1.PropertyServerName: "server-01"}
 	if diff := cmp.Diff(want, machine.Spec.Properties); diff != "" {
 		t.Errorf("properties (-want +got):\n%s", diff)

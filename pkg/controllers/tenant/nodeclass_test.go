@@ -169,6 +169,8 @@ func TestNodeClassValidation(t *testing.T) {
 			metav1.ConditionFalse, "InvalidProperties", v1alpha1.PropertyImageURL},
 		"BadImage": {"an OSImage cannot have that name", "full", map[string]string{v1alpha1.PropertyOSImage: "Ubuntu 24"},
 			metav1.ConditionFalse, "InvalidProperties", "karpenter.metal3.io/os-image"},
+		"TwoKeys": {"nobody could say which counts", "", map[string]string{v1alpha1.PropertyOSImage: "ubuntu",
+			v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage): "debian"}, metav1.ConditionFalse, "InvalidProperties", "another value under its alias"},
 		"BadKey": {"a typing error in a key would be ignored silently", "", map[string]string{"karpenter.metal3.io/os image": "x"},
 			metav1.ConditionFalse, "InvalidProperties", `"karpenter.metal3.io/os image"`},
 	} {

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -224,7 +223,8 @@ func Requirements(path *field.Path, from []corev1.NodeSelectorRequirement) (vali
 	return valid, wrong
 }
 
-// Requirement converts one requirement of a node selector. It returns nil if the requirement is not valid.
+// Requirement converts one requirement of a node selector. Its key is ours if it is one of the reference. It returns nil if the
+// requirement is not valid.
 func Requirement(path *field.Path, from corev1.NodeSelectorRequirement) (*labels.Requirement, field.ErrorList) {
 	operator, known := operators[from.Operator]
 	if !known {
@@ -232,7 +232,7 @@ func Requirement(path *field.Path, from corev1.NodeSelectorRequirement) (*labels
 			corev1.NodeSelectorOpIn, corev1.NodeSelectorOpLt, corev1.NodeSelectorOpNotIn}
 		return nil, field.ErrorList{field.NotSupported(path.Child("operator"), from.Operator, supported)}
 	}
-	requirement, err := labels.NewRequirement(from.Key, operator, from.Values, field.WithPath(path))
+	requirement, err := labels.NewRequirement(v1alpha1.CanonicalKey(from.Key), operator, from.Values, field.WithPath(path))
 	if err == nil {
 		return requirement, nil
 	}
@@ -256,7 +256,7 @@ func Requirement(path *field.Path, from corev1.NodeSelectorRequirement) (*labels
 // below the path. Requirement, not NodeTypeSelector, checks the syntax of the property and the values.
 func NodeTypeSelector(path *field.Path, entry v1alpha1.NodeTypeSelectorRequirement) (corev1.NodeSelectorRequirement, *field.Error) {
 	operator, known := nodeTypeOperators[entry.Operator]
-	converted := corev1.NodeSelectorRequirement{Key: entry.Property, Operator: operator, Values: entry.Values}
+	converted := corev1.NodeSelectorRequirement{Key: v1alpha1.CanonicalKey(entry.Property), Operator: operator, Values: entry.Values}
 	if entry.Value != "" {
 		converted.Values = []string{entry.Value}
 	}
@@ -303,7 +303,6 @@ func OfferedBy(nodeType *v1alpha1.NodeType) Offered {
 	for _, requirement := range nodeType.Status.Requirements {
 		offered[requirement.Key] = requirement.Values
 	}
-	maps.Copy(offered, v1alpha1.OtherSpellings(offered))
 	return offered
 }
 

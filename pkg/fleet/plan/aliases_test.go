@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,7 +50,8 @@ func aliasFleet(readKey string) *cluster {
 }
 
 // TestAliases: a property under either of its keys makes the same plan, with the same record and the same hash. A server that was installed
-// with one of them has not drifted when an author writes the other, nor for a record with our keys.
+// with one of them has not drifted when an author writes the other, nor for a record with the reference's keys, as
+// test/upgrade finds them.
 func TestAliases(t *testing.T) {
 	if got, want := len(aliased)+len(noProperties), len(v1alpha1.Aliases()); got != want {
 		t.Errorf("%d keys are tested, and %d have an alias", got, want)
@@ -58,16 +60,16 @@ func TestAliases(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			var plans []*Plan
 			for _, spelling := range v1alpha1.Spellings(key) {
-				for _, read := range v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey) {
-					p, err := Resolve(t.Context(), aliasFleet(read), machineWith(map[string]string{spelling: value}), "h100")
+				for _, readKey := range v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey) {
+					p, err := Resolve(t.Context(), aliasFleet(readKey), machineWith(read(t, map[string]string{spelling: value})), "h100")
 					if err != nil {
 						t.Fatalf("%s: %v", spelling, err)
 					}
-					if read == v1alpha1.NodeTypeLabelKey {
+					if readKey == v1alpha1.NodeTypeLabelKey {
 						plans = append(plans, p)
 					}
-					if key == v1alpha1.NodeTypeLabelKey && len(p.Installed()) == len(mustResolve(t, aliasFleet(read)).Installed()) {
-						t.Errorf("%s, which the template reads as %s, is not among what is installed", spelling, read)
+					if key == v1alpha1.NodeTypeLabelKey && len(p.Installed()) == len(mustResolve(t, aliasFleet(readKey)).Installed()) {
+						t.Errorf("%s, which the template reads as %s, is not among what is installed", spelling, readKey)
 					}
 				}
 			}
@@ -83,7 +85,7 @@ func TestAliases(t *testing.T) {
 			}
 			records := [][]v1alpha1.InstalledField{ours.Installed(), ours.Installed()}
 			for i := range records[1] {
-				records[1][i].Field = v1alpha1.CanonicalKey(records[1][i].Field)
+				records[1][i].Field = v1alpha1.ReferenceKey(records[1][i].Field)
 			}
 			for _, record := range records {
 				if drifted := alias.Drift(record); drifted.Status != metav1.ConditionFalse {
@@ -101,4 +103,17 @@ func mustResolve(t *testing.T, fleet *cluster) *Plan {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// read returns properties as a program reads them from an API server.
+func read(t *testing.T, values map[string]string) (properties v1alpha1.Properties) {
+	t.Helper()
+	text, err := json.Marshal(values)
+	if err == nil {
+		err = json.Unmarshal(text, &properties)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return properties
 }

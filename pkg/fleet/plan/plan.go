@@ -214,7 +214,7 @@ func (p *Plan) addNetwork() error {
 // permitted checks whether the tenant may set the properties of its Machine. It skips values that the server was
 // installed with.
 func (r resolver) permitted(machine *v1alpha1.Machine, layer properties.Layer) error {
-	layer.Values = lo.OmitBy(v1alpha1.ByCanonicalKey(layer.Values), func(key, value string) bool {
+	layer.Values = lo.OmitBy(layer.Values, func(key, value string) bool {
 		return slices.ContainsFunc(machine.Status.Installed, func(field v1alpha1.InstalledField) bool {
 			return v1alpha1.CanonicalKey(field.Field) == key && field.Digest == digest(value)
 		}) || key == v1alpha1.PropertyServerName && machine.Status.HostRef != nil

@@ -21,7 +21,7 @@ import (
 type Layer struct {
 	// Source names the object for people: "NodeType h100-8x".
 	Source string
-	Values map[string]string
+	Values v1alpha1.Properties
 }
 
 // Kinds of objects that hold properties, or that properties name.
@@ -66,13 +66,15 @@ type property struct {
 }
 
 // Merge merges layers key by key. A later layer wins, so the most specific comes last: NodeProvider, NodeType,
-// MetalNodeClass, Machine. An empty value counts: it removes the value of an earlier layer. If a layer uses the alias
-// of a key (v1alpha1.Aliases), the set still has our key.
+// MetalNodeClass, Machine. An empty value counts: it removes the value of an earlier layer. The set has no key of the
+// reference beside ours.
 func Merge(layers ...Layer) Set {
 	merged := Set{properties: map[string]property{}}
 	for i, layer := range layers {
-		for key, value := range v1alpha1.ByCanonicalKey(layer.Values) {
-			merged.properties[key] = property{value: value, source: layer.Source, rank: i + 1}
+		for key, value := range layer.Values {
+			if v1alpha1.CanonicalKey(key) == key {
+				merged.properties[key] = property{value: value, source: layer.Source, rank: i + 1}
+			}
 		}
 	}
 	return merged
@@ -99,7 +101,7 @@ var imageKeys = []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecks
 // checksum from the OSImage, because that would be the checksum of another image. An image from a less specific layer
 // than the reference is replaced: the more specific layer wins.
 func (s Set) WithOSImage(image *v1alpha1.OSImage) Set {
-	ofImage := v1alpha1.ByCanonicalKey(image.Spec.Properties)
+	ofImage := image.Spec.Properties
 	if ofImage[v1alpha1.PropertyImageURL] != "" {
 		named := s.properties[v1alpha1.PropertyOSImage].rank
 		for _, key := range imageKeys {
@@ -354,17 +356,16 @@ var known = append(v1alpha1.InstanceLabelKeys(), v1alpha1.NodeTypeLabelKey)
 // Unknown reports whether a property is in our domain or the reference's, but has no meaning. At most it labels nodes.
 func Unknown(key string) bool {
 	return v1alpha1.InDomain(key, v1alpha1.Group, v1alpha1.ReferenceDomain) && !isFreeText(key) &&
-		!slices.Contains(known, v1alpha1.CanonicalKey(key))
+		!slices.Contains(known, key)
 }
 
-// isFreeText reports whether a property, under either of its keys, is free text.
-func isFreeText(key string) bool { return slices.Contains(freeText, v1alpha1.CanonicalKey(key)) }
+func isFreeText(key string) bool { return slices.Contains(freeText, key) }
 
 // LabelValues returns the values of a property as a label of nodes: one, or several separated by commas. any is true
 // for "*", which stands for every value. Both are zero if the property cannot be a label. A free-text property has at
 // most one value.
 func LabelValues(key, value string) (values []string, any bool) {
-	if value == "" || len(validation.IsQualifiedName(key)) > 0 || v1alpha1.CanonicalKey(key) == v1alpha1.PropertyServerName {
+	if value == "" || len(validation.IsQualifiedName(key)) > 0 || key == v1alpha1.PropertyServerName {
 		return nil, false
 	}
 	if isFreeText(key) {

@@ -50,7 +50,7 @@ func CheckTenant(
 		policy = &v1alpha1.TenantProperties{}
 	}
 	owner := "TenantCluster " + tenant.Namespace + "/" + tenant.Name
-	values := v1alpha1.ByCanonicalKey(layer.Values)
+	values := layer.Values
 	mayWrite := lo.Map(policy.Keys, func(key string, _ int) string { return v1alpha1.CanonicalKey(key) })
 	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -100,7 +100,7 @@ func namesIn(value string) []string {
 func namesOf(
 	key string, tenant *v1alpha1.TenantCluster, nodeTypes []*v1alpha1.NodeType, providers []*v1alpha1.NodeProvider,
 ) (names []string) {
-	add := func(values map[string]string) { names = append(names, splitList(v1alpha1.Value(values, key))...) }
+	add := func(values v1alpha1.Properties) { names = append(names, splitList(values[key])...) }
 	for _, nodeType := range nodeTypes {
 		provider, found := lo.Find(providers, func(p *v1alpha1.NodeProvider) bool { return p.Name == nodeType.Spec.ProviderRef.Name })
 		if !tenant.Allows(nodeType.Name, provider.Maker(nodeType)) {
@@ -120,7 +120,7 @@ func namesOf(
 // setByPool reports whether a pool of the TenantCluster sets a key to the value.
 func setByPool(tenant *v1alpha1.TenantCluster, key, value string) bool {
 	for values := range ofPools(tenant) {
-		if own, found := v1alpha1.ByCanonicalKey(values)[key]; found && own == value {
+		if own, found := values[key]; found && own == value {
 			return true
 		}
 	}
@@ -128,8 +128,8 @@ func setByPool(tenant *v1alpha1.TenantCluster, key, value string) bool {
 }
 
 // ofPools yields the properties of the pools of a TenantCluster.
-func ofPools(tenant *v1alpha1.TenantCluster) iter.Seq[map[string]string] {
-	return func(yield func(map[string]string) bool) {
+func ofPools(tenant *v1alpha1.TenantCluster) iter.Seq[v1alpha1.Properties] {
+	return func(yield func(v1alpha1.Properties) bool) {
 		if tenant.Spec.PrivateNodes == nil {
 			return
 		}

@@ -4,6 +4,7 @@
 package properties
 
 import (
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -114,7 +115,7 @@ func TestCheckTenant(t *testing.T) {
 			aliased := lo.MapKeys(tc.values, func(_, key string) string { return v1alpha1.ReferenceKey(key) })
 			for _, values := range []map[string]string{tc.values, aliased} {
 				for _, spec := range []string{tc.spec, spec} {
-					faults := CheckTenant(Layer{Source: "Machine acme/m", Values: values}, tenantOf(t, spec), nodeTypes, providers)
+					faults := CheckTenant(Layer{Source: "Machine acme/m", Values: read(t, values)}, tenantOf(t, spec), nodeTypes, providers)
 					var got []string
 					for _, err := range faults {
 						got = append(got, keyOf(err))
@@ -172,4 +173,17 @@ func TestCheckImageHosts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// read returns properties as a program reads them from an API server.
+func read(t *testing.T, values map[string]string) (properties v1alpha1.Properties) {
+	t.Helper()
+	text, err := json.Marshal(values)
+	if err == nil {
+		err = json.Unmarshal(text, &properties)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return properties
 }

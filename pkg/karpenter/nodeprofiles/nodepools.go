@@ -54,7 +54,7 @@ func Planned(ctx context.Context, clusters tenant.Clusters, nodePool *karpv1.Nod
 }
 
 func planned(resolve tenant.Resolve, nodePool *karpv1.NodePool) (*karpv1.NodePool, string, error) {
-	profile, problem, err := resolve(v1alpha1.Value(nodePool.Labels, v1alpha1.NodeProfileLabelKey))
+	profile, problem, err := resolve(v1alpha1.NodeProfileOf(nodePool.Labels))
 	if err != nil {
 		return nil, "", err
 	}

@@ -248,7 +248,7 @@ func (v *View) mayName(machine *v1alpha1.Machine) bool {
 		return quota.Unbound(machine, tenants, v.NamespaceLabels(machine.Namespace))
 	}
 	layer := properties.OfMachine(machine)
-	layer.Values = lo.PickByKeys(v1alpha1.ByCanonicalKey(layer.Values), []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,
+	layer.Values = lo.PickByKeys(layer.Values, []string{v1alpha1.PropertyOSImage, v1alpha1.PropertySSHKeys,
 		v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyNetworkDataTemplate})
 	return len(properties.CheckTenant(layer, tenant, v.NodeTypes(), v.NodeProviders())) == 0
 }
@@ -336,7 +336,7 @@ func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 		{&v1alpha1.Machine{}, refersTo, indexed(ofMachine)},
 		{&v1alpha1.TenantCluster{}, refersTo, indexed(ofTenant)},
 		{&v1alpha1.Machine{}, pinnedTo, indexed(func(machine *v1alpha1.Machine) []string {
-			if server := v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyServerName); server != "" {
+			if server := machine.Spec.Properties[v1alpha1.PropertyServerName]; server != "" {
 				return []string{server}
 			}
 			return nil

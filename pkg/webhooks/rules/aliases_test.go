@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func TestAliases(t *testing.T) {
 		t.Run(ours, func(t *testing.T) {
 			judge := func(values map[string]string) []string {
 				r := &Result{}
-				r.values(nil, properties.Layer{Source: "NodeType h100", Values: values})
+				r.values(nil, properties.Layer{Source: "NodeType h100", Values: read(t, values)})
 				result := r.done()
 				var messages []string
 				for _, err := range result.Errors {
@@ -43,4 +44,17 @@ func TestAliases(t *testing.T) {
 			}
 		})
 	}
+}
+
+// read returns properties as a program reads them from an API server.
+func read(t *testing.T, values map[string]string) (properties v1alpha1.Properties) {
+	t.Helper()
+	text, err := json.Marshal(values)
+	if err == nil {
+		err = json.Unmarshal(text, &properties)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return properties
 }

@@ -83,7 +83,7 @@ func TestUnknownProperties(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Result{}
-			r.values(nil, properties.Layer{Source: "pool p", Values: map[string]string{tc.key: "a"}})
+			r.values(nil, properties.Layer{Source: "pool p", Values: read(t, map[string]string{tc.key: "a"})})
 			for i := range tc.want {
 				tc.want[i] = "warning: [\"" + tc.key + "\"]: has no effect here: " + strings.TrimPrefix(tc.want[i], none)
 			}

@@ -155,7 +155,7 @@ func (r *Result) server(cluster Cluster, spec *field.Path, machine *v1alpha1.Mac
 	switch {
 	case none != nil && none.Reason == v1alpha1.ReasonNotAllowed:
 		r.deny(RuleAllowed, field.Forbidden(about, notAllowed(tenant, none)))
-	case serverName(machine.Spec.Properties) != "":
+	case machine.Spec.Properties[v1alpha1.PropertyServerName] != "":
 		r.pin(cluster, spec, machine, none)
 	}
 	if tenant == nil {
@@ -201,7 +201,7 @@ func (r *Result) ownProperties(cluster Cluster, path *field.Path, machine *v1alp
 // machineChanged denies changes that a Machine with a server must not have, and warns of changes that no longer affect
 // it.
 func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after *v1alpha1.Machine) {
-	old, pin := serverName(before.Spec.Properties), serverName(after.Spec.Properties)
+	old, pin := before.Spec.Properties[v1alpha1.PropertyServerName], after.Spec.Properties[v1alpha1.PropertyServerName]
 	path := key(spec.Child("properties"), v1alpha1.PropertyServerName)
 	switch host, chosen := before.Host(); {
 	case old != pin && chosen:
@@ -223,7 +223,7 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 		old, now any
 		drifts   bool
 	}{
-		{"properties", v1alpha1.ByCanonicalKey(before.Spec.Properties), v1alpha1.ByCanonicalKey(after.Spec.Properties), true},
+		{"properties", before.Spec.Properties, after.Spec.Properties, true},
 		{"labels", before.Spec.Labels, after.Spec.Labels, false},
 		{"taints", before.Spec.Taints, after.Spec.Taints, false},
 		{"startupTaints", before.Spec.StartupTaints, after.Spec.StartupTaints, false},
@@ -236,15 +236,11 @@ func (r *Result) machineChanged(cluster Cluster, spec *field.Path, before, after
 	}
 }
 
-func serverName(values map[string]string) string {
-	return v1alpha1.Value(values, v1alpha1.PropertyServerName)
-}
-
 // pin validates the server that a Machine is pinned to. It must exist, be of the Machine's type, and be big enough. No
 // other Machine of the namespace may be pinned to it, and no Machine of another namespace may have it. A server that is
 // not available now may become so.
 func (r *Result) pin(cluster Cluster, spec *field.Path, machine *v1alpha1.Machine, none *inventory.NoHostError) {
-	server := serverName(machine.Spec.Properties)
+	server := machine.Spec.Properties[v1alpha1.PropertyServerName]
 	if server == "" {
 		return
 	}

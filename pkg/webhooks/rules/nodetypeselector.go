@@ -5,7 +5,6 @@ package rules
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -45,7 +44,6 @@ func typesOf(cluster Cluster) []offeredType {
 		for _, offered := range cluster.Offered(nodeType.Name) {
 			offer.Offered[offered.Key] = offered.Values
 		}
-		maps.Copy(offer.Offered, v1alpha1.OtherSpellings(offer.Offered))
 		all = append(all, offer)
 	}
 	return all
@@ -114,7 +112,7 @@ func (r *Result) selectorEntry(path *field.Path, p pool, entry *v1alpha1.NodeTyp
 	if !valid {
 		return nil
 	}
-	if matching.NamesTypes(entry.Property) {
+	if matching.NamesTypes(converted.Key) {
 		converted.Values = compat.TypeNames(converted.Values, p.entry.Provider, func(name string) bool {
 			return slices.ContainsFunc(types, func(t offeredType) bool { return t.name == name })
 		})
@@ -223,7 +221,7 @@ func offeredKeys(offered []offeredType, name string) []string {
 	keys := map[string]bool{}
 	for i := range offered {
 		for name := range offered[i].Offered {
-			keys[v1alpha1.CanonicalKey(name)] = true
+			keys[name] = true
 		}
 	}
 	sorted := sortedKeys(keys)

@@ -163,7 +163,7 @@ func problemOf(err error) string {
 
 // precedence warns of a template that replaces a document of the NodeProvider: in the reference, the document wins.
 func (r *Result) precedence(path *field.Path, layer properties.Layer, provider *v1alpha1.NodeProvider) {
-	general, values := properties.Merge(properties.OfProvider(provider)), v1alpha1.ByCanonicalKey(layer.Values)
+	general, values := properties.Merge(properties.OfProvider(provider)), layer.Values
 	for _, pair := range []struct{ template, document string }{
 		{v1alpha1.PropertyNetworkDataTemplate, v1alpha1.PropertyNetworkData},
 		{v1alpha1.PropertyUserDataTemplate, v1alpha1.PropertyUserData},
@@ -181,7 +181,7 @@ var secretWords = regexp.MustCompile(`(?i)passw|secret|token|private key|api[-_]
 
 // readByAll warns of secrets in properties of a NodeProvider or NodeType, which the providers of all tenants read.
 func (r *Result) readByAll(path *field.Path, layer properties.Layer) {
-	values := v1alpha1.ByCanonicalKey(layer.Values)
+	values := layer.Values
 	for _, name := range []string{v1alpha1.PropertyImageURL, v1alpha1.PropertyImageChecksum} {
 		if parsed, err := url.Parse(values[name]); err == nil && (parsed.User != nil || parsed.RawQuery != "") {
 			r.warn(RuleProperties, key(path, name), "has credentials or a query, which the providers of all tenants read here: put it "+

@@ -240,7 +240,7 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 				entry.Provider)
 		}
 		r.properties(cluster, entryPath.Child("properties"), properties.Layer{Source: "autoNodes", Values: entry.Properties})
-		if serverName(entry.Properties) != "" {
+		if entry.Properties[v1alpha1.PropertyServerName] != "" {
 			r.deny(RulePinning, field.Forbidden(key(entryPath.Child("properties"), v1alpha1.PropertyServerName),
 				"it pins one Machine to one server, and this holds for every pool of the provider: set it on a static pool of quantity 1"))
 		}
@@ -252,7 +252,7 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 		for j := range entry.Dynamic {
 			p := pool{entryPath.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate, "dynamic", &kubelet}
 			r.pool(cluster, p, types, names)
-			if serverName(entry.Dynamic[j].Properties) != "" {
+			if entry.Dynamic[j].Properties[v1alpha1.PropertyServerName] != "" {
 				r.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
 					"it pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"))
 			}
@@ -355,7 +355,7 @@ func (r *Result) staticPool(cluster Cluster, p pool, static *v1alpha1.StaticNode
 			r.deny(RuleResources, field.Forbidden(key(p.path.Child("limits"), string(name)), "a static pool has no limit but nodes: take it away"))
 		}
 	}
-	server := serverName(static.Properties)
+	server := static.Properties[v1alpha1.PropertyServerName]
 	if server == "" {
 		return
 	}

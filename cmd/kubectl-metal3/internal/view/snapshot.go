@@ -475,8 +475,8 @@ var shownProperties = sets.New(v1alpha1.PropertyOSImage, v1alpha1.PropertyServer
 func trimProperties(values map[string]string) {
 	shown := properties.Merge(properties.Layer{Values: values})
 	for key, value := range values {
-		if ours := v1alpha1.CanonicalKey(key); shownProperties.Has(ours) {
-			values[key] = shown.Shown(ours)
+		if shownProperties.Has(key) {
+			values[key] = shown.Shown(key)
 		} else if value != "" {
 			values[key] = fmt.Sprintf("(%d bytes)", len(value))
 		}
@@ -502,8 +502,7 @@ func trimMachine(machine *v1alpha1.Machine) {
 	for i := range machine.Status.Properties {
 		// The status already has the length of documents instead of their text.
 		property := &machine.Status.Properties[i]
-		key := v1alpha1.CanonicalKey(property.Key)
-		if !shownProperties.Has(key) && key != v1alpha1.PropertyUserData && key != v1alpha1.PropertyNetworkData {
+		if !shownProperties.Has(property.Key) && property.Key != v1alpha1.PropertyUserData && property.Key != v1alpha1.PropertyNetworkData {
 			property.Value = fmt.Sprintf("(%d bytes)", len(property.Value))
 		}
 	}

@@ -86,7 +86,7 @@ func PredictRollout(ctx context.Context, snapshot *view.Snapshot, name, image st
 		}
 	}
 	ofType := properties.OfType(nodeType)
-	ofType.Values = lo.Assign(v1alpha1.ByCanonicalKey(ofType.Values), map[string]string{v1alpha1.PropertyOSImage: image})
+	ofType.Values = lo.Assign(ofType.Values, v1alpha1.Properties{v1alpha1.PropertyOSImage: image})
 	layers = append(layers, ofType)
 
 	r := &Rollout{NodeType: name, OSImage: image, Time: snapshot.Time, Replacements: []Replacement{}, AtOnce: map[string]int{},
@@ -123,7 +123,7 @@ func PredictRollout(ctx context.Context, snapshot *view.Snapshot, name, image st
 
 // unaffected says why the change would install a Machine with the same image; empty if it would not.
 func unaffected(machine *v1alpha1.Machine, layers []properties.Layer, image string) string {
-	if own := v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyOSImage); own != "" {
+	if own := machine.Spec.Properties[v1alpha1.PropertyOSImage]; own != "" {
 		return fmt.Sprintf("its class names the image %s itself", own)
 	}
 	wanted := properties.Merge(layers...).Get(v1alpha1.PropertyOSImage)

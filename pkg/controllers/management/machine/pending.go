@@ -130,7 +130,7 @@ func refused(machine *v1alpha1.Machine, candidate *candidate, no *unschedulable)
 // isPinned reports whether only one server will do for the Machine. The Machine fails while that server is not
 // available, and still gets it later.
 func isPinned(machine *v1alpha1.Machine) bool {
-	return v1alpha1.Value(machine.Spec.Properties, v1alpha1.PropertyServerName) != ""
+	return machine.Spec.Properties[v1alpha1.PropertyServerName] != ""
 }
 
 // tenant returns the TenantCluster that the Machine is charged to, if any, or why the Machine gets no server.

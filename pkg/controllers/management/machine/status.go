@@ -87,13 +87,13 @@ func nextStatus(machine *v1alpha1.Machine, f observation, now metav1.Time) v1alp
 // has planned with them.
 func nodeLabels(labels, own map[string]string) map[string]string {
 	all := map[string]string{}
-	for key, value := range v1alpha1.ByCanonicalKey(own) {
+	for key, value := range own {
 		if values, _ := properties.LabelValues(key, value); len(values) == 1 {
 			all[key] = values[0]
 		}
 	}
-	maps.Copy(all, v1alpha1.OtherSpellings(all))
 	maps.Copy(all, labels)
+	maps.Copy(all, v1alpha1.OtherSpellings(all))
 	return all
 }
 

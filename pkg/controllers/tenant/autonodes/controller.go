@@ -99,7 +99,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	pools := poolsOf(cluster, c.catalog, nodePoolsOf(OwnerLabel(c.clusters.TenantCluster), existing.Items...))
 	for i := range pools {
-		profile := v1alpha1.Value(pools[i].nodePool.Labels, v1alpha1.NodeProfileLabelKey)
+		profile := v1alpha1.NodeProfileOf(pools[i].nodePool.Labels)
 		_, problem, err := nodeprofiles.Resolve(cluster, profile, c.clusters.FindNodeProfile(ctx))
 		if err != nil {
 			return reconcile.Result{}, err
@@ -325,6 +325,9 @@ func (c *Controller) write(ctx context.Context, wanted, existing client.Object, 
 	change()
 	if changes, err := client.MergeFrom(before).Data(existing); err != nil || string(changes) == "{}" {
 		return err
+	}
+	if class, is := before.(*v1alpha1.MetalNodeClass); is {
+		class.Spec.Properties = class.Spec.Properties.InBothSpellings()
 	}
 	log.FromContext(ctx).Info("Restoring an object of the TenantCluster", "kind", kindOf(wanted), "name", key.Name)
 	if err := c.clusters.Tenant.Client.Patch(ctx, existing,

@@ -6,6 +6,7 @@ package autonodes
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -224,6 +225,11 @@ func TestEditsAreReverted(t *testing.T) {
 			return environment.Client.Patch(ctx, named(&v1alpha1.MetalNodeClass{}, "fixed"), client.RawPatch(types.MergePatchType,
 				[]byte(`{"spec":{"properties":{"karpenter.metal3.io/server-name":"s2"}}}`)))
 		}},
+		"ReferenceKey": {"another server and image, in the spelling of the reference", func(ctx context.Context) error {
+			return environment.Client.Patch(ctx, named(&v1alpha1.MetalNodeClass{}, "fixed"), client.RawPatch(types.MergePatchType,
+				fmt.Appendf(nil, `{"spec":{"properties":{%q:"s2",%q:"other"}}}`, v1alpha1.ReferenceKey(v1alpha1.PropertyServerName),
+					v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage))))
+		}},
 		"Deleted": {"no servers", func(ctx context.Context) error {
 			return environment.Client.Delete(ctx, named(&karpv1.NodePool{}, "fixed"))
 		}},
@@ -243,7 +249,7 @@ func TestEditsAreReverted(t *testing.T) {
 					}
 				}
 				return *pool.Spec.Replicas == 1 && pool.Labels[v1alpha1.TenantPoolLabelKey] != "" &&
-					class.Spec.Properties[v1alpha1.PropertyServerName] == "s1", nil
+					maps.Equal(class.Spec.Properties, v1alpha1.Properties{v1alpha1.PropertyServerName: "s1"}), nil
 			})
 		})
 	}

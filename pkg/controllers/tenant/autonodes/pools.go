@@ -77,7 +77,7 @@ func newPool(from pools.Pool, owner string, kubelet *compat.KubeletConfig, catal
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 			Spec: v1alpha1.MetalNodeClassSpec{
 				ProviderRef: &v1alpha1.NameReference{Name: from.AutoNodes.Provider},
-				Properties:  merged(from.AutoNodes.Properties, template.Properties),
+				Properties:  lo.Assign(from.AutoNodes.Properties, template.Properties),
 				KubeletArgs: kubelet.With(template.KubeletArgs),
 			},
 		},
@@ -125,7 +125,7 @@ func (p *pool) makeStatic(static *v1alpha1.StaticNodes) {
 			p.Problem = fmt.Sprintf("limits hold %s, and a static pool has no limit but nodes: remove it", name)
 		}
 	}
-	if pinned := v1alpha1.Value(p.nodeClass.Spec.Properties, v1alpha1.PropertyServerName); pinned != "" && static.Quantity > 1 {
+	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" && static.Quantity > 1 {
 		p.Problem = fmt.Sprintf("%s pins it to server %s, and its quantity is %d: a pinned pool has one server, so set the quantity to 1 and "+
 			"make a pool for each server",
 			v1alpha1.PropertyServerName, pinned, static.Quantity)
@@ -135,7 +135,7 @@ func (p *pool) makeStatic(static *v1alpha1.StaticNodes) {
 // makeDynamic completes a pool that follows the pods.
 func (p *pool) makeDynamic(dynamic *v1alpha1.DynamicNodes) {
 	p.nodePool.Spec.Weight = dynamic.Weight
-	if pinned := v1alpha1.Value(p.nodeClass.Spec.Properties, v1alpha1.PropertyServerName); pinned != "" {
+	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" {
 		p.Problem = fmt.Sprintf("%s pins it to server %s, and a dynamic pool may have many servers: make it a static pool of quantity 1",
 			v1alpha1.PropertyServerName, pinned)
 	}
@@ -149,15 +149,6 @@ func OwnerLabel(tenant types.NamespacedName) string {
 	}
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:16])
-}
-
-// merged returns both maps in one, or nil if both are empty. The second map wins, in any spelling of a property's key.
-func merged(general, specific map[string]string) map[string]string {
-	if len(general)+len(specific) == 0 {
-		return nil
-	}
-	own := v1alpha1.ByCanonicalKey(specific)
-	return lo.Assign(lo.OmitBy(general, func(key, _ string) bool { return lo.HasKey(own, v1alpha1.CanonicalKey(key)) }), specific)
 }
 
 // disruptionOf translates all fields but consolidateAfter. It writes out the defaults, so that a default from the API

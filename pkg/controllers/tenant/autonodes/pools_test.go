@@ -133,14 +133,14 @@ func TestInvalidPools(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, pools, want string }{
 		"TwiceTheName": {"one would undo the other", "dynamic: [{name: a}, {name: a}], static: [{name: a, quantity: 1}]",
 			`autoNodes[0].dynamic[1] (a): the name "a" is that of autoNodes[0].dynamic[0] (a) already`},
-		"StaticLimits": {"Karpenter refuses them", "static: [{name: a, quantity: 1, limits: {cpu: 5}}]", "no limit but nodes"},
 		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {karpenter.metal3.io/server-name: s1}}]",
 			"a pinned pool has one server"},
 		"PinnedDynamic": {"a class is for many", "dynamic: [{name: a, properties: {karpenter.metal3.io/server-name: s1}}]",
 			"make it a static pool of quantity 1"},
 		"PinnedAll": {"it holds for every pool of the entry", "properties: {karpenter.metal3.io/server-name: s1}, dynamic: [{name: a}]",
 			"make it a static pool of quantity 1"},
-		"ExpireAfter": {"no such duration", "dynamic: [{name: a, expireAfter: soon}]", `expireAfter is "soon"`},
+		"StaticLimits": {"Karpenter refuses them", "static: [{name: a, quantity: 1, limits: {cpu: 5}}]", "no limit but nodes"},
+		"ExpireAfter":  {"no such duration", "dynamic: [{name: a, expireAfter: soon}]", `expireAfter is "soon"`},
 		"Drain": {"the schema admits it, and Go has no such duration", "dynamic: [{name: a, terminationGracePeriod: 99999999999h}]",
 			`terminationGracePeriod is "99999999999h", which is no duration`},
 		"Budget": {"the same", "dynamic: [{name: a, disruption: {budgets: [{}, {nodes: '1', schedule: '@daily', duration: 99999999999h}]}}]",
@@ -440,25 +440,6 @@ func TestNarrowing(t *testing.T) {
 				t.Errorf("%s: problem %q (-want +got):\n%s", tc.reason, pools[0].Problem, diff)
 			}
 		})
-	}
-}
-
-// TestMerged: the pool's property wins over that of the entry, whichever of its two keys each has, and keys stay as they were written.
-func TestMerged(t *testing.T) {
-	ours, alias := v1alpha1.PropertyOSImage, v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage)
-	for name, tc := range map[string]struct {
-		reason            string
-		entry, pool, want map[string]string
-	}{
-		"Nothing":   {"a class without properties", nil, nil, nil},
-		"Entry":     {"all pools of the provider", map[string]string{alias: "a", "x": "y"}, nil, map[string]string{alias: "a", "x": "y"}},
-		"SameKey":   {"the pool is more specific", map[string]string{ours: "a"}, map[string]string{ours: "b"}, map[string]string{ours: "b"}},
-		"OtherKey":  {"both keys would be ambiguous", map[string]string{ours: "a"}, map[string]string{alias: "b"}, map[string]string{alias: "b"}},
-		"TakesAway": {"an empty value is one", map[string]string{alias: "a"}, map[string]string{ours: ""}, map[string]string{ours: ""}},
-	} {
-		if diff := cmp.Diff(tc.want, merged(tc.entry, tc.pool)); diff != "" {
-			t.Errorf("%s: %s (-want +got):\n%s", name, tc.reason, diff)
-		}
 	}
 }
 

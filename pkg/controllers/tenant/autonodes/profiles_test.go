@@ -46,7 +46,7 @@ func TestProfilesOfPools(t *testing.T) {
 		tenanttest.Eventually(t, "the NodePool's profile is "+want, func(ctx context.Context) (bool, error) {
 			pool := &karpv1.NodePool{}
 			err := environment.Client.Get(ctx, client.ObjectKey{Name: "profiled"}, pool)
-			return v1alpha1.Value(pool.Labels, v1alpha1.NodeProfileLabelKey) == want, err
+			return v1alpha1.NodeProfileOf(pool.Labels) == want, err
 		})
 	}
 	label(profile.Name)

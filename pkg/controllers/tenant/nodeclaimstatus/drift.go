@@ -40,14 +40,15 @@ func (c *Controller) writeProperties(ctx context.Context, machine *v1alpha1.Mach
 	if err := c.clusters.Tenant.Client.Get(ctx, client.ObjectKey{Name: reference.Name}, class); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	has := v1alpha1.ByCanonicalKey(machine.Spec.Properties)
-	wanted := lo.OmitByKeys(v1alpha1.ByCanonicalKey(class.Spec.Properties), []string{v1alpha1.PropertyServerName})
+	has := machine.Spec.Properties
+	wanted := lo.OmitByKeys(class.Spec.Properties, []string{v1alpha1.PropertyServerName})
 	if pin, pinned := has[v1alpha1.PropertyServerName]; pinned {
 		wanted[v1alpha1.PropertyServerName] = pin
 	}
 	if !class.DeletionTimestamp.IsZero() || maps.Equal(wanted, has) {
 		return nil
 	}
+	machine.Spec.Properties = has.InBothSpellings()
 	return kube.Patch(ctx, c.clusters.Management.Client, machine, "writing the properties of MetalNodeClass "+class.Name+" into",
 		func() { machine.Spec.Properties = wanted })
 }

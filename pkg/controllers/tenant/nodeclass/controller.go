@@ -240,9 +240,12 @@ func providerNotFound(name string) *invalid {
 // validateSpec returns why the properties or the kubelet arguments of a class are not valid, or nil. owner is the value
 // of the owner label on the tenant's generated classes.
 func validateSpec(nodeClass *v1alpha1.MetalNodeClass, owner string) *invalid {
+	for _, err := range properties.OfClass(nodeClass).Conflicts() {
+		return &invalid{ReasonInvalidProperties, err.Error()}
+	}
 	for _, key := range slices.Sorted(maps.Keys(nodeClass.Spec.Properties)) {
 		// The class of a pinned pool is for one Machine. The validation of the TenantCluster ensures that.
-		if v1alpha1.CanonicalKey(key) == v1alpha1.PropertyServerName && nodeClass.Labels[v1alpha1.TenantPoolLabelKey] != owner {
+		if key == v1alpha1.PropertyServerName && nodeClass.Labels[v1alpha1.TenantPoolLabelKey] != owner {
 			return &invalid{ReasonInvalidProperties, fmt.Sprintf(
 				"spec.properties must not hold %s, which pins one Machine to one server: a class is for many Machines, so set it on the Machine", key)}
 		}

@@ -121,7 +121,7 @@ func (c *Controller) poolOf(ctx context.Context, machine *v1alpha1.Machine) (pro
 	nodePool := &karpv1.NodePool{}
 	found, err := kube.Find(ctx, c.clusters.Tenant.Client, client.ObjectKey{Name: name}, nodePool)
 	template := nodePool.Spec.Template
-	return v1alpha1.Value(nodePool.Labels, v1alpha1.NodeProfileLabelKey), nodeprofiles.Base{
+	return v1alpha1.NodeProfileOf(nodePool.Labels), nodeprofiles.Base{
 		Labels: template.Labels, Annotations: template.Annotations, Taints: template.Spec.Taints,
 	}, found, err
 }
