@@ -256,7 +256,6 @@ func (s Set) Validate() []error {
 	checks := []func() error{
 		func() error { _, err := s.OSImage(); return err },
 		func() error { _, err := s.ServerName(); return err },
-		s.pinned,
 		func() error { _, err := s.SSHKeys(); return err },
 		func() error {
 			_, err := s.objectName(v1alpha1.PropertyUserDataTemplate, "a MachineConfigTemplate")
@@ -280,17 +279,6 @@ func (s Set) Validate() []error {
 	}
 	slices.SortStableFunc(faults, func(a, b error) int { return strings.Compare(keyOf(a), keyOf(b)) })
 	return faults
-}
-
-// pinned finds a server name in an object that applies to many Machines, which would all need the same server.
-func (s Set) pinned() error {
-	for _, kind := range []string{kindProvider, kindType, KindOSImage} {
-		if s.Get(v1alpha1.PropertyServerName) != "" && strings.HasPrefix(s.Source(v1alpha1.PropertyServerName), kind+" ") {
-			return s.wrong(v1alpha1.PropertyServerName, "pins every Machine of the "+kind+" to one server",
-				"set it on the one Machine that shall have the server")
-		}
-	}
-	return nil
 }
 
 // network checks the network. Ranges without a network are no fault: a more general object may have the network.

@@ -45,8 +45,6 @@ func TestValidate(t *testing.T) {
 				layer("Machine a/m", v1alpha1.PropertyNetworkCIDR, "10.0.0.1/24")},
 		},
 		"Pinned": {reason: "a pin is for one Machine", layers: []Layer{layer("Machine a/m", v1alpha1.PropertyServerName, "server-1")}},
-		"PinnedByType": {reason: "all of its Machines would want the one server",
-			layers: []Layer{layer("NodeType t", v1alpha1.PropertyServerName, "server-1")}, want: []string{"server-name"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

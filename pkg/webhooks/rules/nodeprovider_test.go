@@ -124,10 +124,6 @@ func TestResources(t *testing.T) {
 				`kubeReserved["nvidia.com/gpu"]: Unsupported value`}},
 		"Zone": {"it is a label", "resources: {cpu: 1, memory: 1Gi}, zone: 'us 1'",
 			[]string{`zone: Invalid value: "us 1": it is a label of the nodes`}},
-		"Pinned": {"a type is many servers", fine + "properties: {karpenter.metal3.io/server-name: h1}",
-			[]string{`properties["karpenter.metal3.io/server-name"]: Invalid value: "h1": pins every Machine of the NodeType to one server: set ` +
-				`it ` +
-				`on the one Machine`}},
 		"Label": {"it could not be a label", fine + "properties: {tier: 'very good'}",
 			[]string{`properties["tier"]: Invalid value: "very good": has a value that cannot be one of a label`}},
 		"Reference": {"it may come later", fine + "properties: {karpenter.metal3.io/os-image: debian, karpenter.metal3.io/user-data-template: x}",
@@ -200,10 +196,6 @@ func TestNodeProvider(t *testing.T) {
 		`spec.metal3.clusterRef.namespace: Invalid value: "other-servers": Machines have servers in namespace metal3-system (Machine a/m): `+
 			`delete them first, or make another NodeProvider`)
 	mentions(t, "no server is in use", moved("TenantCluster a/a"))
-	pinnedAll := spec("")
-	pinnedAll.Spec.Properties = map[string]string{v1alpha1.PropertyServerName: "h1"}
-	mentions(t, "a provider is many servers", NodeProvider(newCluster(t), nil, pinnedAll),
-		`spec.properties["karpenter.metal3.io/server-name"]: Invalid value: "h1": pins every Machine of the NodeProvider`)
 }
 
 // ownedBy has the NodeProvider of a cluster list a type and own it.

@@ -42,8 +42,9 @@ func TestRatchet(t *testing.T) {
 			entry.Static = append(entry.Static, static("second", "h9"))
 		}, []string{`static[1].properties["karpenter.metal3.io/server-name"]: Invalid value: "h9": there is no BareMetalHost`, tag, gone}},
 		"Wrong again": {"one pool was so, and two are", func(_ *v1alpha1.TenantCluster, entry *v1alpha1.AutoNodes) {
-			entry.Static[0].Quantity = 2
-		}, []string{"the pool has the quantity 2", tag, gone}},
+			entry.Static = append(entry.Static, static("again", "h1"))
+		}, []string{"is pinned to this server already",
+			`static[1].properties["karpenter.metal3.io/server-name"]: Invalid value: "h1": there is no BareMetalHost`, tag, gone}},
 		"Corrected": {"nothing is left to say", func(_ *v1alpha1.TenantCluster, entry *v1alpha1.AutoNodes) {
 			entry.Static, entry.Properties = nil, nil
 		}, nil},

@@ -114,11 +114,6 @@ func TestRemedies(t *testing.T) {
 					`karpenter.metal3.io/ntp-servers: '10.0.0.123,ntp.example.com'`,
 				},
 				{
-					`karpenter.metal3.io/server-name: h1`,
-					"set it on the one Machine",
-					``,
-				},
-				{
 					`karpenter.metal3.io/os-image: ubuntu, ` + v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage) + `: other`,
 					"write one of the two",
 					`karpenter.metal3.io/os-image: ubuntu`,
@@ -159,26 +154,6 @@ func TestRemedies(t *testing.T) {
 			}},
 		"Tenant": {"{metadata: {namespace: c, name: c}, spec: {apiServerEndpoint: 'c:6443', " + anyProperty + ", %s}}",
 			judgeText(TenantCluster), []remedy{
-				{
-					"privateNodes: {autoNodes: [{provider: fleet, properties: {karpenter.metal3.io/server-name: h1}}]}",
-					"set it on a static pool of quantity 1",
-					"privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, properties: " +
-						"{karpenter.metal3.io/server-name: h1}}]}]}",
-				},
-				{
-					"privateNodes: {autoNodes: [{provider: fleet, dynamic: [{name: s, properties: {karpenter.metal3.io/server-name: h1}}]}]}",
-					"make it a static pool of quantity 1",
-					"privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, properties: " +
-						"{karpenter.metal3.io/server-name: h1}}]}]}",
-				},
-				{
-					"privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 2, properties: " +
-						"{karpenter.metal3.io/server-name: h1}}]}]}",
-					"set the quantity to 1 and make a pool for each server",
-					"privateNodes: {autoNodes: [{provider: fleet, static: [{name: s, quantity: 1, " +
-						"properties: {karpenter.metal3.io/server-name: h1}}, " +
-						"{name: s2, quantity: 1, properties: {karpenter.metal3.io/server-name: h2}}]}]}",
-				},
 				{
 					"privateNodes: {autoNodes: [{provider: fleet, dynamic: [{name: a}, {name: a}]}]}",
 					"give each dynamic pool of the tenant a name of its own",

@@ -240,10 +240,6 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 				entry.Provider)
 		}
 		r.properties(cluster, entryPath.Child("properties"), properties.Layer{Source: "autoNodes", Values: entry.Properties})
-		if entry.Properties[v1alpha1.PropertyServerName] != "" {
-			r.deny(RulePinning, field.Forbidden(key(entryPath.Child("properties"), v1alpha1.PropertyServerName),
-				"it pins one Machine to one server, and this holds for every pool of the provider: set it on a static pool of quantity 1"))
-		}
 		for j := range entry.Static {
 			p := pool{entryPath.Child("static").Index(j), tenant, entry, &entry.Static[j].NodesTemplate, "static", &kubelet}
 			r.pool(cluster, p, types, names)
@@ -252,10 +248,6 @@ func (r *Result) pools(cluster Cluster, path *field.Path, tenant *v1alpha1.Tenan
 		for j := range entry.Dynamic {
 			p := pool{entryPath.Child("dynamic").Index(j), tenant, entry, &entry.Dynamic[j].NodesTemplate, "dynamic", &kubelet}
 			r.pool(cluster, p, types, names)
-			if entry.Dynamic[j].Properties[v1alpha1.PropertyServerName] != "" {
-				r.deny(RulePinning, field.Forbidden(key(p.path.Child("properties"), v1alpha1.PropertyServerName),
-					"it pins one Machine to one server, and a dynamic pool may have many: make it a static pool of quantity 1"))
-			}
 		}
 	}
 	r.sharedNames(names)
@@ -360,11 +352,6 @@ func (r *Result) staticPool(cluster Cluster, p pool, static *v1alpha1.StaticNode
 		return
 	}
 	path := key(p.path.Child("properties"), v1alpha1.PropertyServerName)
-	if static.Quantity > 1 {
-		r.deny(RulePinning, field.Forbidden(path,
-			fmt.Sprintf("the pool has the quantity %d, and a pin is for one server: set the quantity to 1 and make a pool for each server",
-				static.Quantity)))
-	}
 	if first, taken := pins[server]; taken {
 		r.deny(RulePinning, field.Duplicate(path, server))
 		r.Errors[len(r.Errors)-1].Detail = first + " is pinned to this server already"

@@ -111,13 +111,6 @@ func TestPools(t *testing.T) {
 			"limits: {nodes: 1}}]", nil},
 		"Whole": {"no half GPUs", "dynamic: [{name: d, limits: {nvidia.com/gpu: 1500m, cpu: 1500m}}]",
 			[]string{`limits["nvidia.com/gpu"]: Invalid value: "1500m": devices are counted in whole ones`}},
-		"Provider": {"all pools of it", pin + "h1}, static: [{name: s, quantity: 1}]",
-			[]string{autoNodesAt + "." + pinIn + "Forbidden: it pins one Machine"}},
-		"Dynamic": {"a dynamic pool is many", "dynamic: [{name: d, " + pin + "h1}}]",
-			[]string{autoNodesAt + ".dynamic[0]." + pinIn + "Forbidden: it pins one Machine to one server, and a dynamic pool may have many: make " +
-				"it a static pool of quantity 1"}},
-		"Two": {"one server is not two", "static: [{name: s, quantity: 2, " + pin + "h1}}]",
-			[]string{autoNodesAt + ".static[0]." + pinIn + "Forbidden: the pool has the quantity 2"}},
 		"Twice": {"one server, one pool", "static: [{name: s, quantity: 1, " + pin + "h1}}, {name: r, quantity: 1, " + pin + "h1}}]",
 			[]string{autoNodesAt + ".static[1]." + pinIn + "Duplicate value: \"h1\": " + autoNodesAt +
 				".static[0] is pinned to this server already"}},
@@ -280,8 +273,6 @@ func TestOtherKinds(t *testing.T) {
 			[]string{prefix("image-checksum-type") + `Invalid value: "md5": does not go with`}},
 		"URL": {"Ironic fetches by http", OSImage(newCluster(t), nil, image("karpenter.metal3.io/image-url: 'ftp://x'")),
 			[]string{prefix("image-url") + `Invalid value: "ftp://x": is not an http, https or oci URL`}},
-		"Pinned": {"an image is for many", OSImage(newCluster(t), nil, image(url+", karpenter.metal3.io/server-name: h1")),
-			[]string{prefix("server-name") + `Invalid value: "h1": pins every Machine of the OSImage`}},
 		"Edited": {"it rolls nothing",
 			OSImage(newCluster(t), image(url+", karpenter.metal3.io/image-checksum: "+sum),
 				image("karpenter.metal3.io/image-url: 'https://x/z.qcow2', karpenter.metal3.io/image-checksum: "+sum)),

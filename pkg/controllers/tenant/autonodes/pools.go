@@ -111,7 +111,7 @@ func newPool(from pools.Pool, owner string, kubelet *compat.KubeletConfig, catal
 	if from.Static != nil {
 		p.makeStatic(from.Static)
 	} else {
-		p.makeDynamic(from.Dynamic)
+		spec.Weight = from.Dynamic.Weight
 	}
 	p.Problem = cmp.Or(from.Problem, p.Problem)
 	return p
@@ -124,20 +124,6 @@ func (p *pool) makeStatic(static *v1alpha1.StaticNodes) {
 		if name != corev1.ResourceName("nodes") {
 			p.Problem = fmt.Sprintf("limits hold %s, and a static pool has no limit but nodes: remove it", name)
 		}
-	}
-	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" && static.Quantity > 1 {
-		p.Problem = fmt.Sprintf("%s pins it to server %s, and its quantity is %d: a pinned pool has one server, so set the quantity to 1 and "+
-			"make a pool for each server",
-			v1alpha1.PropertyServerName, pinned, static.Quantity)
-	}
-}
-
-// makeDynamic completes a pool that follows the pods.
-func (p *pool) makeDynamic(dynamic *v1alpha1.DynamicNodes) {
-	p.nodePool.Spec.Weight = dynamic.Weight
-	if pinned := p.nodeClass.Spec.Properties[v1alpha1.PropertyServerName]; pinned != "" {
-		p.Problem = fmt.Sprintf("%s pins it to server %s, and a dynamic pool may have many servers: make it a static pool of quantity 1",
-			v1alpha1.PropertyServerName, pinned)
 	}
 }
 

@@ -133,12 +133,6 @@ func TestInvalidPools(t *testing.T) {
 	for name, tc := range map[string]struct{ reason, pools, want string }{
 		"TwiceTheName": {"one would undo the other", "dynamic: [{name: a}, {name: a}], static: [{name: a, quantity: 1}]",
 			`autoNodes[0].dynamic[1] (a): the name "a" is that of autoNodes[0].dynamic[0] (a) already`},
-		"PinnedTwo": {"one server is not two", "static: [{name: a, quantity: 2, properties: {karpenter.metal3.io/server-name: s1}}]",
-			"a pinned pool has one server"},
-		"PinnedDynamic": {"a class is for many", "dynamic: [{name: a, properties: {karpenter.metal3.io/server-name: s1}}]",
-			"make it a static pool of quantity 1"},
-		"PinnedAll": {"it holds for every pool of the entry", "properties: {karpenter.metal3.io/server-name: s1}, dynamic: [{name: a}]",
-			"make it a static pool of quantity 1"},
 		"StaticLimits": {"Karpenter refuses them", "static: [{name: a, quantity: 1, limits: {cpu: 5}}]", "no limit but nodes"},
 		"ExpireAfter":  {"no such duration", "dynamic: [{name: a, expireAfter: soon}]", `expireAfter is "soon"`},
 		"Drain": {"the schema admits it, and Go has no such duration", "dynamic: [{name: a, terminationGracePeriod: 99999999999h}]",
