@@ -3,7 +3,8 @@
 
 // Package hosts writes to BareMetalHosts. It knows which fields and annotations of a host a Machine uses, which writes
 // claim, install, reboot, quarantine, empty and release a server, and when a server is clean. It does not know why: the
-// Machine controller decides. No other package of ours writes to a host that a Machine has.
+// Machine controller decides. Package network removes its hook from a host. No other package of ours writes to a host that a
+// Machine has.
 package hosts
 
 import (
@@ -95,7 +96,7 @@ func (w Writer) claimLive(ctx context.Context, reference v1alpha1.HostReference,
 	switch {
 	case host.UID != reference.UID:
 		return nil, taken("its BareMetalHost was deleted and recreated")
-	case Owns(OwnerOf(machine), host) && host.Spec.Image == nil && NetworkOfHost(host) == "" && networkOf(machine) != "" &&
+	case Owns(OwnerOf(machine), host) && host.Spec.Image == nil && NetworkOfHost(host) == "" && machine.Status.Network != "" &&
 		!inventory.IsReleasing(host):
 		return w.claim(ctx, host, machine) // it has no hooks for the move
 	case Owns(OwnerOf(machine), host):
@@ -348,10 +349,6 @@ func (w Writer) EndQuarantine(ctx context.Context, host *bmov1alpha1.BareMetalHo
 // HookPrefixes are the prefixes of the hooks that hold a server.
 var HookPrefixes = []string{v1alpha1.PreProvisionHookPrefix, v1alpha1.PreReturnHookPrefix}
 
-// networkOf returns the network that a Machine's server is moved into, or "" if it stays where it is. Addresses are
-// counted by network: two tenants with separate networks may use the same addresses.
-func networkOf(machine *v1alpha1.Machine) string { return machine.Status.Network }
-
 // NetworkOfHost returns the network that a host was claimed for.
 func NetworkOfHost(host *bmov1alpha1.BareMetalHost) string {
 	return host.Annotations[v1alpha1.HookKey(v1alpha1.PreReturnHookPrefix, v1alpha1.NetworkHook)]
@@ -367,7 +364,7 @@ func (w Writer) setHooks(machine *v1alpha1.Machine, host *bmov1alpha1.BareMetalH
 				metav1.SetMetaDataAnnotation(&host.ObjectMeta, key, machine.Annotations[key])
 			}
 		}
-		if network := networkOf(machine); network != "" {
+		if network := machine.Status.Network; network != "" {
 			metav1.SetMetaDataAnnotation(&host.ObjectMeta, v1alpha1.HookKey(prefix, v1alpha1.NetworkHook), network)
 		}
 	}
