@@ -4,12 +4,14 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -17,6 +19,7 @@ import (
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/breaker"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 )
 
 // severalStuck Machines that wait for Metal3 show that their servers are hardly to blame: as many are given up at once.
@@ -249,4 +252,37 @@ func (g *giveUps) count(ctx context.Context, machines client.Reader, now time.Ti
 		}
 	}
 	return nil
+}
+
+// DefaultProvisioningDeadline is how long a Machine may go without progress if its NodeType sets no deadline.
+const DefaultProvisioningDeadline = time.Hour
+
+// provisioningPolicy is the provisioning policy of a NodeType.
+type provisioningPolicy struct {
+	deadline time.Duration
+	onError  v1alpha1.OnErrorPolicy
+	// estimate is nil until a Machine of the type has joined.
+	estimate *v1alpha1.ProvisioningEstimate
+}
+
+// policyOf reads the policy from the type of a Machine. Defaults apply if a live read finds no type.
+func (d *deadlines) policyOf(ctx context.Context, machine *v1alpha1.Machine) (provisioningPolicy, error) {
+	p := provisioningPolicy{deadline: d.deadline, onError: v1alpha1.OnErrorHold}
+	if machine.Status.NodeTypeRef == nil {
+		return p, nil
+	}
+	key, nodeType := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, &v1alpha1.NodeType{}
+	found, err := kube.Find(ctx, d.objects.cache, key, nodeType, client.UnsafeDisableDeepCopy)
+	if err == nil && !found {
+		found, err = kube.Find(ctx, d.live, key, nodeType)
+	}
+	if err != nil || !found {
+		return p, err
+	}
+	if own := nodeType.Spec.ProvisioningDeadline; own != nil && own.Duration > 0 {
+		p.deadline = own.Duration
+	}
+	p.onError = cmp.Or(nodeType.Spec.OnError, v1alpha1.OnErrorHold)
+	p.estimate = nodeType.Status.Provisioning
+	return p, nil
 }

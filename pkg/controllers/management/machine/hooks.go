@@ -6,7 +6,6 @@ package machine
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,10 +66,6 @@ func (r *Reconciler) waitForHooks(ctx context.Context, v *visit) (result, error)
 	}
 	outcome := v.reports(v1alpha1.MachineClaimed, v1alpha1.ReasonWaitingForHook, "%suntil then, nothing is installed on server %s",
 		describeHooks(names, annotations, v1alpha1.PreProvisionHookPrefix), client.ObjectKeyFromObject(v.host))
-	corrected := v.machine.DeepCopy()
-	if correct(corrected); maps.Equal(corrected.Annotations, annotations) {
-		return outcome, nil
-	}
 	return outcome, r.patch(ctx, v, "correcting the hooks of", correct)
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -124,11 +123,6 @@ func (r *Reconciler) completeHost(
 	return host, nil
 }
 
-// reports returns a result that tells what the Machine is doing or waiting for.
-func (v *visit) reports(phase v1alpha1.MachinePhase, reason, format string, arguments ...any) result {
-	return result{observed: &observation{phase: phase, reason: reason, message: fmt.Sprintf(format, arguments...), host: v.host}}
-}
-
 // waitClaimed keeps the Machine in the phase Claimed, for the reason.
 func (v *visit) waitClaimed(reason, message string, hints ...scheduling.Event) result {
 	outcome := v.reports(v1alpha1.MachineClaimed, reason, "%s", message)
@@ -210,18 +204,6 @@ func (r *Reconciler) address(ctx context.Context, machine *v1alpha1.Machine, pla
 func overlapping(pool ipam.Pool) string {
 	return fmt.Sprintf("address pool %s overlaps others: what one gives out is missing in the other; give them ranges that are apart, or the "+
 		"same ones (%s)", pool, v1alpha1.PropertyNetworkIPRange)
-}
-
-// addressesOf returns the addresses that the manager gave to a host, from its annotations.
-func addressesOf(host *bmov1alpha1.BareMetalHost) []corev1.NodeAddress {
-	if _, ours := host.Annotations[v1alpha1.SavedNetworkAnnotationKey]; !ours {
-		return nil
-	}
-	prefix, err := netip.ParsePrefix(host.Annotations[v1alpha1.IPAddressAnnotationKey])
-	if err != nil {
-		return nil // another client has written it
-	}
-	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: prefix.Addr().String()}}
 }
 
 // HoldsServer returns the test for ipam.Sweep: whether a server still has the Machine as its consumer, so that the

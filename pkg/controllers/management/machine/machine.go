@@ -29,6 +29,7 @@ package machine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -128,6 +129,11 @@ type result struct {
 	candidate candidate
 }
 
+// reports returns a result that tells what the Machine is doing or waiting for.
+func (v *visit) reports(phase v1alpha1.MachinePhase, reason, format string, arguments ...any) result {
+	return result{observed: &observation{phase: phase, reason: reason, message: fmt.Sprintf(format, arguments...), host: v.host}}
+}
+
 // New returns a Reconciler.
 func New(d Dependencies) *Reconciler {
 	writer := hosts.Writer{Client: d.Client, Live: d.Live, Record: d.Record, Hooks: sets.New(d.Hooks...)}
@@ -198,10 +204,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: conflictDelay, Priority: priority}, nil
 	case err != nil:
 		return ctrl.Result{Priority: priority}, err
-	case outcome.after > 0:
-		return ctrl.Result{RequeueAfter: outcome.after, Priority: priority}, nil
 	}
-	return ctrl.Result{RequeueAfter: resync, Priority: priority}, nil
+	return ctrl.Result{RequeueAfter: cmp.Or(outcome.after, resync), Priority: priority}, nil
 }
 
 // advance takes the Machine from state to state, as far as it gets. It writes the status at the end. A crash loses

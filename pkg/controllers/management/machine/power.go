@@ -124,18 +124,3 @@ func recorded(machine *v1alpha1.Machine, lastReboot metav1.Time) bool {
 	return machine.Status.Power != nil && machine.Status.Power.LastReboot != nil &&
 		!machine.Status.Power.LastReboot.Time.Before(lastReboot.Time)
 }
-
-// powerOf returns the power status for a host.
-func powerOf(before *v1alpha1.MachinePowerStatus, host *bmov1alpha1.BareMetalHost) *v1alpha1.MachinePowerStatus {
-	power := &v1alpha1.MachinePowerStatus{State: v1alpha1.PowerOff}
-	if host.Status.PoweredOn {
-		power.State = v1alpha1.PowerOn
-	}
-	if before != nil {
-		power.LastReboot = before.LastReboot
-	}
-	if lastReboot, rebooted := hosts.RebootedAt(host); rebooted && !lastReboot.IsZero() {
-		power.LastReboot = &lastReboot
-	}
-	return power
-}

@@ -12,13 +12,10 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/scheduling"
-	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/kube/conditions"
 )
 
@@ -80,7 +77,7 @@ func nextProgress(
 ) *v1alpha1.MachineProgress {
 	current, underWay := stageOf(machine, f)
 	if machine.Status.Progress == nil {
-		if !underWay || isArrival(machine, current) {
+		if !underWay || current == lastStage(machine) {
 			return nil
 		}
 		return firstProgress(machine, current, estimate, now)
@@ -121,12 +118,8 @@ func lastStage(machine *v1alpha1.Machine) stage {
 	return stageJoined
 }
 
-func isArrival(machine *v1alpha1.Machine, stage stage) bool { return stage == lastStage(machine) }
-
-// isDone reports whether a Machine has reached its last stage, or has no progress to make.
-func isDone(progress *v1alpha1.MachineProgress) bool {
-	return progress == nil || progress.Step >= progress.Steps
-}
+// isDone reports whether a Machine has reached its last stage.
+func isDone(progress *v1alpha1.MachineProgress) bool { return progress.Step >= progress.Steps }
 
 // isSuspended reports whether the deadline does not count because the reason for the lack of progress is known: an
 // error, a paused host, a server that is to be off, or a standstill.
@@ -176,39 +169,6 @@ func withProgress(current, message string, progress *v1alpha1.MachineProgress, e
 	return progressPrefix(progress, estimate, minutes) + message
 }
 
-// DefaultProvisioningDeadline is how long a Machine may go without progress if its NodeType sets no deadline.
-const DefaultProvisioningDeadline = time.Hour
-
-// provisioningPolicy is the provisioning policy of a NodeType.
-type provisioningPolicy struct {
-	deadline time.Duration
-	onError  v1alpha1.OnErrorPolicy
-	// estimate is nil until a Machine of the type has joined.
-	estimate *v1alpha1.ProvisioningEstimate
-}
-
-// policyOf reads the policy from the type of a Machine. Defaults apply if a live read finds no type.
-func (d *deadlines) policyOf(ctx context.Context, machine *v1alpha1.Machine) (provisioningPolicy, error) {
-	p := provisioningPolicy{deadline: d.deadline, onError: v1alpha1.OnErrorHold}
-	if machine.Status.NodeTypeRef == nil {
-		return p, nil
-	}
-	key, nodeType := types.NamespacedName{Name: machine.Status.NodeTypeRef.Name}, &v1alpha1.NodeType{}
-	found, err := kube.Find(ctx, d.objects.cache, key, nodeType, client.UnsafeDisableDeepCopy)
-	if err == nil && !found {
-		found, err = kube.Find(ctx, d.live, key, nodeType)
-	}
-	if err != nil || !found {
-		return p, err
-	}
-	if own := nodeType.Spec.ProvisioningDeadline; own != nil && own.Duration > 0 {
-		p.deadline = own.Duration
-	}
-	p.onError = cmp.Or(nodeType.Spec.OnError, v1alpha1.OnErrorHold)
-	p.estimate = nodeType.Status.Provisioning
-	return p, nil
-}
-
 // trackProgress adds the progress of the Machine to the observation. It gives up a Machine that has made no progress
 // within its deadline, or whose server is in error if the policy is Replace.
 func (r *Reconciler) trackProgress(ctx context.Context, v *visit, outcome result) (result, error) {
@@ -216,10 +176,11 @@ func (r *Reconciler) trackProgress(ctx context.Context, v *visit, outcome result
 	if f.choice != nil || f.clearChoice || f.givenUp != "" || !machine.DeletionTimestamp.IsZero() {
 		return outcome, nil
 	}
-	if _, underWay := stageOf(machine, f); !underWay && machine.Status.Progress == nil {
-		return outcome, nil
-	}
-	if isDone(machine.Status.Progress) && machine.Status.Progress != nil {
+	if before := machine.Status.Progress; before == nil {
+		if _, underWay := stageOf(machine, f); !underWay {
+			return outcome, nil
+		}
+	} else if isDone(before) {
 		return outcome, nil // it has arrived: no need to read its type
 	}
 	policy, err := r.deadlines.policyOf(ctx, machine)

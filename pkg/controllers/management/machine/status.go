@@ -7,14 +7,17 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"time"
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/controllers/management/hosts"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/plan"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/inventory"
@@ -279,3 +282,30 @@ const (
 	// workers is how many Machines are reconciled at a time.
 	workers = 10
 )
+
+// powerOf returns the power status for a host.
+func powerOf(before *v1alpha1.MachinePowerStatus, host *bmov1alpha1.BareMetalHost) *v1alpha1.MachinePowerStatus {
+	power := &v1alpha1.MachinePowerStatus{State: v1alpha1.PowerOff}
+	if host.Status.PoweredOn {
+		power.State = v1alpha1.PowerOn
+	}
+	if before != nil {
+		power.LastReboot = before.LastReboot
+	}
+	if lastReboot, rebooted := hosts.RebootedAt(host); rebooted && !lastReboot.IsZero() {
+		power.LastReboot = &lastReboot
+	}
+	return power
+}
+
+// addressesOf returns the addresses that the manager gave to a host, from its annotations.
+func addressesOf(host *bmov1alpha1.BareMetalHost) []corev1.NodeAddress {
+	if _, ours := host.Annotations[v1alpha1.SavedNetworkAnnotationKey]; !ours {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(host.Annotations[v1alpha1.IPAddressAnnotationKey])
+	if err != nil {
+		return nil // another client has written it
+	}
+	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: prefix.Addr().String()}}
+}
