@@ -14,12 +14,14 @@ import (
 
 	bmov1alpha1 "github.com/metal3-io/baremetal-operator/apis/metal3.io/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
@@ -221,6 +223,23 @@ func (w *fixture) startWith(connection, live client.Client) *process {
 	p.inventory.MarkTypesSynced()
 	p.inventory.MarkHostsSynced()
 	return p
+}
+
+// behind is a cache of Machines that is behind: each Machine is as old says, or does not exist if old is nil.
+func behind(direct client.WithWatch, old *v1alpha1.Machine) client.WithWatch {
+	return interceptor.NewClient(direct, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			machine, is := object.(*v1alpha1.Machine)
+			switch {
+			case !is:
+				return c.Get(ctx, key, object, options...)
+			case old == nil:
+				return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("machines").GroupResource(), key.Name)
+			}
+			old.DeepCopyInto(machine)
+			return nil
+		},
+	})
 }
 
 // startUnsynced starts a process that knows no host and no type, as in the first moments of a leader.

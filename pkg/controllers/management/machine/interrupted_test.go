@@ -239,7 +239,8 @@ func TestSweepKnowsClaimsInTheMaking(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, 2)
-			key, p := w.machine("m", standAlone), w.start(w.client)
+			// The cache does not show the Machine yet, and the same follows.
+			key, p := w.machine("m", standAlone), w.startWith(behind(w.api.Client, nil), w.client)
 			machine := w.get(key)
 			tc.change(w, machine)
 			status := machine.Status
