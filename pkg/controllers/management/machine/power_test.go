@@ -137,6 +137,29 @@ func TestRebootOfAnotherOperation(t *testing.T) {
 	}
 }
 
+// TestServedRebootInOldCache: a manager that has just started reads a request from its cache that was served before.
+func TestServedRebootInOldCache(t *testing.T) {
+	w := newFixture(t, 1)
+	key := w.machine("m", standAlone)
+	manager := w.start(w.client)
+	running := func() *process { return manager }
+	w.until("provisioned", running, func() bool { return w.get(key).Status.Phase == v1alpha1.MachineProvisioned })
+	w.edit(key, func(machine *v1alpha1.Machine) {
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.RebootAnnotationKey, v1alpha1.RebootHard)
+	})
+	requested := w.get(key)
+	w.until("served", running, func() bool {
+		_, requested := w.get(key).Annotations[v1alpha1.RebootAnnotationKey]
+		return !requested && !w.marked()
+	})
+	w.playMetal3()
+	w.startWith(behind(w.api.Client, requested), w.client).round()
+	w.playMetal3()
+	if got := len(w.reboots["server-00"]); got != 1 {
+		t.Errorf("the server was rebooted %d times, want once", got)
+	}
+}
+
 // TestRebootWaits: Metal3 does nothing on a paused server. The request waits, and if core gives up waiting, the server is not to blame.
 func TestRebootWaits(t *testing.T) {
 	for name, tc := range map[string]struct {
