@@ -202,6 +202,24 @@ func checkProvisioned(w *fixture, key types.NamespacedName) {
 	}
 }
 
+// checkLeftByDeath checks what must hold after each single write. A server with an image is marked with the tenant whose data it holds.
+// The claim of a server outlives the Secret that the server boots with: whoever releases the server finds the Secret by the claim.
+func (w *fixture) checkLeftByDeath() {
+	w.t.Helper()
+	servers := w.hosts()
+	for _, host := range servers {
+		if tenant := host.Annotations[v1alpha1.LastTenantAnnotationKey]; host.Spec.Image != nil && tenant != w.tenant {
+			w.t.Errorf("host %s has an image for a tenant of namespace %s, and is marked with %q", host.Name, w.tenant, tenant)
+		}
+	}
+	for _, secret := range w.secrets() {
+		owner, ours := secretOwner(&secret)
+		if ours && !slices.ContainsFunc(servers, func(host bmov1alpha1.BareMetalHost) bool { return hosts.Owns(owner, &host) }) {
+			w.t.Errorf("Secret %s is left, and no server is claimed by Machine %s any more", secret.Name, owner)
+		}
+	}
+}
+
 // writesOf runs a cycle with one fault at one write, and returns what its processes tried to write.
 func writesOf(w *fixture, kind faults.Fault, write int) []string {
 	w.t.Helper()
@@ -211,6 +229,7 @@ func writesOf(w *fixture, kind faults.Fault, write int) []string {
 	running := w.start(connection.Client(w.api.Client))
 	cycle(w, func() *process {
 		if connection.Dead() {
+			w.checkLeftByDeath()
 			writes = append(writes, connection.Writes()...)
 			connection = &faults.Connection{}
 			running = w.start(connection.Client(w.api.Client))
