@@ -79,11 +79,14 @@ func TestWithoutTenant(t *testing.T) {
 	w.checkNothingLeft()
 }
 
-// TestNodeLabels: a Machine's own properties are labels, too, unless the type or the host has the label.
+// TestNodeLabels: a Machine's own properties are labels, too, unless the type or the host has the label. If a property is there in both
+// spellings with two values, our key counts.
 func TestNodeLabels(t *testing.T) {
 	got := nodeLabels(map[string]string{"rack": "r1", "rack-height": "42"}, map[string]string{
-		"rack-height": "48", "example.com/team": "vision", "example.com/teams": "a,b", v1alpha1.PropertyNetworkCIDR: "10.0.0.1/24"})
-	want := map[string]string{"rack": "r1", "rack-height": "42", "example.com/team": "vision"}
+		"rack-height": "48", "example.com/team": "vision", "example.com/teams": "a,b", v1alpha1.PropertyNetworkCIDR: "10.0.0.1/24",
+		v1alpha1.PropertyOSImage: "ubuntu", v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage): "debian"})
+	want := map[string]string{"rack": "r1", "rack-height": "42", "example.com/team": "vision",
+		v1alpha1.PropertyOSImage: "ubuntu", v1alpha1.ReferenceKey(v1alpha1.PropertyOSImage): "ubuntu"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}

@@ -90,7 +90,7 @@ func nextStatus(machine *v1alpha1.Machine, f observation, now metav1.Time) v1alp
 // has planned with them.
 func nodeLabels(labels, own map[string]string) map[string]string {
 	all := map[string]string{}
-	for key, value := range own {
+	for key, value := range properties.Merge(properties.Layer{Values: own}).Map() {
 		if values, _ := properties.LabelValues(key, value); len(values) == 1 {
 			all[key] = values[0]
 		}
