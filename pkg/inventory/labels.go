@@ -20,8 +20,8 @@ import (
 )
 
 // typeLabels returns the labels that all nodes of a type have: its name, its size, and its properties that can be
-// labels. A label that this package sets wins over a property. choices has
-// the properties with several values, or any: each node has one of them.
+// labels. A label that this package sets wins over a property. choices has the properties with several values, or any:
+// each node has one of them.
 func typeLabels(profile Profile) (set labels.Set, choices matching.Offered) {
 	set, choices = labels.Set{}, matching.Offered{}
 	for key, value := range profile.Properties {

@@ -5,6 +5,7 @@ package env
 
 import (
 	"context"
+	"encoding/json"
 	"reflect"
 	"testing"
 
@@ -170,4 +171,17 @@ func CreateQuota(t testing.TB, c client.Client, quota *corev1.ResourceQuota) {
 	if err := c.Status().Update(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Properties returns properties as a program reads them from an API server.
+func Properties(t testing.TB, values map[string]string) (read v1alpha1.Properties) {
+	t.Helper()
+	text, err := json.Marshal(values)
+	if err == nil {
+		err = json.Unmarshal(text, &read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
 }

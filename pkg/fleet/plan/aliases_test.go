@@ -4,13 +4,13 @@
 package plan
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // aliased are properties with a value that a Machine of the fleet can have.
@@ -61,7 +61,7 @@ func TestAliases(t *testing.T) {
 			var plans []*Plan
 			for _, spelling := range v1alpha1.Spellings(key) {
 				for _, readKey := range v1alpha1.Spellings(v1alpha1.NodeTypeLabelKey) {
-					p, err := Resolve(t.Context(), aliasFleet(readKey), machineWith(read(t, map[string]string{spelling: value})), "h100")
+					p, err := Resolve(t.Context(), aliasFleet(readKey), machineWith(env.Properties(t, map[string]string{spelling: value})), "h100")
 					if err != nil {
 						t.Fatalf("%s: %v", spelling, err)
 					}
@@ -103,17 +103,4 @@ func mustResolve(t *testing.T, fleet *cluster) *Plan {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// read returns properties as a program reads them from an API server.
-func read(t *testing.T, values map[string]string) (properties v1alpha1.Properties) {
-	t.Helper()
-	text, err := json.Marshal(values)
-	if err == nil {
-		err = json.Unmarshal(text, &properties)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return properties
 }

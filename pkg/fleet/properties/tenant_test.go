@@ -4,7 +4,6 @@
 package properties
 
 import (
-	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 func tenantOf(t *testing.T, spec string) *v1alpha1.TenantCluster {
@@ -115,7 +115,7 @@ func TestCheckTenant(t *testing.T) {
 			aliased := lo.MapKeys(tc.values, func(_, key string) string { return v1alpha1.ReferenceKey(key) })
 			for _, values := range []map[string]string{tc.values, aliased} {
 				for _, spec := range []string{tc.spec, spec} {
-					faults := CheckTenant(Layer{Source: "Machine acme/m", Values: read(t, values)}, tenantOf(t, spec), nodeTypes, providers)
+					faults := CheckTenant(Layer{Source: "Machine acme/m", Values: env.Properties(t, values)}, tenantOf(t, spec), nodeTypes, providers)
 					var got []string
 					for _, err := range faults {
 						got = append(got, keyOf(err))
@@ -173,17 +173,4 @@ func TestCheckImageHosts(t *testing.T) {
 			}
 		})
 	}
-}
-
-// read returns properties as a program reads them from an API server.
-func read(t *testing.T, values map[string]string) (properties v1alpha1.Properties) {
-	t.Helper()
-	text, err := json.Marshal(values)
-	if err == nil {
-		err = json.Unmarshal(text, &properties)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return properties
 }

@@ -4,12 +4,12 @@
 package rules
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 // TestAliases: a property under both of its keys is refused if the values differ, and is as one if they do not. Under either key alone a
@@ -19,7 +19,7 @@ func TestAliases(t *testing.T) {
 		t.Run(ours, func(t *testing.T) {
 			judge := func(values map[string]string) []string {
 				r := &Result{}
-				r.values(nil, properties.Layer{Source: "NodeType h100", Values: read(t, values)})
+				r.values(nil, properties.Layer{Source: "NodeType h100", Values: env.Properties(t, values)})
 				result := r.done()
 				var messages []string
 				for _, err := range result.Errors {
@@ -44,17 +44,4 @@ func TestAliases(t *testing.T) {
 			}
 		})
 	}
-}
-
-// read returns properties as a program reads them from an API server.
-func read(t *testing.T, values map[string]string) (properties v1alpha1.Properties) {
-	t.Helper()
-	text, err := json.Marshal(values)
-	if err == nil {
-		err = json.Unmarshal(text, &properties)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return properties
 }

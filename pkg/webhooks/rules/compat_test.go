@@ -9,6 +9,7 @@ import (
 
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/apis/v1alpha1"
 	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/pkg/fleet/properties"
+	"github.com/karpenter-provider-metal3/karpenter-provider-metal3/test/env"
 )
 
 const none = " has no effect here: "
@@ -83,7 +84,7 @@ func TestUnknownProperties(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Result{}
-			r.values(nil, properties.Layer{Source: "pool p", Values: read(t, map[string]string{tc.key: "a"})})
+			r.values(nil, properties.Layer{Source: "pool p", Values: env.Properties(t, map[string]string{tc.key: "a"})})
 			for i := range tc.want {
 				tc.want[i] = "warning: [\"" + tc.key + "\"]: has no effect here: " + strings.TrimPrefix(tc.want[i], none)
 			}
